@@ -1,0 +1,212 @@
+#pragma once
+// Gradvane's public C++ API: telemetry for a LibTorch training loop, in the process that trains.
+//
+//   gradvane::Agent agent({.run = "gpt"});
+//   agent.attach(*model, optimizer);
+//   for (...) { ...; loss.backward(); agent.step(optimizer, loss); }  // where optimizer.step() stood
+//
+// Set-up (the constructor, attach, Options) throws std::invalid_argument or std::runtime_error with a
+// message that says what to change. Once training runs nothing here throws, prints, aborts, waits for
+// a device (in lagged mode), draws random numbers or touches the autograd graph; what goes wrong in
+// telemetry is counted, shown, and leaves training alone. Exceptions of the optimizer pass through.
+//
+// Threading: one Agent belongs to the thread that trains. url(), status() and log() may be called from
+// any thread. After fork() the child's copy is inert. Two agents in one process are independent.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#define GRADVANE_API [[gnu::visibility("default")]]
+
+namespace at {
+class Tensor;
+}
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+namespace prometheus {
+class Collectable;
+}
+
+namespace gradvane {
+
+/// When the results of a step are looked at: lagged never waits for a device; immediate waits once per
+/// device and step, and end_step() / step() return this step's result.
+enum class Mode : std::uint8_t { lagged, immediate };
+
+/// What code may set. The same keys exist in YAML, as GRADVANE_<KEY> in the environment and as
+/// --gradvane-<key>=<value> on the command line; strongest first: command line, environment, YAML file,
+/// code, default. docs/configuration.md describes every key.
+struct Options {
+  bool enabled = true;      ///< GRADVANE=off in the environment leaves the program as if without us
+  std::string run = {};          ///< name of the run; default: the program's name
+  std::string config = {};       ///< YAML file; empty: none
+  std::string run_dir = {};      ///< holds endpoint.rank<R>.json; empty: gradvane-<uid> under the temp dir
+  std::string address = "127.0.0.1";
+  int port = 9464;          ///< plus LOCAL_RANK; taken: the next free one; 0: any; -1: no endpoint
+  Mode mode = Mode::lagged;
+  int weight_every = 50;    ///< read weights every this many steps; 0: never
+  int update_sample = 4096; ///< elements per parameter kept for the update ratio; 0: no update ratio
+  std::string groups = "auto";  ///< auto, depth:N, or name=regex;name=regex;...
+  int max_groups = 50;
+  int max_series = 2000;    ///< per process; what is beyond is counted, not exported
+  double vanishing_threshold = 1e-7;  ///< per-parameter gradient norm
+  double exploding_threshold = 10.0;  ///< per-parameter gradient norm
+  int ring_slots = 64;      ///< steps the worker may lag behind before the oldest is dropped
+  int history_steps = 4096; ///< steps kept for /api/v1/steps
+  std::string step_log = {};     ///< file of one JSON object a step; empty: none
+  std::int64_t step_log_max_bytes = 256 << 20;
+  double stall_seconds = 300;  ///< no step for this long: the run counts as stalled
+  double linger_seconds = 5;   ///< at the end, wait this long for one more scrape, if it was ever scraped
+  std::int64_t start_step = 0; ///< steps done before this process; 0: taken from the optimizer's state
+  int rank = -1;            ///< -1: RANK, LOCAL_RANK, WORLD_SIZE of the environment, else 0, 0, 1
+  int local_rank = -1;
+  int world_size = -1;
+  bool handle_sigterm = true;  ///< export the last steps, then die by the signal; only where nobody
+                               ///< else handles it
+  /// Receives the few lines the agent has to say. Called on the agent's threads and in set-up.
+  /// Default: nothing is written anywhere.
+  std::function<void(std::string_view line)> log = {};
+  /// "key=value", stronger than the environment; take_arguments() fills it.
+  std::vector<std::string> command_line = {};
+};
+
+/// Removes every --gradvane-<key>=<value> from argv and returns them as "key=value".
+[[nodiscard]] GRADVANE_API std::vector<std::string> take_arguments(int& argc, char** argv);
+
+struct NonfiniteCounts {
+  std::int64_t nan = 0, pos_inf = 0, neg_inf = 0;
+};
+
+/// The first non-finite element of a step.
+struct Blame {
+  std::string site;   ///< loss, grad or weight
+  std::string kind;   ///< nan, pos_inf or neg_inf
+  std::string param;  ///< empty for the loss
+  std::int64_t element = -1;  ///< row-major linear index
+};
+
+/// One step, as far as it was measured.
+struct StepResult {
+  std::int64_t step = 0;
+  std::int64_t run_step = 0;
+  std::optional<double> loss;               ///< may be NaN or Inf
+  std::optional<double> grad_norm;          ///< L2 over finite elements, before clipping
+  std::optional<double> grad_norm_at_step;  ///< after clipping
+  std::optional<double> clip_coefficient;
+  NonfiniteCounts grad_nonfinite;
+  std::optional<Blame> blame;
+};
+
+/// What the agent knows at this moment; cheap, from memory.
+struct Status {
+  std::string state;  ///< starting, running, stalled, finished, failed; off when inert
+  std::string reason; ///< why it is off, or why the run failed
+  std::int64_t steps = 0;
+  std::int64_t nonfinite_steps = 0;  ///< steps with a non-finite loss or gradient
+  double steps_per_second = 0;
+  StepResult latest;
+};
+
+enum class Phase : std::uint8_t { data, forward, backward, optimizer, other };
+
+class Agent;
+
+/// Books the time from its construction to its end as one phase of the current step.
+class GRADVANE_API [[nodiscard]] PhaseScope {
+ public:
+  PhaseScope(PhaseScope&& other) noexcept;
+  PhaseScope& operator=(PhaseScope&&) = delete;
+  ~PhaseScope();
+
+ private:
+  friend class Agent;
+  PhaseScope(Agent* agent, Phase which) noexcept;
+  Agent* agent_;
+  Phase phase_;
+  std::int64_t started_ns_;
+};
+
+class GRADVANE_API Agent {
+ public:
+  /// Starts the worker and the endpoint. Throws std::invalid_argument for a bad option, naming the key,
+  /// the value and what is allowed.
+  explicit Agent(Options options = {});
+  /// stop(), or the run counts as failed when an exception is leaving the scope.
+  ~Agent();
+  Agent(const Agent&) = delete;  // one agent, one run
+  Agent& operator=(const Agent&) = delete;
+
+  /// Watches the parameters of `optimizer`, named as `module` names them. Both must outlive the agent or
+  /// stop(). May be called once per optimizer. Throws std::invalid_argument where the optimizer owns
+  /// none of the module's parameters.
+  void attach(torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+  /// Watches a module's parameters in a loop that has no torch::optim optimizer; use the callbacks.
+  void attach(torch::nn::Module& module);
+
+  /// Runs optimizer.step() and measures around it. Returns the step in immediate mode.
+  std::optional<StepResult> step(torch::optim::Optimizer& optimizer);
+  std::optional<StepResult> step(torch::optim::Optimizer& optimizer, const at::Tensor& loss);
+  /// For optimizers that evaluate a closure (LBFGS): gradients are read after the step; the loss is the
+  /// last evaluation's.
+  std::optional<StepResult> step(torch::optim::Optimizer& optimizer,
+                                 const std::function<at::Tensor()>& closure);
+
+  /// For loops of one's own, around whatever updates the weights:
+  ///   begin_step(); ...backward...; after_backward(loss); ...update...; end_step();
+  void begin_step() noexcept;
+  void after_backward() noexcept;
+  void after_backward(const at::Tensor& loss) noexcept;
+  std::optional<StepResult> end_step() noexcept;
+
+  /// One backward pass of gradient accumulation that does not end the step. The step's loss is the mean
+  /// of the losses handed over for it, so hand over the loss as it was before any division.
+  void micro_step() noexcept;
+  void micro_step(const at::Tensor& loss) noexcept;
+
+  /// Clips the gradients of the attached parameters to a total L2 norm of `max_norm`, like
+  /// torch::nn::utils::clip_grad_norm_ with error_if_nonfinite=false, but with the norm that the
+  /// statistics pass reads anyway. Returns the norm before clipping, a 0-dim fp64 tensor; NaN or Inf
+  /// where a gradient is.
+  at::Tensor clip_grad_norm(double max_norm);
+
+  PhaseScope phase(Phase which) noexcept;
+
+  /// A number of one's own, shown as gradvane_user_metric{name}; the latest of a step counts. At most
+  /// 32 names; further ones are counted as dropped.
+  void log(std::string_view name, double value) noexcept;
+  /// Work done since the last call, for gradvane_tokens_total and gradvane_samples_total.
+  void count_tokens(std::int64_t tokens) noexcept;
+  void count_samples(std::int64_t samples) noexcept;
+
+  /// Adds collectables of prometheus-cpp to /metrics.
+  void add_collectable(std::weak_ptr<prometheus::Collectable> collectable);
+
+  /// http://address:port of the endpoint; empty without one.
+  [[nodiscard]] std::string url() const;
+  [[nodiscard]] Status status() const;
+
+  /// Waits until every step handed over so far has been exported, or the time is over.
+  bool flush(std::chrono::milliseconds timeout = std::chrono::seconds(5)) noexcept;
+
+  /// Ends the run: exports what is left, marks it finished, lingers for a last scrape, closes the
+  /// endpoint. Idempotent; afterwards the agent is inert.
+  void stop() noexcept;
+  /// The same, but the run counts as failed, for `reason`.
+  void fail(std::string_view reason) noexcept;
+
+ private:
+  friend class PhaseScope;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace gradvane

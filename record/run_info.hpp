@@ -1,0 +1,53 @@
+#pragma once
+// What stays the same while a run lasts, or changes only when the model does.
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gradvane::record {
+
+enum class RunState : std::uint8_t { starting, running, stalled, finished, failed };
+inline constexpr int kRunStates = 5;
+
+/// One option as it came out: what it is, and where the value came from.
+struct Setting {
+  std::string key;
+  std::string value;
+  std::string source;  ///< default, code, yaml, environment or command line
+};
+
+struct RunInfo {
+  std::string run;
+  std::int32_t rank = 0;
+  std::int32_t local_rank = 0;
+  std::int32_t world_size = 1;
+  std::string host;
+  std::int64_t pid = 0;
+  std::string version;        ///< of gradvane
+  std::string torch_version;
+  double start_time = 0;      ///< seconds since the epoch
+  std::vector<Setting> settings;
+};
+
+struct ParamInfo {
+  std::string name;                  ///< dotted, as the module names it
+  std::vector<std::string> aliases;  ///< further names of a tied parameter
+  std::int32_t group = 0;            ///< index into ModelInfo::groups
+  std::vector<std::int64_t> shape;
+  std::int64_t numel = 0;
+  std::string dtype;
+  std::string device;
+  bool requires_grad = true;
+};
+
+/// The parameters being watched. Replaced as a whole when the model changes; `id` tells versions apart.
+struct ModelInfo {
+  std::uint64_t id = 0;
+  std::vector<ParamInfo> params;
+  std::vector<std::string> groups;
+  std::vector<std::string> optimizers;    ///< type name of each optimizer seen
+  std::vector<std::string> user_metrics;  ///< names, index = StepRecord::user
+};
+
+}  // namespace gradvane::record

@@ -1,0 +1,148 @@
+#pragma once
+// What is known of one optimizer step: the one record that detectors judge and exporters write.
+// A value that was not measured is absent, never 0.
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <vector>
+
+namespace gradvane::record {
+
+/// Where the gradients of a step were read (the first of these that the step reached).
+enum class ReadAt : std::uint8_t { none, clip, scaler, optimizer, backward };
+
+/// Sites at which non-finite values are counted.
+enum class Site : std::uint8_t { loss, grad, weight };
+inline constexpr int kSites = 3;
+
+enum class NonfiniteKind : std::uint8_t { nan, pos_inf, neg_inf };
+inline constexpr int kNonfiniteKinds = 3;
+
+/// Elements of each kind, indexed by NonfiniteKind.
+using NonfiniteCounts = std::array<std::int64_t, kNonfiniteKinds>;
+
+enum class Phase : std::uint8_t { data, forward, backward, optimizer, other };
+inline constexpr int kPhases = 5;
+
+/// What one parameter's gradient was in this step.
+enum class ParamState : std::uint8_t {
+  frozen,       ///< requires_grad is false
+  missing,      ///< trainable, but no gradient arrived
+  empty,        ///< no elements
+  zero,         ///< every element is zero
+  finite,       ///< measured, all finite, not all zero
+  nonfinite,    ///< at least one NaN or Inf
+  unsupported,  ///< a dtype, layout or device this build cannot read
+};
+inline constexpr int kParamStates = 7;
+
+/// Why an optimizer step did not change the weights.
+enum class SkipReason : std::uint8_t { none, amp_overflow, governor };
+
+/// The first non-finite element of a step.
+struct FirstNonfinite {
+  Site site = Site::grad;
+  NonfiniteKind kind = NonfiniteKind::nan;
+  std::int32_t param = -1;    ///< index into ModelInfo::params; -1 for the loss
+  std::int64_t element = -1;  ///< linear (row-major) index in that parameter
+};
+
+inline constexpr int kMaxLearningRates = 64;
+inline constexpr int kMaxUserMetrics = 32;
+
+/// Everything global about one optimizer step. Per group and per parameter detail is StepDetail.
+struct StepRecord {
+  std::int64_t step = 0;      ///< of this optimizer, from 1
+  std::int64_t run_step = 0;  ///< of the optimizer that stepped first
+  std::int32_t optimizer = 0;
+  std::int32_t micro_steps = 1;  ///< backward passes that went into this step
+  double time = 0;               ///< wall clock at the end of the step, seconds since the epoch
+
+  std::optional<double> loss;               ///< may be NaN or Inf: then that was measured
+  std::optional<double> grad_norm;          ///< L2 over finite elements, as read (before clipping)
+  std::optional<double> grad_norm_at_step;  ///< after clipping
+  std::optional<double> clip_coefficient;   ///< in (0, 1]
+  std::optional<double> loss_scale;
+  ReadAt read_at = ReadAt::none;
+  SkipReason skipped = SkipReason::none;
+
+  std::int64_t grad_numel = 0;  ///< elements read; 0 where no gradient was
+  std::int64_t grad_zero = 0;
+  std::int64_t grad_subnormal = 0;
+  std::optional<double> grad_abs_max;
+  std::optional<double> grad_health;  ///< preset esper_v1, in [0, 1]
+  std::int32_t vanishing = 0;         ///< parameters with a gradient norm below the threshold
+  std::int32_t exploding = 0;
+  std::array<std::int32_t, kParamStates> params{};  ///< parameters by ParamState
+
+  std::array<NonfiniteCounts, kSites> nonfinite{};       ///< in this step
+  std::array<std::optional<bool>, kSites> site_measured{};  ///< absent: that site was not read
+  std::optional<FirstNonfinite> first_nonfinite;
+
+  /// Since the run began. They also cover steps whose own record was dropped.
+  std::array<NonfiniteCounts, kSites> nonfinite_total{};
+  std::array<std::int64_t, kSites> nonfinite_steps_total{};
+
+  std::optional<double> weight_norm;
+  std::optional<double> update_ratio;  ///< estimate: ‖Δw‖ / ‖w‖ over a strided sample
+
+  std::array<double, kMaxLearningRates> lr{};
+  std::int32_t lr_count = 0;
+  std::array<double, kMaxUserMetrics> user{};  ///< NaN where not logged in this step
+  std::int32_t user_count = 0;
+
+  std::optional<double> step_seconds;  ///< from the end of the step before
+  std::array<double, kPhases> phase_seconds{};
+  double agent_seconds = 0;  ///< of step_seconds: spent in the agent's own hooks
+  std::optional<double> tokens;
+  std::optional<double> samples;
+
+  std::optional<std::int64_t> process_resident_bytes;
+  std::optional<std::int64_t> device_allocated_bytes;
+  std::optional<std::int64_t> device_reserved_bytes;
+
+  std::int64_t dropped_before = 0;  ///< records lost between the last one and this one
+  std::int32_t contiguous_copies = 0;
+};
+static_assert(std::is_trivially_copyable_v<StepRecord>);
+
+/// One group in one step; index = ModelInfo::groups.
+struct GroupStats {
+  std::int32_t params = 0;  ///< parameters with a gradient that was read
+  std::optional<double> grad_norm;
+  std::optional<double> grad_abs_max;
+  std::optional<double> grad_zero_ratio;
+  std::optional<double> weight_norm;
+  std::optional<double> update_ratio;
+  std::array<NonfiniteCounts, kSites> nonfinite{};
+};
+
+/// One tensor as the pass read it.
+struct TensorNumbers {
+  std::int64_t numel = 0;
+  std::int64_t zero = 0;
+  std::int64_t subnormal = 0;
+  NonfiniteCounts nonfinite{};
+  std::int64_t first_nonfinite = -1;  ///< row-major linear index, -1 if none
+  double norm = 0;                    ///< over finite elements, as are all below
+  double sum = 0;
+  double abs_max = 0;
+  double abs_min_nonzero = 0;  ///< +Inf where there is none
+};
+
+/// One parameter in one step; index = ModelInfo::params.
+struct ParamStats {
+  ParamState state = ParamState::missing;
+  std::optional<TensorNumbers> grad;
+  std::optional<TensorNumbers> weight;  ///< in steps that read weights
+  std::optional<double> update_ratio;
+};
+
+/// Group and parameter detail of one step. `weights_step` says which step the weight columns are of.
+struct StepDetail {
+  std::vector<GroupStats> groups;
+  std::vector<ParamStats> params;
+};
+
+}  // namespace gradvane::record
