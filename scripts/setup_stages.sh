@@ -300,9 +300,9 @@ GRADVANE_CUDA_ROOT='$cuda_root'
 GRADVANE_SERVERS='$deps/debian/usr/bin'
 END
   write_if_changed "$deps/settings.cmake" <<END
-set(GRADVANE_VENV_PYTHON "$venv/bin/python")
-set(GRADVANE_TORCH_DIR "$torch_dir")
-set(GRADVANE_CUDA_ROOT "$cuda_root")
-set(GRADVANE_SERVERS_DIR "$deps/debian/usr/bin")
+set(deps_VENV_PYTHON "$venv/bin/python")
+set(deps_TORCH_DIR "$torch_dir")
+set(deps_CUDA_ROOT "$cuda_root")
+set(deps_SERVERS_DIR "$deps/debian/usr/bin")
 END
 }

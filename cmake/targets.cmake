@@ -1,0 +1,50 @@
+# The ways to make a target, so that every layer gets the same rules.
+
+set(GRADVANE_WARNINGS -Wall -Wextra -Wconversion -Wsign-conversion -Wshadow -Wnon-virtual-dtor
+  -Woverloaded-virtual -Wextra-semi)
+
+# Warnings, include root and visibility of one target.
+function(gradvane_rules target)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${GRADVANE_WARNINGS}>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
+  if(GRADVANE_WERROR)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+      "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
+  endif()
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON
+    CXX_VISIBILITY_PRESET hidden CUDA_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+endfunction()
+
+# gradvane_library(<layer> [SOURCES ...] [PUBLIC ...] [PRIVATE ...])
+# A layer: static library gradvane_<layer>, known to others as gradvane::<layer>. PUBLIC and PRIVATE
+# are what it links. Without sources it is header-only.
+function(gradvane_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PUBLIC;PRIVATE")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "gradvane_library(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
+  endif()
+  if(arg_SOURCES)
+    add_library(gradvane_${name} STATIC ${arg_SOURCES})
+    gradvane_rules(gradvane_${name})
+    target_include_directories(gradvane_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+    target_link_libraries(gradvane_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
+  else()
+    add_library(gradvane_${name} INTERFACE)
+    target_include_directories(gradvane_${name} INTERFACE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(gradvane_${name} INTERFACE ${arg_PUBLIC})
+  endif()
+  add_library(gradvane::${name} ALIAS gradvane_${name})
+endfunction()
+
+# gradvane_executable(<name> SOURCES ... [LINK ...])
+# A program in build/<preset>/bin.
+function(gradvane_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "gradvane_executable(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  gradvane_rules(${name})
+  target_link_libraries(${name} PRIVATE ${arg_LINK})
+endfunction()

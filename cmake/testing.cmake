@@ -1,0 +1,62 @@
+# The ways to add a test. Labels: unit, integration, gpu, soak.
+
+find_package(GTest REQUIRED)
+
+# torch is not instrumented, so its own leaks and races are kept out by suppressions; new code gets none.
+set(GRADVANE_TEST_ENVIRONMENT
+  GTEST_COLOR=no
+  GRADVANE_SOURCE_DIR=${PROJECT_SOURCE_DIR}
+  GRADVANE_BUILD_DIR=${PROJECT_BINARY_DIR}
+  GRADVANE_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
+  GRADVANE_SERVERS_DIR=${GRADVANE_SERVERS_DIR}
+  GRADVANE_VENV_PYTHON=${GRADVANE_VENV_PYTHON}
+  ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1:protect_shadow_gap=0
+  LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/lsan.supp:print_suppressions=0
+  UBSAN_OPTIONS=print_stacktrace=1
+  TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp:halt_on_error=1:second_deadlock_stack=1)
+
+# Sanitizers make code some ten times slower; limits are for a machine that is busy besides.
+function(gradvane_test_properties name timeout labels environment serial)
+  if(NOT timeout)
+    set(timeout 300)
+  endif()
+  if(GRADVANE_SANITIZE)
+    math(EXPR timeout "4 * ${timeout}")
+  endif()
+  if(NOT labels)
+    set(labels unit)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} RUN_SERIAL ${serial}
+    ENVIRONMENT "${GRADVANE_TEST_ENVIRONMENT};${environment}")
+endfunction()
+
+# gradvane_test(<name> SOURCES ... [LINK ...] [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
+#               [ARGS ...] [SERIAL] [OWN_MAIN])
+# One program of GoogleTest cases, one ctest entry. OWN_MAIN leaves GoogleTest out: for programs
+# that fork, exit or die on purpose. SERIAL: nothing else runs beside it (timing, fixed ports).
+function(gradvane_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;OWN_MAIN" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT;ARGS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "gradvane_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
+  endif()
+  gradvane_executable(${name} SOURCES ${arg_SOURCES} LINK ${arg_LINK})
+  if(NOT arg_OWN_MAIN)
+    target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest GTest::gtest_main)
+  endif()
+  add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
+  gradvane_test_properties(${name} "${arg_TIMEOUT}" "${arg_LABELS}" "${arg_ENVIRONMENT}" ${arg_SERIAL})
+endfunction()
+
+# gradvane_python_test(<name> SCRIPT x_test.py [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
+#                      [ARGS ...] [SERIAL])
+# pytest on one file. Besides ENVIRONMENT it finds GRADVANE_{SOURCE,BUILD,BIN,SERVERS}_DIR.
+function(gradvane_python_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "SCRIPT;TIMEOUT" "LABELS;ENVIRONMENT;ARGS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "gradvane_python_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
+  endif()
+  cmake_path(ABSOLUTE_PATH arg_SCRIPT BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  add_test(NAME ${name} COMMAND ${GRADVANE_VENV_PYTHON} -B -m pytest -q -p no:cacheprovider
+    ${arg_SCRIPT} ${arg_ARGS})
+  gradvane_test_properties(${name} "${arg_TIMEOUT}" "${arg_LABELS}" "${arg_ENVIRONMENT}" ${arg_SERIAL})
+endfunction()

@@ -1,0 +1,25 @@
+# gradvane::torch: the one target through which torch's headers can be seen.
+# A function, because find_package(Torch) edits CMAKE_CUDA_FLAGS and CMAKE_CUDA_ARCHITECTURES: it
+# appends -gencode for architectures that nvcc 13 no longer knows. What it sets ends with the scope;
+# the targets it makes stay.
+function(gradvane_find_torch)
+  set(TORCH_CUDA_ARCH_LIST 9.0)
+  unset(CMAKE_CUDA_ARCHITECTURES)  # it warns about a value, then ignores it
+  # For torch's FindCUDA, a copy of CMake's retired one, which looks at this name alone.
+  set(CUDA_TOOLKIT_ROOT_DIR ${GRADVANE_CUDA_ROOT} CACHE PATH "CUDA toolkit, for torch's FindCUDA" FORCE)
+  # Kineto is inside libtorch_cpu, yet the script looks for a library of that name and warns.
+  set(kineto_LIBRARY ${GRADVANE_TORCH_DIR}/lib/libtorch_cpu.so)
+  set(Python_EXECUTABLE ${GRADVANE_VENV_PYTHON})
+  set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
+  find_package(Torch REQUIRED CONFIG PATHS ${GRADVANE_TORCH_DIR}/share/cmake/Torch NO_DEFAULT_PATH)
+
+  add_library(gradvane_torch INTERFACE)
+  add_library(gradvane::torch ALIAS gradvane_torch)
+  target_link_libraries(gradvane_torch INTERFACE ${TORCH_LIBRARIES})
+endfunction()
+
+if(GRADVANE_TORCH_DIR)
+  gradvane_find_torch()
+else()
+  message(STATUS "No torch: collectors, agent and examples are left out. `make deps` brings it.")
+endif()
