@@ -1,0 +1,66 @@
+# One command each. Every target does its own set-up; `make help` lists them.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+MAKEFLAGS += --no-print-directory
+
+PRESET ?= release
+# A file that includes torch's headers takes up to 1.5 GB to compile, so memory counts as much as cores.
+JOBS ?= $(shell awk -v cores="$$(nproc)" '/MemAvailable/ { jobs = int($$2 / 2097152); \
+  print jobs < 1 ? 1 : jobs < cores ? jobs : cores }' /proc/meminfo)
+# About two minutes on two cores.
+DEMO ?= build/release/bin/char_gpt --size small --steps 400
+
+# The compiler cache stays in the checkout, like everything else, unless the user has one.
+export CCACHE_DIR ?= $(CURDIR)/.deps/cache/ccache
+export CCACHE_MAXSIZE ?= 3G
+
+use_deps = . .deps/env.sh
+
+# configure_and_build <preset>: ninja runs CMake again by itself when a build file changed.
+define configure_and_build
+$(use_deps)
+[[ -f build/$(1)/build.ninja ]] || "$$GRADVANE_CMAKE" --preset $(1)
+"$$GRADVANE_CMAKE" --build --preset $(1) --parallel $(JOBS)
+endef
+
+.PHONY: deps build test test-all demo bench lint clean help
+
+deps:  ## install what is needed: Debian packages, and the rest under .deps/
+	@scripts/setup.sh
+
+build: deps  ## build into build/$PRESET (release; or dev, asan, tsan, gpu)
+	@$(call configure_and_build,$(PRESET))
+
+test: deps  ## build, then run the unit and integration tests
+	@$(call configure_and_build,release)
+	"$$GRADVANE_CTEST" --preset release
+
+test-all: test  ## test, then the same under sanitizers, and the soak runs
+	@for preset in asan tsan; do
+	  $(MAKE) build PRESET=$$preset
+	done
+	$(use_deps)
+	"$$GRADVANE_CTEST" --preset asan
+	"$$GRADVANE_CTEST" --preset tsan
+	"$$GRADVANE_CTEST" --test-dir build/release -L '^soak$$' --output-on-failure
+
+demo: deps  ## train a small language model for about two minutes, with its page up
+	@$(call configure_and_build,release)
+	exec $(DEMO)
+
+bench: deps  ## measure, write bench/results/ and print one table
+	@$(call configure_and_build,release)
+	exec scripts/bench.sh
+
+lint: deps  ## check format, names, likely bugs, scripts, and rules about files
+	@$(use_deps)
+	[[ -f build/release/build.ninja ]] || "$$GRADVANE_CMAKE" --preset release >/dev/null
+	scripts/lint.sh
+
+clean:  ## remove build/ (what make deps installed stays in .deps/)
+	@rm -rf build
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
