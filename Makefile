@@ -25,7 +25,7 @@ $(use_deps)
 "$$GRADVANE_CMAKE" --build --preset $(1) --parallel $(JOBS)
 endef
 
-.PHONY: deps build test test-all demo bench lint clean help
+.PHONY: deps build test test-all demo bench lint format clean help
 
 deps:  ## install what is needed: Debian packages, and the rest under .deps/
 	@scripts/setup.sh
@@ -57,7 +57,13 @@ bench: deps  ## measure, write bench/results/ and print one table
 lint: deps  ## check format, names, likely bugs, scripts, and rules about files
 	@$(use_deps)
 	[[ -f build/release/build.ninja ]] || "$$GRADVANE_CMAKE" --preset release >/dev/null
+	ninja -C build/release build.ninja >/dev/null
 	scripts/lint.sh
+
+format: deps  ## lay out C++ and CUDA sources as make lint wants them
+	@. versions.env
+	git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu' '*.cuh' |
+	  xargs -d '\n' "clang-format-$$CLANG_TOOLS_VERSION" -i
 
 clean:  ## remove build/ (what make deps installed stays in .deps/)
 	@rm -rf build

@@ -1,5 +1,6 @@
 # shellcheck shell=bash
-# The stages of setup.sh. Sourced by it after versions.env; expects $root and $deps.
+# The stages of setup.sh. Sourced by it after versions.env.
+: "${root:?is set by setup.sh}" "${deps:?is set by setup.sh}"
 
 venv=$deps/venv
 overlay=$deps/cuda

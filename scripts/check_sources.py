@@ -1,0 +1,133 @@
+"""clang-tidy over our sources, and every header compiled alone; what was found good is remembered.
+
+A result is kept under a hash of all that it depends on among our own files: the source, every header
+of ours it reaches, the rules, the tool and the compile command. Files that reach torch's headers take
+ten times as long, so they are looked at only when they differ from origin/main (or from HEAD, where
+there is no such branch).
+"""
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+MEMORY = ROOT / ".deps" / "cache" / "lint"
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+TORCH = re.compile(r"^(torch|ATen|c10)/")
+# Clang warns of things that are right for GCC; we ask only for its checks here.
+QUIET = ["--extra-arg=-Wno-everything", "--extra-arg=-Wno-unknown-warning-option"]
+
+
+def git(*arguments: str) -> list[str]:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def changed_files() -> set[str]:
+    base = git("merge-base", "origin/main", "HEAD") or ["HEAD"]
+    return set(git("diff", "--name-only", base[0])) | set(
+        git("ls-files", "--others", "--exclude-standard"))
+
+
+def reach(name: str, seen: dict[str, bool]) -> dict[str, bool]:
+    """Our own files that `name` reaches through includes, each with whether it names torch itself."""
+    if name in seen:
+        return seen
+    text = (ROOT / name).read_text(encoding="utf-8")
+    targets = INCLUDE.findall(text)
+    seen[name] = any(TORCH.match(target) for target in targets)
+    for target in targets:
+        for path in (target, f"agent/include/{target}"):
+            if (ROOT / path).is_file():
+                reach(path, seen)
+    return seen
+
+
+class Job:
+    def __init__(self, name: str, command: list[str], rules: str):
+        self.name = name
+        self.command = command
+        reached = reach(name, {})
+        self.needs_torch = any(reached.values())
+        self.reached = set(reached)
+        digest = hashlib.sha256(json.dumps([command, rules]).encode())
+        for path in sorted(reached):
+            digest.update(path.encode() + (ROOT / path).read_bytes())
+        self.stamp = MEMORY / digest.hexdigest()
+
+    def run(self) -> str | None:
+        """None when all is well, else what the tool said."""
+        done = subprocess.run(["nice", *self.command], cwd=ROOT, capture_output=True, text=True)
+        if done.returncode == 0:
+            self.stamp.touch()
+            return None
+        said = done.stdout.strip() or done.stderr.strip()
+        return f"{self.name}:\n{said}"
+
+
+def tidy_jobs(tidy: str, build: Path) -> list[Job]:
+    version = subprocess.run([tidy, "--version"], capture_output=True, text=True).stdout
+    rules = version + (ROOT / ".clang-tidy").read_text()
+    jobs = []
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = Path(entry["file"])
+        if path.suffix != ".cpp" or not path.is_relative_to(ROOT) or not path.exists():
+            continue
+        name = path.relative_to(ROOT).as_posix()
+        command = [tidy, "--quiet", "-p", str(build), f"--header-filter=^{re.escape(str(ROOT))}/[a-z]+/",
+                   *QUIET, name]
+        jobs.append(Job(name, command, rules + entry["command"]))
+    return jobs
+
+
+def header_jobs(build: Path) -> list[Job]:
+    """A header compiles alone, with the include paths of the first source in its folder."""
+    commands: dict[str, list[str]] = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = Path(entry["file"])
+        if path.suffix == ".cpp" and path.is_relative_to(ROOT):
+            commands.setdefault(path.relative_to(ROOT).parts[0], shlex.split(entry["command"]))
+    jobs = []
+    for name in git("ls-files", "--cached", "--others", "--exclude-standard", "--", "*.hpp"):
+        command = commands.get(name.split("/")[0])
+        if command is None or not (ROOT / name).is_file():
+            continue
+        compiler = next(i for i, word in enumerate(command) if not word.endswith("ccache"))
+        flags = [word for i, word in enumerate(command)
+                 if word.startswith(("-I", "-D", "-std", "-m", "-W", "-isystem"))
+                 or command[i - 1] == "-isystem"]
+        # As the main file it would be warned about `#pragma once` and about functions nobody calls.
+        jobs.append(Job(name, [command[compiler], *flags, "-Wno-unused-function", "-fsyntax-only",
+                               "-include", name, "-x", "c++", "/dev/null"], "alone"))
+    return jobs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tidy", required=True)
+    parser.add_argument("--build", required=True, type=Path)
+    options = parser.parse_args()
+    MEMORY.mkdir(parents=True, exist_ok=True)
+
+    build = (ROOT / options.build).resolve()
+    changed = changed_files()
+    jobs = header_jobs(build) + tidy_jobs(options.tidy, build)
+    wanted = [job for job in jobs if not job.needs_torch or job.reached & changed]
+    new = [job for job in wanted if not job.stamp.exists()]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        complaints = [said for said in pool.map(Job.run, new) if said]
+    print("\n\n".join(complaints) if complaints else
+          f"{len(new)} checked, {len(wanted) - len(new)} known good, "
+          f"{len(jobs) - len(wanted)} that include torch left alone")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

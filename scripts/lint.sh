@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Checks of files that need no test run: format, scripts, size, words, then names and likely bugs by
+# clang-tidy (check_sources.py, which remembers what it found good).
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
+# shellcheck source=versions.env
+. ./versions.env
+
+failures=0
+check() {  # check <name> <command>...
+  local name=$1 start=$SECONDS output
+  shift
+  if output=$("$@" 2>&1); then
+    printf '[lint] %-12s ok    %3ds%s\n' "$name" $((SECONDS - start)) "${output:+  $output}"
+  else
+    printf '[lint] %-12s FAIL  %3ds\n%s\n' "$name" $((SECONDS - start)) "$output"
+    failures=$((failures + 1))
+  fi
+}
+
+# Files of the project: what git tracks or would track, and that are still there.
+files() {
+  local file
+  git ls-files --cached --others --exclude-standard -- "$@" |
+    while read -r file; do if [[ -f $file ]]; then echo "$file"; fi; done
+}
+
+format() {
+  local tool=clang-format-$CLANG_TOOLS_VERSION list output
+  command -v "$tool" >/dev/null || { echo "skipped: no $tool on this system"; return 0; }
+  mapfile -t list < <(files '*.hpp' '*.cpp' '*.cu' '*.cuh')
+  output=$("$tool" --dry-run -Werror "${list[@]}" 2>&1) && return 0
+  # A place in each file will do: nobody mends these by hand.
+  echo "make format mends:"
+  grep -E '^[^ ]+:[0-9]+:[0-9]+: error' <<<"$output" | sort -t: -k1,1 -u | cut -d: -f1-2 | sed 's/^/  /'
+  return 1
+}
+
+shell_scripts() {
+  local list
+  command -v shellcheck >/dev/null || { echo "skipped: no shellcheck on this system"; return 0; }
+  mapfile -t list < <(files '*.sh' '.ci/run' 'versions.env')
+  shellcheck --external-sources --shell=bash --exclude=SC2034 "${list[@]}"
+}
+
+# One idea a file; past 400 lines it is two.
+file_length() {
+  local long
+  long=$(files '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.py' '*.sh' '*.ts' '*.cmake' '*CMakeLists.txt' Makefile |
+    xargs -r -d '\n' wc -l | awk '$2 != "total" && $1 > 400 { print "  " $2 ": " $1 " lines" }')
+  [[ -z $long ]] || { printf 'longer than 400 lines:\n%s\n' "$long"; return 1; }
+}
+
+# Paths of somebody's machine, registry addresses, unfinished work. The brackets keep these patterns
+# from finding themselves.
+words() {
+  local found=0 pattern
+  local -A refused=(
+    ['(^|[^[:alnum:]_.])/(wor[k]|roo[t]|hom[e]/[a-z]+)/']="a path of one machine"
+    ['index-ur[l]|--registr[y][= ]|GOPROX[Y]=http|pypi\.or[g]|files\.pythonhoste[d]']="a package registry's address"
+    ['\b(TOD[O]|FIXM[E]|XX[X])\b']="unfinished work"
+  )
+  for pattern in "${!refused[@]}"; do
+    if files '*' ':!*.lock' ':!package-lock.json' | xargs -r -d '\n' grep -nIE "$pattern" /dev/null; then
+      echo "  ^ ${refused[$pattern]}"
+      found=1
+    fi
+  done
+  return $found
+}
+
+white_space() {
+  local list
+  mapfile -t list < <(files '*' ':!*.md' ':!LICENSE' ':!tests/golden/*')
+  if grep -nIE '[[:blank:]]+$' "${list[@]}"; then
+    echo "  ^ blanks at the end of a line"
+    return 1
+  fi
+}
+
+sources() {
+  local python=.deps/venv/bin/python
+  command -v "clang-tidy-$CLANG_TOOLS_VERSION" >/dev/null ||
+    { echo "skipped: no clang-tidy-$CLANG_TOOLS_VERSION on this system"; return 0; }
+  "$python" -B scripts/check_sources.py --tidy "clang-tidy-$CLANG_TOOLS_VERSION" --build build/release
+}
+
+check format format
+check shell shell_scripts
+check length file_length
+check words words
+check blanks white_space
+check sources sources
+((failures == 0)) || { echo "[lint] $failures of 6 checks failed"; exit 1; }

@@ -1,0 +1,172 @@
+"""The layer table, held over our own #include lines (DESIGN.md, "Layers").
+
+Folder = CMake target = layer. A link line can hide a bad edge (a header needs no linking), so the
+includes themselves are read.
+"""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[1]))
+SOURCES = {".hpp", ".cpp", ".cu", ".cuh"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+# What each folder may include besides itself.
+ALLOWED = {
+    "kernels": set(),
+    "record": set(),
+    "collectors": {"kernels", "record"},
+    "detectors": {"record"},
+    "exporters": {"record"},
+    "agent": {"kernels", "record", "collectors", "detectors", "exporters"},
+    "python": {"agent"},
+    "examples": {"agent"},  # the public header alone, like any other user
+    # They look inside every layer.
+    "bench": {"kernels", "record", "collectors", "detectors", "exporters", "agent", "examples"},
+    "tests": {"kernels", "record", "collectors", "detectors", "exporters", "agent", "examples",
+              "bench"},
+}
+
+TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
+CUDA = re.compile(r"^(cuda|cub/|cooperative_groups|cupti|nvtx3/|thrust/)")
+PROMETHEUS_AND_BOOST = re.compile(r"^(prometheus|boost)/")
+THREADS_AND_IO = re.compile(
+    r"^(thread|mutex|condition_variable|future|fstream|iostream|ostream|istream|cstdio|stdio\.h)$")
+
+TORCH_FOLDERS = {"collectors", "agent", "examples", "tests", "bench", "python"}
+# Folder: headers from outside that it must never see, and why.
+FORBIDDEN = {
+    "kernels": [(THREADS_AND_IO, "no threads and no I/O here"),
+                (PROMETHEUS_AND_BOOST, "no exporter here")],
+    "record": [(CUDA, "only the standard library here"),
+               (PROMETHEUS_AND_BOOST, "only the standard library here")],
+    "collectors": [(PROMETHEUS_AND_BOOST, "collectors export nothing")],
+    "detectors": [(CUDA, "records are all that is known here"),
+                  (PROMETHEUS_AND_BOOST, "records are all that is known here"),
+                  (THREADS_AND_IO, "pure functions with state: no threads and no I/O")],
+    "exporters": [(CUDA, "records are all that is known here")],
+}
+
+PUBLIC_HEADER = "agent/include/gradvane/agent.hpp"
+
+
+def layer_files(root: Path):
+    for folder in ALLOWED:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in SOURCES and path.is_file():
+                yield folder, path
+
+
+def violations_in(root: Path) -> list[str]:
+    """Every line that breaks the table, as 'file: include: why'."""
+    found = []
+    for folder, path in layer_files(root):
+        name = path.relative_to(root).as_posix()
+        for quote, target in INCLUDE.findall(path.read_text(encoding="utf-8")):
+            why = broken_rule(root, folder, name, quote, target)
+            if why:
+                found.append(f"{name}: {target}: {why}")
+    return found
+
+
+def broken_rule(root: Path, folder: str, name: str, quote: str, target: str) -> str | None:
+    if TORCH.match(target) and folder not in TORCH_FOLDERS:
+        return "torch is seen from collectors, agent and python only"
+    for pattern, why in FORBIDDEN.get(folder, []):
+        if pattern.match(target):
+            return why
+    first = target.split("/")[0]
+    ours = first in ALLOWED or target.startswith("gradvane/")
+    if quote == "<":
+        if ours and target != "gradvane/agent.hpp":
+            return "our own headers are included with quotes"
+    elif not ours:
+        if TORCH.match(target) or not (root / name).parent.joinpath(target).exists():
+            return "quotes are for our own headers"
+        return "includes are relative to the root"
+    if not ours:
+        return None
+    if name == PUBLIC_HEADER:
+        return "the installed header includes no other folder"
+    if target == "gradvane/agent.hpp":
+        users = {"agent", "python", "examples", "tests", "bench"}
+        return None if folder in users else "nobody upstream includes agent"
+    if folder == "examples" and first == "agent":
+        return "only the public header, <gradvane/agent.hpp>"
+    if first != folder and first not in ALLOWED[folder]:
+        return f"{folder} may not include {first}"
+    if not (root / target).exists():
+        return "no such file"
+    return None
+
+
+def test_every_include_line_keeps_the_table():
+    assert violations_in(ROOT) == []
+
+
+def test_there_is_something_to_check():
+    assert sum(1 for _ in layer_files(ROOT)) > 5
+
+
+# The control: each of these must be seen, or the test above proves nothing.
+@pytest.mark.parametrize(
+    "path, line, why",
+    [
+        ("kernels/a.hpp", '#include "record/step_record.hpp"', "kernels may not include record"),
+        ("kernels/a.cu", "#include <ATen/ATen.h>", "torch is seen"),
+        ("kernels/a.cuh", "#include <thread>", "no threads"),
+        ("kernels/a.cpp", "#include <fstream>", "no threads and no I/O"),
+        ("kernels/a.cpp", "#  include <iostream>", "no threads and no I/O"),
+        ("record/a.hpp", "#include <cuda_runtime_api.h>", "only the standard library"),
+        ("record/a.hpp", '#include "kernels/chunk.hpp"', "record may not include kernels"),
+        ("exporters/a.cpp", '#include "agent/config.hpp"', "exporters may not include agent"),
+        ("exporters/a.cpp", "#include <torch/torch.h>", "torch is seen"),
+        ("detectors/a.cpp", '#include "exporters/http.hpp"', "detectors may not include exporters"),
+        ("detectors/a.cpp", "#include <mutex>", "pure functions"),
+        ("collectors/a.cpp", '#include "exporters/http.hpp"', "collectors may not include exporters"),
+        ("collectors/a.cpp", "#include <gradvane/agent.hpp>", "nobody upstream"),
+        ("agent/a.cpp", '#include "tests/support/fake.hpp"', "agent may not include tests"),
+        ("agent/a.cpp", '#include "config.hpp"', "relative to the root"),
+        ("agent/a.cpp", '#include "boost/asio.hpp"', "quotes are for our own headers"),
+        ("agent/a.cpp", "#include <record/step_record.hpp>", "with quotes"),
+        ("agent/a.cpp", '#include "record/gone.hpp"', "no such file"),
+        ("examples/a.cpp", '#include "agent/worker.hpp"', "only the public header"),
+        ("examples/a.cpp", '#include "kernels/chunk.hpp"', "examples may not include kernels"),
+        (PUBLIC_HEADER, '#include "record/step_record.hpp"', "no other folder"),
+    ],
+)
+def test_a_bad_include_is_seen(tmp_path, path, line, why):
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    for target in ("record/step_record.hpp", "kernels/chunk.hpp", "agent/config.hpp"):
+        (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / target).write_text("#pragma once\n")
+    file.write_text(f"#pragma once\n{line}\n")
+    found = violations_in(tmp_path)
+    assert len(found) == 1 and why in found[0], found
+
+
+@pytest.mark.parametrize(
+    "path, line",
+    [
+        ("kernels/a.cu", "#include <cub/cub.cuh>"),
+        ("kernels/a.hpp", '#include "kernels/chunk.hpp"'),
+        ("collectors/a.cpp", "#include <ATen/core/Tensor.h>"),
+        ("agent/a.cpp", "#include <gradvane/agent.hpp>"),
+        ("agent/a.cpp", '#include "record/step_record.hpp"'),
+        ("examples/a.cpp", "#include <gradvane/agent.hpp>"),
+        (PUBLIC_HEADER, "#include <ATen/core/Tensor.h>"),
+        ("kernels/a.cpp", "// #include <thread> would break the table"),
+    ],
+)
+def test_a_good_include_is_left_alone(tmp_path, path, line):
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    for target in ("record/step_record.hpp", "kernels/chunk.hpp"):
+        (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / target).write_text("#pragma once\n")
+    file.write_text(f"#pragma once\n{line}\n")
+    assert violations_in(tmp_path) == []
