@@ -1,42 +1,105 @@
 #pragma once
-// Where a read's results wait for the worker: a ring of slots in (mapped, pinned) memory, each a
-// seqlock. The producer never looks at a reader's cursor: a full ring overwrites its oldest slot, and
-// the gap in sequence numbers is what was dropped.
-#include <array>
+// Where a read's results wait for the worker: a SlotRing whose slots are a SlotHeader and one
+// TensorStats per tensor. The producer is a thread here, or a device that writes the same bytes; there
+// is one reader for both.
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
+#include <vector>
 
+#include "kernels/running_totals.hpp"
+#include "kernels/slot_ring.hpp"
 #include "kernels/tensor_stats.hpp"
 
 namespace gradvane::kernels {
 
-enum class Site : std::uint8_t { loss, grad, weight, scalar };
-inline constexpr int kCountedSites = 3;  ///< loss, grad, weight; a `scalar` is only carried
-enum class NonfiniteKind : std::uint8_t { nan, pos_inf, neg_inf };
-inline constexpr int kNonfiniteKinds = 3;
-
-/// The first non-finite element a site ever showed; sticky.
-struct FirstBad {
-  std::uint64_t sequence = 0;  ///< of the read that saw it; 0: none yet
-  std::uint64_t plan_id = 0;
-  std::int64_t tensor = -1;   ///< index in that plan
-  std::int64_t element = -1;  ///< linear index in memory order
-};
-
-/// Running totals since the ring's stream of reads began: carried by every slot, so that a dropped
-/// slot loses detail but never the fact.
-struct RunningTotals {
-  std::array<std::array<std::int64_t, kNonfiniteKinds>, kCountedSites> elements{};
-  std::array<std::int64_t, kCountedSites> reads{};  ///< reads with at least one non-finite element
-  std::array<FirstBad, kCountedSites> first{};
-};
-
+/// The first bytes of a slot's payload; TensorStats[tensors] follow.
 struct SlotHeader {
   std::uint64_t sequence = 0;  ///< counts reads from 1
   std::uint64_t plan_id = 0;
   std::int64_t tensors = 0;
+  RunningTotals totals;  ///< this read included
+};
+static_assert(std::is_trivially_copyable_v<SlotHeader> && std::is_standard_layout_v<SlotHeader>);
+static_assert(offsetof(SlotHeader, plan_id) == 8 && offsetof(SlotHeader, tensors) == 16);
+static_assert(offsetof(SlotHeader, totals) == 24 && sizeof(SlotHeader) == 240);
+
+class ResultRing {
+ public:
+  /// Owns host memory. Throws std::invalid_argument unless slots > 0 and max_tensors >= 0.
+  ResultRing(int slots, std::int64_t max_tensors);
+  /// Over memory of the caller (pinned and mapped, say), which outlives the ring; see SlotRing.
+  ResultRing(int slots, std::int64_t max_tensors, std::span<std::byte> memory);
+
+  [[nodiscard]] static std::size_t bytes_needed(int slots, std::int64_t max_tensors) noexcept;
+
+  [[nodiscard]] std::int64_t max_tensors() const noexcept { return max_tensors_; }
+  [[nodiscard]] std::uint64_t latest() const noexcept { return ring_.latest(); }
+  [[nodiscard]] SlotRing& slots() noexcept { return ring_; }
+  [[nodiscard]] const SlotRing& slots() const noexcept { return ring_; }
+
+ private:
+  std::int64_t max_tensors_;
+  SlotRing ring_;
+};
+
+/// What a producer takes with it when it moves to a bigger ring.
+struct ProducerState {
+  std::uint64_t sequence = 0;  ///< the last one published
   RunningTotals totals;
+};
+
+/// The host's producer. One thread at a time; never waits, allocates or throws.
+class RingProducer {
+ public:
+  /// The ring outlives the producer. Publishing goes on behind `state`.
+  explicit RingProducer(ResultRing& ring, ProducerState state = {}) noexcept;
+
+  /// Publishes one read: adds it to the running totals and writes the next slot.
+  /// @param sites, stats  one per tensor of the plan
+  /// @return the read's sequence number
+  /// A read of more tensors than the ring holds goes into the totals whole; the slot carries as many
+  /// as fit, and says how many.
+  std::uint64_t publish(std::uint64_t plan_id, std::span<const Site> sites,
+                        std::span<const TensorStats> stats) noexcept;
+
+  [[nodiscard]] ProducerState state() const noexcept { return state_; }
+
+ private:
+  ResultRing* ring_;
+  ProducerState state_;
+};
+
+enum class ReadStatus : std::uint8_t { ok, empty, overwritten };
+struct ReadResult {
+  ReadStatus status = ReadStatus::empty;
+  /// Reads that were overwritten before they could be read, newly found by this call; they come
+  /// before the one returned.
+  std::uint64_t lost = 0;
+};
+
+/// One reader; any number of them may share a ring, each on its own thread.
+class RingReader {
+ public:
+  /// The ring outlives the reader. Begins behind `after`: with ProducerState::sequence in a ring
+  /// that continues another.
+  explicit RingReader(const ResultRing& ring, std::uint64_t after = 0) noexcept;
+
+  /// The next read: ok, or empty if there is none yet. Skips what was overwritten and counts it in
+  /// `lost`, also with empty. `stats` is resized; it allocates only while it grows.
+  ReadResult read_next(SlotHeader& header, std::vector<TensorStats>& stats);
+
+  /// A given read, without moving on: ok, empty (not there yet) or overwritten. Only with ok do
+  /// `header` and `stats` mean anything.
+  [[nodiscard]] ReadStatus read(std::uint64_t sequence, SlotHeader& header,
+                                std::vector<TensorStats>& stats) const;
+
+  [[nodiscard]] std::uint64_t next() const noexcept { return next_; }  ///< sequence to come
+
+ private:
+  const ResultRing* ring_;
+  std::uint64_t next_;
 };
 
 }  // namespace gradvane::kernels

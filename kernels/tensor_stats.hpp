@@ -6,10 +6,14 @@
 #include <type_traits>
 
 #include "kernels/host_device.hpp"
+#include "kernels/sum_scale.hpp"
 
 namespace gradvane::kernels {
 
-/// Statistics of one tensor, or of a run of its elements.
+enum class NonfiniteKind : std::uint8_t { nan, pos_inf, neg_inf };
+inline constexpr int kNonfiniteKinds = 3;
+
+/// Statistics of one tensor, or of a part of its elements.
 ///
 /// Counts, extrema and the index are exact. `sum` and `sum_sq` cover the finite elements only and are
 /// held in units of 2^scale_exp and 2^(2*scale_exp): only fp64 data outside about 2^±500 has a
@@ -26,8 +30,8 @@ struct TensorStats {
   double abs_max = 0;  ///< over finite elements; 0 where there is none
   double abs_min_nonzero = std::numeric_limits<double>::infinity();  ///< +Inf where there is none
   std::int64_t first_nonfinite = -1;  ///< smallest linear index in memory order, -1 if none
-  std::int32_t scale_exp = 0;
-  std::int32_t reserved = 0;
+  std::int32_t scale_exp = 0;         ///< scale_exp_for(abs_max)
+  std::int32_t first_kind = -1;       ///< NonfiniteKind of first_nonfinite, -1 if none
 
   [[nodiscard]] GRADVANE_HOST_DEVICE std::int64_t nonfinite() const noexcept {
     return nan + pos_inf + neg_inf;
@@ -35,12 +39,45 @@ struct TensorStats {
   [[nodiscard]] GRADVANE_HOST_DEVICE std::int64_t finite() const noexcept {
     return numel - nonfinite();
   }
-  /// L2 norm of the finite elements.
+  /// L2 norm of the finite elements; +Inf only where the norm itself is above the range of a double.
   [[nodiscard]] GRADVANE_HOST_DEVICE double norm() const noexcept {
-    return std::ldexp(std::sqrt(sum_sq), scale_exp);
+    return ::ldexp(::sqrt(sum_sq), scale_exp);
   }
+  /// Sum of the finite elements; ±Inf only where the sum itself is above the range of a double.
+  [[nodiscard]] GRADVANE_HOST_DEVICE double total() const noexcept {
+    return ::ldexp(sum, scale_exp);
+  }
+  /// Bit for bit, so that two paths can be compared.
+  friend bool operator==(const TensorStats&, const TensorStats&) = default;
 };
 static_assert(std::is_trivially_copyable_v<TensorStats>);
 static_assert(sizeof(TensorStats) == 96);
+
+/// Adds `next`, which follows `into` in the tensor. Counts, extrema and the first index do not depend
+/// on how parts are grouped; the sums do, by rounding: combine in a fixed order for the same bits.
+GRADVANE_HOST_DEVICE inline void merge(TensorStats& into, const TensorStats& next) noexcept {
+  const double abs_max = into.abs_max < next.abs_max ? next.abs_max : into.abs_max;
+  // A part without a non-zero element has sums of 0, right at any scale: rescaling leaves them 0.
+  const int scale_exp = scale_exp_for(abs_max);
+  into.sum = rescale_sum(into.sum, into.scale_exp, scale_exp) +
+             rescale_sum(next.sum, next.scale_exp, scale_exp);
+  into.sum_sq = rescale_sum_sq(into.sum_sq, into.scale_exp, scale_exp) +
+                rescale_sum_sq(next.sum_sq, next.scale_exp, scale_exp);
+  into.scale_exp = scale_exp;
+  into.abs_max = abs_max;
+  if (next.abs_min_nonzero < into.abs_min_nonzero) into.abs_min_nonzero = next.abs_min_nonzero;
+
+  into.numel += next.numel;
+  into.nan += next.nan;
+  into.pos_inf += next.pos_inf;
+  into.neg_inf += next.neg_inf;
+  into.zero += next.zero;
+  into.subnormal += next.subnormal;
+  if (next.first_nonfinite >= 0 &&
+      (into.first_nonfinite < 0 || next.first_nonfinite < into.first_nonfinite)) {
+    into.first_nonfinite = next.first_nonfinite;
+    into.first_kind = next.first_kind;
+  }
+}
 
 }  // namespace gradvane::kernels

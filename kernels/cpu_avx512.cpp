@@ -1,0 +1,4 @@
+#include "kernels/cpu_part.hpp"
+namespace gradvane::kernels {
+const ReadPartTable kAvx512ReadPart = {};
+}

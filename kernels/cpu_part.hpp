@@ -1,0 +1,52 @@
+#pragma once
+// What the CPU paths share: the order in which a part's elements are summed, and what is left of it.
+//
+// The order is part of the result: it is what makes scalar, AVX2 and AVX-512 agree in every bit.
+//   - A part is cut into runs of kRunRows rows, a row being one element for each of the lanes; the
+//     last run may be shorter and counts as filled up with +0.
+//   - fp32, fp16, bf16: a run whose largest finite magnitude is 0 or within [2^-40, 2^40] is summed
+//     in fp32, lane by lane and row by row; any other run in fp64. fp64: at the part's scale so far.
+//     Squares are added by fma. Non-finite elements count as +0.
+//   - The run's lane sums are added to the part's lane sums, in fp64.
+//   - At the end of the part: lane i += lane i + width, width halving down to 1.
+//
+// This file is included by units compiled for one processor only. It defines no inline function: the
+// linker could keep such a unit's copy of it for everybody.
+#include <cstdint>
+
+#include "kernels/dtype.hpp"
+
+namespace gradvane::kernels {
+
+inline constexpr int kMaxLanes = 32;
+inline constexpr int kWideLanes = 16;  ///< of fp64
+inline constexpr int kRunRows = 16;
+
+/// Sums by lane and everything else in total. Magnitudes as the dtype's own bits.
+struct alignas(64) PartTotals {
+  double sum[kMaxLanes] = {};
+  double sum_sq[kMaxLanes] = {};
+  std::uint64_t abs_max_bits = 0;                  ///< 0: no finite non-zero element
+  std::uint64_t abs_min_bits = ~std::uint64_t{0};  ///< of the non-zero ones; all ones: none
+  std::int64_t nan = 0;
+  std::int64_t pos_inf = 0;
+  std::int64_t neg_inf = 0;
+  std::int64_t zero = 0;
+  std::int64_t subnormal = 0;
+  std::int64_t first_nonfinite = -1;  ///< from the start of the part
+  std::int32_t first_kind = -1;
+  std::int32_t scale_exp = 0;
+};
+
+/// Reads `count` elements at any alignment into `totals`, which starts as PartTotals{}.
+using ReadPart = void (*)(const void* data, std::int64_t count, PartTotals& totals) noexcept;
+
+/// By static_cast<int>(DType). A path that this build or architecture lacks is all null.
+struct ReadPartTable {
+  ReadPart read[kDTypes];
+};
+extern const ReadPartTable kScalarReadPart;
+extern const ReadPartTable kAvx2ReadPart;
+extern const ReadPartTable kAvx512ReadPart;
+
+}  // namespace gradvane::kernels

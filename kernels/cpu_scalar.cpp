@@ -1,0 +1,112 @@
+// The reference: the order of cpu_part.hpp written as plainly as it can be.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu_part.hpp"
+#include "kernels/element.hpp"
+#include "kernels/sum_scale.hpp"
+
+namespace gradvane::kernels {
+namespace {
+
+template <DType dtype>
+constexpr int kLanes = dtype == DType::f64 ? kWideLanes : kMaxLanes;
+
+// bf16 becomes fp32 by a shift or a mask, which takes the even and the odd elements of 16 apart.
+template <DType dtype>
+constexpr int lane_of(int index) noexcept {
+  const int lane = index % kLanes<dtype>;
+  if constexpr (dtype != DType::bf16) return lane;
+  return lane / 16 * 16 + lane % 2 * 8 + lane % 16 / 2;
+}
+
+template <DType dtype>
+Bits<dtype> load(const std::byte* at) noexcept {
+  Bits<dtype> bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  return bits;
+}
+
+// Counts a run's elements and returns its largest finite magnitude.
+template <DType dtype>
+double count_run(const std::byte* run, int count, std::int64_t index, PartTotals& totals) noexcept {
+  Bits<dtype> abs_max = 0;
+  for (int i = 0; i < count; ++i) {
+    const auto bits = load<dtype>(run + i * size_in_bytes(dtype));
+    const ElementClass kind = classify<dtype>(bits);
+    if (kind >= ElementClass::infinity) {
+      const NonfiniteKind nonfinite = nonfinite_kind<dtype>(bits);
+      totals.nan += nonfinite == NonfiniteKind::nan;
+      totals.pos_inf += nonfinite == NonfiniteKind::pos_inf;
+      totals.neg_inf += nonfinite == NonfiniteKind::neg_inf;
+      if (totals.first_nonfinite < 0) {
+        totals.first_nonfinite = index + i;
+        totals.first_kind = static_cast<std::int32_t>(nonfinite);
+      }
+      continue;
+    }
+    totals.zero += kind == ElementClass::zero;
+    totals.subnormal += kind == ElementClass::subnormal;
+    const auto magnitude = static_cast<Bits<dtype>>(bits & Format<dtype>::kAbsMask);
+    abs_max = std::max(abs_max, magnitude);
+    if (magnitude != 0)
+      totals.abs_min_bits = std::min<std::uint64_t>(totals.abs_min_bits, magnitude);
+  }
+  totals.abs_max_bits = std::max<std::uint64_t>(totals.abs_max_bits, abs_max);
+  return static_cast<double>(value<dtype>(abs_max));
+}
+
+// Sums a run's finite elements, each times `factor`, in `Real`.
+template <DType dtype, typename Real>
+void sum_run(const std::byte* run, int count, Real factor, PartTotals& totals) noexcept {
+  Real sum[kLanes<dtype>] = {};
+  Real sum_sq[kLanes<dtype>] = {};
+  for (int i = 0; i < count; ++i) {
+    const auto bits = load<dtype>(run + i * size_in_bytes(dtype));
+    if (classify<dtype>(bits) >= ElementClass::infinity) continue;
+    const Real x = static_cast<Real>(value<dtype>(bits)) * factor;
+    const int lane = lane_of<dtype>(i);
+    sum[lane] += x;
+    sum_sq[lane] = std::fma(x, x, sum_sq[lane]);
+  }
+  for (int lane = 0; lane < kLanes<dtype>; ++lane) {
+    totals.sum[lane] += static_cast<double>(sum[lane]);
+    totals.sum_sq[lane] += static_cast<double>(sum_sq[lane]);
+  }
+}
+
+template <DType dtype>
+void read_part(const void* data, std::int64_t count, PartTotals& totals) noexcept {
+  constexpr std::int64_t kRun = kLanes<dtype> * kRunRows;
+  const auto* bytes = static_cast<const std::byte*>(data);
+  for (std::int64_t begin = 0; begin < count; begin += kRun) {
+    const std::byte* run = bytes + begin * size_in_bytes(dtype);
+    const int in_run = static_cast<int>(std::min(kRun, count - begin));
+    const double abs_max = count_run<dtype>(run, in_run, begin, totals);
+    if constexpr (dtype == DType::f64) {
+      const int scale_exp = scale_exp_for(value<dtype>(totals.abs_max_bits));
+      for (int lane = 0; lane < kLanes<dtype>; ++lane) {
+        totals.sum[lane] = rescale_sum(totals.sum[lane], totals.scale_exp, scale_exp);
+        totals.sum_sq[lane] = rescale_sum_sq(totals.sum_sq[lane], totals.scale_exp, scale_exp);
+      }
+      totals.scale_exp = scale_exp;
+      sum_run<dtype, double>(run, in_run, element_factor(scale_exp), totals);
+    } else if (fits_short_run(abs_max)) {
+      sum_run<dtype, float>(run, in_run, 1, totals);
+    } else {
+      sum_run<dtype, double>(run, in_run, 1, totals);
+    }
+  }
+}
+
+}  // namespace
+
+const ReadPartTable kScalarReadPart = {{
+    read_part<DType::f32>,
+    read_part<DType::f64>,
+    read_part<DType::f16>,
+    read_part<DType::bf16>,
+}};
+
+}  // namespace gradvane::kernels
