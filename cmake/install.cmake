@@ -7,7 +7,9 @@ include(CMakePackageConfigHelpers)
 # refers to the public functions; only what is marked GRADVANE_API leaves (tests/exported_symbols.txt).
 function(gradvane_shared_library target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LAYERS")
-  add_library(${target} SHARED)
+  # CMake wants a source file; everything is in the layers.
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/${target}.cpp CONTENT "// made of: @arg_LAYERS@\n" @ONLY)
+  add_library(${target} SHARED ${PROJECT_BINARY_DIR}/${target}.cpp)
   add_library(gradvane::${target} ALIAS ${target})
   foreach(layer IN LISTS arg_LAYERS)
     target_link_libraries(${target} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,gradvane_${layer}>)

@@ -166,9 +166,10 @@ install_python() {  # install_python <base python> <log> <requirement>...
     tail_of "$log"
     fail python "pip itself could not be brought to $PIP_VERSION" "Is the network there? Details: .deps/pip.log"
   fi
+  tr -s ' \n' '\n' <<<"$PYTHON_CONSTRAINTS" | sed '/^$/d' >"$deps/constraints.txt"
   say python "installing $* (a first time fetches some 3 GB)"
   if ! "${pip[@]}" install --retries 8 --resume-retries 30 --timeout 60 --progress-bar off \
-    --no-warn-script-location "$@" >"$log" 2>&1; then
+    --no-warn-script-location --constraint "$deps/constraints.txt" "$@" setuptools >"$log" 2>&1; then
     tail_of "$log"
     if grep -q 'No space left' "$log"; then fail python "the disk is full" "Free some space and run again."; fi
     fail python "packages could not be installed" \
@@ -217,7 +218,7 @@ run_python() {
       "nvidia-nvvm==$NVVM_VERSION" "nvidia-cuda-cccl==$CUDA_CCCL_VERSION")
   fi
   command -v "$base" >/dev/null || fail python "there is no $base" "Name another with GRADVANE_PYTHON."
-  key=$(hash_of "$root" "$PIP_VERSION" "$("$base" --version)" "$base" "$torch_named" "${wanted[@]}")
+  key=$(hash_of "$root" "$PIP_VERSION" "$("$base" --version)" "$base" "$torch_named" "$PYTHON_CONSTRAINTS" "${wanted[@]}")
 
   if ! stamp_is python "$key" || [[ ! -x $venv/bin/cmake ]]; then
     # What an interrupted run already fetched is in the cache, and on the disk.
