@@ -78,7 +78,8 @@ struct StepRecord {
 
   std::array<NonfiniteCounts, kSites> nonfinite{};       ///< in this step
   std::array<std::optional<bool>, kSites> site_measured{};  ///< absent: that site was not read
-  std::optional<FirstNonfinite> first_nonfinite;
+  std::optional<FirstNonfinite> first_nonfinite;  ///< the earliest of the step: loss, gradient, weight
+  std::array<std::optional<FirstNonfinite>, kSites> first_by_site{};
 
   /// Since the run began. They also cover steps whose own record was dropped.
   std::array<NonfiniteCounts, kSites> nonfinite_total{};

@@ -1,0 +1,82 @@
+#pragma once
+// Which parameters are watched, under which names, and whether they are still the same ones.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "record/run_info.hpp"
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+}
+
+namespace gradvane::collectors {
+
+/// What one optimizer updates, in the order in which every slot lists it. Immutable once published.
+struct ReadPlan {
+  std::uint64_t id = 0;  ///< names the plan in ring slots; never reused
+  std::int32_t optimizer = 0;
+  std::shared_ptr<const record::ModelInfo> model;
+  std::vector<std::int32_t> params;  ///< entry -> index into model->params
+};
+
+/// The parameters of an agent's modules and optimizers. Training thread only; plans may be read anywhere.
+class ModelWatch {
+ public:
+  ModelWatch(std::string group_rule, int max_groups);
+
+  /// `optimizer` may be null: a loop without one. Returns the optimizer's index. Throws
+  /// std::invalid_argument where the optimizer owns none of the module's parameters, or is known already.
+  int add(torch::nn::Module& module, torch::optim::Optimizer* optimizer);
+
+  /// Index of a known optimizer, else -1.
+  [[nodiscard]] int find(const torch::optim::Optimizer& optimizer) const noexcept;
+  [[nodiscard]] int optimizers() const noexcept { return static_cast<int>(watched_.size()); }
+
+  /// True when the optimizer's parameters are no longer the tensors of its plan. Cost: one pointer
+  /// comparison a parameter.
+  [[nodiscard]] bool changed(int optimizer) const noexcept;
+  /// The same for everything, by walking the modules again: slower, finds new frozen parameters too.
+  [[nodiscard]] bool changed_anywhere() const;
+
+  /// Index of a user metric, the name made known by the next rebuild(); -1 when there is no room.
+  int user_metric(std::string_view name);
+
+  /// Makes new plans for all optimizers. Allocates.
+  void rebuild();
+
+  [[nodiscard]] const std::vector<at::Tensor>& params(int optimizer) const noexcept;
+  [[nodiscard]] std::shared_ptr<const ReadPlan> plan(int optimizer) const noexcept;
+  [[nodiscard]] std::size_t largest_plan() const noexcept;
+
+  /// Steps the optimizer has in its own state (Adam and its kin), else 0.
+  [[nodiscard]] std::int64_t steps_done(int optimizer) const;
+  /// Learning rates by param group into `out`; returns how many.
+  int learning_rates(int optimizer, double* out, int room) const noexcept;
+
+ private:
+  struct Watched {
+    torch::nn::Module* module = nullptr;
+    torch::optim::Optimizer* optimizer = nullptr;
+    std::string type;
+    std::vector<at::Tensor> params;     ///< by plan entry
+    std::vector<const void*> identity;  ///< TensorImpls of the optimizer's parameters, in its order
+    std::shared_ptr<const ReadPlan> plan;
+  };
+
+  std::string group_rule_;
+  int max_groups_;
+  std::uint64_t next_plan_ = 1;
+  std::uint64_t next_model_ = 1;
+  std::vector<Watched> watched_;
+  std::vector<std::string> user_metrics_;
+};
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,60 @@
+#pragma once
+// From a step's facts and ring slots to its record. Pure: no clock, no I/O, no torch; one per thread.
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "collectors/model_watch.hpp"
+#include "collectors/step_facts.hpp"
+#include "kernels/result_ring.hpp"
+#include "kernels/tensor_stats.hpp"
+#include "record/run_info.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::collectors {
+
+struct HealthThresholds {
+  double vanishing = 1e-7;  ///< per-parameter gradient norm below which it counts as vanishing
+  double exploding = 10.0;  ///< and above which as exploding
+};
+
+/// What the ring still held of a step. Empty spans: not read, or overwritten before it was harvested.
+struct StepSlots {
+  std::shared_ptr<const ReadPlan> plan;             ///< of all three
+  std::span<const kernels::TensorStats> gradients;  ///< one a parameter, then one for the loss
+  std::span<const kernels::TensorStats> loss;       ///< one, where the loss came after the gradients
+  std::span<const kernels::TensorStats> weights;    ///< one a parameter, then one update sample each
+};
+
+/// Builds the records of a run, in order.
+class StepBuilder {
+ public:
+  explicit StepBuilder(HealthThresholds thresholds) : thresholds_(thresholds) {}
+
+  /// Valid until the next build(). `totals` are those of the step's last slot: older ones where the
+  /// step's slots are lost, never newer ones, or a bad step would be counted twice.
+  const record::StepRecord& build(const StepFacts& facts, const StepSlots& slots,
+                                  const kernels::RunningTotals& totals);
+  [[nodiscard]] const record::StepDetail& detail() const noexcept { return detail_; }
+  [[nodiscard]] const std::shared_ptr<const record::ModelInfo>& model() const noexcept {
+    return model_;
+  }
+
+ private:
+  void follow(const std::shared_ptr<const record::ModelInfo>& model);
+  void clear_detail();
+  void take_facts(const StepFacts& facts);
+  void take_loss(const kernels::TensorStats& stats);
+  void take_gradients(const ReadPlan& plan, std::span<const kernels::TensorStats> stats);
+  void take_weights(const ReadPlan& plan, std::span<const kernels::TensorStats> weights,
+                    std::span<const kernels::TensorStats> updates);
+  void sum_up_groups();
+  void blame(record::Site site, std::int32_t param, const kernels::TensorStats& stats);
+
+  HealthThresholds thresholds_;
+  std::shared_ptr<const record::ModelInfo> model_;
+  record::StepRecord record_;
+  record::StepDetail detail_;
+};
+
+}  // namespace gradvane::collectors

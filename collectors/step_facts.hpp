@@ -1,0 +1,57 @@
+#pragma once
+// What the training thread alone knows of a step, handed to the worker as one trivially copyable block.
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/tensor_stats.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::collectors {
+
+inline constexpr double kNotMeasured = -1;  ///< for values that are never negative
+
+struct StepFacts {
+  std::int64_t step = 0;
+  std::int64_t run_step = 0;
+  std::int32_t optimizer = 0;
+  std::int32_t micro_steps = 1;
+  double time = 0;  ///< wall clock, seconds since the epoch
+
+  // Sequence numbers of this step's slots in the result ring; 0: not read.
+  std::uint64_t grad_sequence = 0;
+  std::uint64_t loss_sequence = 0;
+  std::uint64_t weight_sequence = 0;
+
+  record::ReadAt read_at = record::ReadAt::none;
+  record::SkipReason skipped = record::SkipReason::none;
+  double clip_coefficient = kNotMeasured;
+
+  std::int32_t lr_count = 0;
+  std::int32_t user_count = 0;
+  std::array<double, record::kMaxLearningRates> lr{};
+  std::array<double, record::kMaxUserMetrics> user{};
+
+  double step_seconds = kNotMeasured;
+  double agent_seconds = 0;
+  std::array<double, record::kPhases> phase_seconds{};
+  std::int64_t tokens = -1;
+  std::int64_t samples = -1;
+  std::int32_t contiguous_copies = 0;
+  std::int32_t reserved = 0;
+};
+static_assert(std::is_trivially_copyable_v<StepFacts>);
+
+/// What became of a slot's entry. One that was not read says so in place of its number of elements.
+enum class EntryTag : std::int64_t { read = 1, empty = 0, frozen = -1, missing = -2, unsupported = -3 };
+
+[[nodiscard]] inline EntryTag tag_of(const kernels::TensorStats& stats) noexcept {
+  return stats.numel > 0 ? EntryTag::read : static_cast<EntryTag>(stats.numel);
+}
+[[nodiscard]] inline kernels::TensorStats not_read(EntryTag tag) noexcept {
+  kernels::TensorStats stats;
+  stats.numel = static_cast<std::int64_t>(tag);
+  return stats;
+}
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,134 @@
+#include "collectors/tensor_view.hpp"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace gradvane::collectors {
+namespace {
+
+using kernels::DType;
+
+TensorView dense_view(const at::Tensor& tensor, DType dtype, Readable how) {
+  TensorView view;
+  view.readable = how;
+  view.dtype = dtype;
+  view.data = tensor.const_data_ptr();
+  view.numel = tensor.numel() * (tensor.is_complex() ? 2 : 1);
+  return view;
+}
+
+/// Observing must not become part of the autograd graph.
+at::Tensor contiguous_copy(const at::Tensor& tensor) {
+  const c10::AutoGradMode off(false);
+  return tensor.detach().contiguous();
+}
+
+TensorView sparse_view(const at::Tensor& tensor, DType dtype) {
+  const c10::AutoGradMode off(false);
+  // Duplicate indices of an uncoalesced gradient are summed by the optimizer: so is its norm.
+  const bool coalesced = tensor.is_coalesced();
+  const at::Tensor values = (coalesced ? tensor : tensor.coalesce())._values().contiguous();
+  TensorView view = dense_view(values, dtype, coalesced ? Readable::yes : Readable::copied);
+  view.implicit_zeros = tensor.numel() - values.numel();
+  view.holder = values;
+  if (view.numel == 0) view.data = nullptr;
+  return view;
+}
+
+std::int64_t sparse_row_major(const at::Tensor& tensor, std::int64_t in_values) {
+  const c10::AutoGradMode off(false);
+  const at::Tensor coalesced = tensor.is_coalesced() ? tensor : tensor.coalesce();
+  const at::Tensor indices = coalesced._indices().contiguous();
+  const std::int64_t sparse_dims = indices.size(0);
+  const std::int64_t nnz = indices.size(1);
+  std::int64_t dense_numel = 1;
+  for (std::int64_t d = sparse_dims; d < tensor.dim(); ++d) dense_numel *= tensor.size(d);
+  const std::int64_t entry = in_values / dense_numel;
+  const auto* index = static_cast<const std::int64_t*>(indices.const_data_ptr());
+  std::int64_t linear = 0;
+  for (std::int64_t d = 0; d < sparse_dims; ++d)
+    linear = linear * tensor.size(d) + index[d * nnz + entry];
+  return linear * dense_numel + in_values % dense_numel;
+}
+
+std::int64_t strided_row_major(const at::Tensor& tensor, std::int64_t in_memory) {
+  std::vector<std::int64_t> by_stride(static_cast<std::size_t>(tensor.dim()));
+  std::iota(by_stride.begin(), by_stride.end(), 0);
+  std::stable_sort(by_stride.begin(), by_stride.end(), [&](std::int64_t a, std::int64_t b) {
+    return tensor.stride(a) > tensor.stride(b);
+  });
+  std::vector<std::int64_t> coordinate(by_stride.size(), 0);
+  for (const std::int64_t d : by_stride) {
+    if (tensor.size(d) <= 1) continue;  // its stride says nothing
+    coordinate[static_cast<std::size_t>(d)] = in_memory / tensor.stride(d);
+    in_memory %= tensor.stride(d);
+  }
+  std::int64_t linear = 0;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d)
+    linear = linear * tensor.size(d) + coordinate[static_cast<std::size_t>(d)];
+  return linear;
+}
+
+TensorView look(const at::Tensor& tensor) {
+  TensorView view;
+  if (!tensor.defined()) return view;
+  const auto dtype = pass_dtype(tensor.scalar_type());
+  view.readable = Readable::unsupported;
+  if (!dtype || tensor.device().type() != at::kCPU) return view;
+  if (tensor.layout() == at::kSparse) return sparse_view(tensor, *dtype);
+  if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_neg()) return view;
+  if (tensor.numel() == 0) {
+    view.readable = Readable::empty;
+    view.dtype = *dtype;
+    return view;
+  }
+  if (tensor.is_non_overlapping_and_dense()) return dense_view(tensor, *dtype, Readable::yes);
+  const at::Tensor copy = contiguous_copy(tensor);
+  view = dense_view(copy, *dtype, Readable::copied);
+  view.holder = copy;
+  return view;
+}
+
+}  // namespace
+
+std::optional<DType> pass_dtype(at::ScalarType type) noexcept {
+  switch (type) {
+    case at::kFloat:
+    case at::kComplexFloat:
+      return DType::f32;
+    case at::kDouble:
+    case at::kComplexDouble:
+      return DType::f64;
+    case at::kHalf:
+    case at::kComplexHalf:
+      return DType::f16;
+    case at::kBFloat16:
+      return DType::bf16;
+    default:
+      return std::nullopt;
+  }
+}
+
+TensorView view_of(const at::Tensor& tensor) noexcept try {
+  return look(tensor);
+} catch (...) {  // no memory for a temporary, or a tensor subclass that refuses: not worth a run
+  TensorView view;
+  view.readable = Readable::unsupported;
+  return view;
+}
+
+std::int64_t row_major_index(const at::Tensor& tensor, std::int64_t in_memory) noexcept try {
+  if (in_memory < 0) return in_memory;
+  const std::int64_t element = tensor.is_complex() ? in_memory / 2 : in_memory;
+  if (tensor.layout() == at::kSparse) return sparse_row_major(tensor, element);
+  // A copy is made row-major; a dense tensor is read in the order of its memory.
+  if (tensor.is_contiguous() || !tensor.is_non_overlapping_and_dense()) return element;
+  return strided_row_major(tensor, element);
+} catch (...) {
+  return in_memory;
+}
+
+}  // namespace gradvane::collectors

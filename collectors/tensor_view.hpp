@@ -1,0 +1,43 @@
+#pragma once
+// From an at::Tensor to the pointer, count and dtype that the pass reads. The only reader of tensor
+// internals.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "kernels/dtype.hpp"
+
+namespace gradvane::collectors {
+
+/// How a tensor can be read.
+enum class Readable : std::uint8_t {
+  yes,          ///< in place
+  copied,       ///< through a temporary: not dense in memory, or an uncoalesced sparse gradient
+  absent,       ///< undefined
+  empty,        ///< no elements
+  unsupported,  ///< a dtype, layout or device this build does not read
+};
+
+/// A tensor as dense memory. Valid while the tensor is neither freed nor resized.
+struct TensorView {
+  Readable readable = Readable::absent;
+  kernels::DType dtype = kernels::DType::f32;
+  const void* data = nullptr;
+  std::int64_t numel = 0;           ///< elements in memory; a complex one counts as two
+  std::int64_t implicit_zeros = 0;  ///< of a sparse tensor
+  at::Tensor holder;                ///< keeps a temporary alive; undefined when read in place
+};
+
+/// Looks at `tensor` without changing it. Allocates only for `copied`. CPU tensors only.
+/// Does not synchronise. An allocation that fails makes the tensor `unsupported`.
+[[nodiscard]] TensorView view_of(const at::Tensor& tensor) noexcept;
+
+/// The row-major linear index, in `tensor`, of element `in_memory` of its view.
+[[nodiscard]] std::int64_t row_major_index(const at::Tensor& tensor, std::int64_t in_memory) noexcept;
+
+/// The pass's name of a torch dtype; absent where it has none.
+[[nodiscard]] std::optional<kernels::DType> pass_dtype(at::ScalarType type) noexcept;
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,46 @@
+#pragma once
+// The update-to-weight ratio ‖Δw‖ / ‖w‖ of a step, estimated from a strided sample of each parameter
+// that is kept from before the update to after it.
+//
+// Estimate: ‖Δw‖² ≈ numel / m · Σ Δw_i² over m elements at even distance. Exact where m = numel. Its
+// error against the exact ratio is measured in docs/update-ratio.md.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/tensor_stats.hpp"
+
+namespace gradvane::collectors {
+
+/// At most kMaxElements numbers whatever the model. Training thread only. CPU tensors; never throws
+/// after resize().
+class UpdateSample {
+ public:
+  static constexpr std::int64_t kMaxElements = 65536;  ///< 512 KiB of fp64
+
+  /// Room for the sample of `params`, at most `per_param` elements of each. Allocates.
+  void resize(std::span<const at::Tensor> params, std::int64_t per_param);
+
+  /// Keeps the sample as it is before the update.
+  void keep(std::span<const at::Tensor> params) noexcept;
+
+  /// Statistics of Δw over the sample, one per parameter: numel = m, sum_sq = Σ Δw². A parameter that
+  /// was not kept, or changed its size or dtype since, has numel 0. Non-finite differences are counted
+  /// and left out.
+  void difference(std::span<const at::Tensor> params, std::span<kernels::TensorStats> out) noexcept;
+
+ private:
+  struct Place {
+    std::int64_t begin = 0;    ///< in kept_
+    std::int64_t count = 0;    ///< m
+    std::int64_t numel = 0;
+    at::ScalarType dtype = at::kFloat;
+    bool kept = false;
+  };
+  std::vector<Place> places_;
+  std::vector<double> kept_;
+};
+
+}  // namespace gradvane::collectors
