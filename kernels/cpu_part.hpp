@@ -2,13 +2,16 @@
 // What the CPU paths share: the order in which a part's elements are summed, and what is left of it.
 //
 // The order is part of the result: it is what makes scalar, AVX2 and AVX-512 agree in every bit.
-//   - A part is cut into runs of kRunRows rows, a row being one element for each of the lanes; the
-//     last run may be shorter and counts as filled up with +0.
+//   - A part is cut into runs of kRunRows rows, a row being one element for each lane: kLanes of
+//     them, kWideLanes for fp64. The last run may be shorter and counts as filled up with +0.
 //   - fp32, fp16, bf16: a run whose largest finite magnitude is 0 or within [2^-40, 2^40] is summed
 //     in fp32, lane by lane and row by row; any other run in fp64. fp64: at the part's scale so far.
 //     Squares are added by fma. Non-finite elements count as +0.
-//   - The run's lane sums are added to the part's lane sums, in fp64.
-//   - At the end of the part: lane i += lane i + width, width halving down to 1.
+//   - The lanes of a run are folded in what they were summed in: lane i += lane i + width, for
+//     widths 16 and 8 (fp64: 8). The kPartLanes left are added to those of the part, in fp64.
+//   - At the end of the part, lane i += lane i + width, for widths 4, 2, 1.
+// Rounding of a sum of squares: 16 additions and 2 folds in fp32, so at most 18 * 2^-24 = 1.1e-6 of
+// it, and half of that in the norm, whatever the values; the fp64 part is far below.
 //
 // This file is included by units compiled for one processor only. It defines no inline function: the
 // linker could keep such a unit's copy of it for everybody.
@@ -18,14 +21,15 @@
 
 namespace gradvane::kernels {
 
-inline constexpr int kMaxLanes = 32;
-inline constexpr int kWideLanes = 16;  ///< of fp64
+inline constexpr int kLanes = 32;
+inline constexpr int kWideLanes = 16;
+inline constexpr int kPartLanes = 8;
 inline constexpr int kRunRows = 16;
 
 /// Sums by lane and everything else in total. Magnitudes as the dtype's own bits.
 struct alignas(64) PartTotals {
-  double sum[kMaxLanes] = {};
-  double sum_sq[kMaxLanes] = {};
+  double sum[kPartLanes] = {};
+  double sum_sq[kPartLanes] = {};
   std::uint64_t abs_max_bits = 0;                  ///< 0: no finite non-zero element
   std::uint64_t abs_min_bits = ~std::uint64_t{0};  ///< of the non-zero ones; all ones: none
   std::int64_t nan = 0;

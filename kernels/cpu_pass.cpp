@@ -53,8 +53,7 @@ double magnitude_of(std::uint64_t bits, DType dtype) noexcept {
 }
 
 TensorStats finish_part(PartTotals& totals, const TensorPart& part) noexcept {
-  const int lanes = part.dtype == DType::f64 ? kWideLanes : kMaxLanes;
-  for (int width = lanes / 2; width > 0; width /= 2) {
+  for (int width = kPartLanes / 2; width > 0; width /= 2) {
     for (int lane = 0; lane < width; ++lane) {
       totals.sum[lane] += totals.sum[lane + width];
       totals.sum_sq[lane] += totals.sum_sq[lane + width];

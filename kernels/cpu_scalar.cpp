@@ -11,14 +11,13 @@ namespace gradvane::kernels {
 namespace {
 
 template <DType dtype>
-constexpr int kLanes = dtype == DType::f64 ? kWideLanes : kMaxLanes;
+constexpr int kLanesOf = dtype == DType::f64 ? kWideLanes : kLanes;
 
-// bf16 becomes fp32 by a shift or a mask, which takes the even and the odd elements of 16 apart.
+// bf16 becomes fp32 by a shift or a mask, which takes the even and the odd elements apart.
 template <DType dtype>
 constexpr int lane_of(int index) noexcept {
-  const int lane = index % kLanes<dtype>;
-  if constexpr (dtype != DType::bf16) return lane;
-  return lane / 16 * 16 + lane % 2 * 8 + lane % 16 / 2;
+  const int lane = index % kLanesOf<dtype>;
+  return dtype == DType::bf16 ? lane % 2 * 16 + lane / 2 : lane;
 }
 
 template <DType dtype>
@@ -60,8 +59,8 @@ double count_run(const std::byte* run, int count, std::int64_t index, PartTotals
 // Sums a run's finite elements, each times `factor`, in `Real`.
 template <DType dtype, typename Real>
 void sum_run(const std::byte* run, int count, Real factor, PartTotals& totals) noexcept {
-  Real sum[kLanes<dtype>] = {};
-  Real sum_sq[kLanes<dtype>] = {};
+  Real sum[static_cast<std::size_t>(kLanesOf<dtype>)] = {};
+  Real sum_sq[static_cast<std::size_t>(kLanesOf<dtype>)] = {};
   for (int i = 0; i < count; ++i) {
     const auto bits = load<dtype>(run + i * size_in_bytes(dtype));
     if (classify<dtype>(bits) >= ElementClass::infinity) continue;
@@ -70,7 +69,13 @@ void sum_run(const std::byte* run, int count, Real factor, PartTotals& totals) n
     sum[lane] += x;
     sum_sq[lane] = std::fma(x, x, sum_sq[lane]);
   }
-  for (int lane = 0; lane < kLanes<dtype>; ++lane) {
+  for (int width = kLanesOf<dtype> / 2; width >= kPartLanes; width /= 2) {
+    for (int lane = 0; lane < width; ++lane) {
+      sum[lane] += sum[lane + width];
+      sum_sq[lane] += sum_sq[lane + width];
+    }
+  }
+  for (int lane = 0; lane < kPartLanes; ++lane) {
     totals.sum[lane] += static_cast<double>(sum[lane]);
     totals.sum_sq[lane] += static_cast<double>(sum_sq[lane]);
   }
@@ -78,7 +83,7 @@ void sum_run(const std::byte* run, int count, Real factor, PartTotals& totals) n
 
 template <DType dtype>
 void read_part(const void* data, std::int64_t count, PartTotals& totals) noexcept {
-  constexpr std::int64_t kRun = kLanes<dtype> * kRunRows;
+  constexpr std::int64_t kRun = kLanesOf<dtype> * kRunRows;
   const auto* bytes = static_cast<const std::byte*>(data);
   for (std::int64_t begin = 0; begin < count; begin += kRun) {
     const std::byte* run = bytes + begin * size_in_bytes(dtype);
@@ -86,7 +91,7 @@ void read_part(const void* data, std::int64_t count, PartTotals& totals) noexcep
     const double abs_max = count_run<dtype>(run, in_run, begin, totals);
     if constexpr (dtype == DType::f64) {
       const int scale_exp = scale_exp_for(value<dtype>(totals.abs_max_bits));
-      for (int lane = 0; lane < kLanes<dtype>; ++lane) {
+      for (int lane = 0; lane < kPartLanes; ++lane) {
         totals.sum[lane] = rescale_sum(totals.sum[lane], totals.scale_exp, scale_exp);
         totals.sum_sq[lane] = rescale_sum_sq(totals.sum_sq[lane], totals.scale_exp, scale_exp);
       }

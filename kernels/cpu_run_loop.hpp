@@ -1,0 +1,296 @@
+#pragma once
+// The vector paths' loop over a part, in the order of cpu_part.hpp, written once for every instruction
+// set and dtype. What is particular to one of them is in its traits T: see cpu_avx2.cpp.
+//
+// A run is first read as if it were harmless, with its zeros counted and one test at its end. A run
+// that fails the test is read again, exactly; so is the run after it, without trying, until one is
+// harmless again. A harmless run gets the same bits either way.
+//
+// T is a type of an unnamed namespace, which makes every function here private to its unit: a linker
+// that merged the units' copies would hand one processor's code to all. For the same reason nothing
+// inline of anybody else's is called, the standard library's included.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/cpu_part.hpp"
+#include "kernels/sum_scale.hpp"
+#include "kernels/tensor_stats.hpp"
+
+namespace gradvane::kernels {
+
+template <class T>
+class RunLoop {
+ public:
+  static void read_part(const void* data, std::int64_t count, PartTotals& totals) noexcept {
+    RunLoop loop;
+    const auto* run = static_cast<const std::byte*>(data);
+    const auto elements = static_cast<std::size_t>(count);
+    std::size_t begin = 0;
+    for (; begin + kRun <= elements; begin += kRun, run += kRunBytes) {
+      loop.template read_run<kRunRows>(run, kRunRows, begin);
+    }
+    if (begin < elements) loop.read_tail(run, elements - begin, begin);
+    loop.finish(totals);
+  }
+
+ private:
+  using Raw = typename T::Raw;          // a vector of element bits
+  using Wide = typename T::Doubles::V;  // a vector of doubles
+  using Count = typename T::Count;      // of one run
+  using Element = typename T::Element;  // the bits of one
+
+  static constexpr std::size_t kVectors = T::kVectors;  // of Raw, a row
+  static constexpr std::size_t kRowBytes = kVectors * sizeof(Raw);
+  static constexpr std::size_t kRunBytes = kRowBytes * kRunRows;
+  static constexpr std::size_t kRowElements = kRowBytes / sizeof(Element);
+  static constexpr std::size_t kRun = kRowElements * kRunRows;
+  static constexpr std::size_t kParts = kPartLanes * sizeof(double) / sizeof(Wide);
+
+  // A run's sums, by lane, as S::V: floats or doubles.
+  template <class S>
+  struct RunSums {
+    using V = typename S::V;
+    static constexpr std::size_t kCount = kVectors * T::kHalves * S::kPerHalf;
+    V sum[kCount];
+    V sum_sq[kCount];
+
+    [[gnu::always_inline]] RunSums() noexcept {
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < kCount; ++i) sum[i] = sum_sq[i] = S::zero();
+    }
+    // Vector number `vector` of a row, its elements times 2^-scale_exp.
+    [[gnu::always_inline]] void add(Raw x, std::size_t vector, Wide factor) noexcept {
+#pragma GCC unroll 2
+      for (std::size_t half = 0; half < T::kHalves; ++half) {
+#pragma GCC unroll 2
+        for (std::size_t i = 0; i < S::kPerHalf; ++i) {
+          const V value = S::value(x, half, i, factor);
+          const std::size_t slot = T::slot(vector, half) * S::kPerHalf + i;
+          sum[slot] = S::add(sum[slot], value);
+          sum_sq[slot] = S::fma(value, value, sum_sq[slot]);
+        }
+      }
+    }
+    [[gnu::always_inline]] void add_to(RunLoop& loop) noexcept {
+      fold<kCount / 2>();
+      S::add_to(loop.sum_, sum);
+      S::add_to(loop.sum_sq_, sum_sq);
+    }
+    // Whole vectors, while more than kPartLanes are left; S::add_to does the rest.
+    template <std::size_t n>
+    [[gnu::always_inline]] void fold() noexcept {
+      if constexpr (n > 0 && n * S::kLanes >= kPartLanes) {
+#pragma GCC unroll 8
+        for (std::size_t i = 0; i < n; ++i) {
+          sum[i] = S::add(sum[i], sum[i + n]);
+          sum_sq[i] = S::add(sum_sq[i], sum_sq[i + n]);
+        }
+        fold<n / 2>();
+      }
+    }
+  };
+
+  // kRows is 0 where it is not known: in the last run.
+  template <std::size_t kRows>
+  [[gnu::always_inline]] void read_run(const std::byte* run, std::size_t rows,
+                                       std::size_t begin) noexcept {
+    if (cautious_ || !read_harmless<kRows>(run, rows)) [[unlikely]] {
+      cautious_ = read_exactly(run, rows, begin);
+    }
+  }
+
+  template <std::size_t kRows>
+  [[gnu::always_inline]] bool read_harmless(const std::byte* run, std::size_t rows) noexcept {
+    RunSums<typename T::Short> sums;
+    Raw max = T::no_max();
+    Raw min = T::no_min();
+    Count zero = T::no_count();
+    Count subnormal = T::no_count();
+    if constexpr (kRows != 0) rows = kRows;
+    for (std::size_t row = 0; row < rows; ++row, run += kRowBytes) {
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < kVectors; ++i) {
+        const Raw x = T::load(run + i * sizeof(Raw));
+        const Raw magnitude = T::magnitude(x);
+        const auto is_zero = T::is_zero(magnitude);
+        max = T::max(max, magnitude);
+        min = T::min_nonzero(min, magnitude, is_zero);
+        zero = T::count(zero, is_zero);
+        if constexpr (T::kSubnormalsAreCommon) {
+          subnormal = T::count(subnormal, T::is_subnormal(magnitude));
+        }
+        sums.add(x, i, T::factor(0));
+      }
+    }
+    if (!T::harmless(max, min, sums.sum_sq)) [[unlikely]] {
+      return false;
+    }
+    max_ = T::max(max_, max);
+    min_ = T::min(min_, min);
+    zero_ = T::fold(zero_, zero);
+    if constexpr (T::kSubnormalsAreCommon) subnormal_ = T::fold(subnormal_, subnormal);
+    sums.add_to(*this);
+    return true;
+  }
+
+  // Returns whether the next run is to be read like this too.
+  [[gnu::noinline]] bool read_exactly(const std::byte* run, std::size_t rows,
+                                      std::size_t begin) noexcept {
+    Raw max = T::no_max();
+    Raw min = T::no_min();
+    Count zero = T::no_count();
+    Count subnormal = T::no_count();
+    Count nonfinite = T::no_count();
+    Count infinite = T::no_count();
+    Count neg_inf = T::no_count();
+    const std::byte* const end = run + rows * kRowBytes;
+    for (const std::byte* at = run; at != end; at += sizeof(Raw)) {
+      const Raw x = T::load(at);
+      Raw magnitude = T::magnitude(x);
+      const auto is_nonfinite = T::is_nonfinite(magnitude);
+      nonfinite = T::count(nonfinite, is_nonfinite);
+      infinite = T::count(infinite, T::is_infinite(magnitude));
+      neg_inf = T::count(neg_inf, T::is_neg_inf(x));
+      subnormal = T::count(subnormal, T::is_subnormal(magnitude));
+      magnitude = T::clear(magnitude, is_nonfinite);
+      const auto is_zero = T::is_zero(magnitude);
+      max = T::max(max, magnitude);
+      min = T::min_nonzero(min, magnitude, is_zero);
+      zero = T::count(zero, is_zero);  // the cleared ones too: finish() takes them off
+    }
+    max_ = T::max(max_, max);
+    min_ = T::min(min_, min);
+    zero_ = T::fold(zero_, zero);
+    subnormal_ = T::fold(subnormal_, subnormal);
+    const std::int64_t nonfinite_before = T::total(nonfinite_);
+    nonfinite_ = T::fold(nonfinite_, nonfinite);
+    infinite_ = T::fold(infinite_, infinite);
+    neg_inf_ = T::fold(neg_inf_, neg_inf);
+    const bool has_nonfinite = T::total(nonfinite_) != nonfinite_before;
+    if (has_nonfinite && first_nonfinite_ < 0) find_first(run, begin);
+
+    bool wide = false;
+    if constexpr (T::kScaled) {
+      rescale();
+      wide = scale_exp_ != 0;
+      sum_finite<typename T::Doubles>(run, end);
+    } else {
+      wide = !T::fits_short_run(max);
+      if (wide) {
+        sum_finite<typename T::Doubles>(run, end);
+      } else {
+        sum_finite<typename T::Short>(run, end);
+      }
+    }
+    return has_nonfinite || wide || (!T::kSubnormalsAreCommon && T::below_normal(min));
+  }
+
+  template <class S>
+  [[gnu::always_inline]] void sum_finite(const std::byte* run, const std::byte* end) noexcept {
+    RunSums<S> sums;
+    const Wide factor = T::factor(scale_exp_);
+    for (; run != end; run += kRowBytes) {
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < kVectors; ++i) {
+        const Raw x = T::load(run + i * sizeof(Raw));
+        sums.add(T::clear(x, T::is_nonfinite(T::magnitude(x))), i, factor);
+      }
+    }
+    sums.add_to(*this);
+  }
+
+  // Brings the part's sums to the scale that its largest magnitude so far asks for.
+  void rescale() noexcept {
+    const std::uint64_t max = largest();
+    const int scale_exp = max > T::kUnscaledMaxBits               ? kScaleStep
+                          : max < T::kUnscaledMinBits && max != 0 ? -kScaleStep
+                                                                  : 0;
+    for (; scale_exp_ < scale_exp; scale_exp_ += kScaleStep) {
+      for (std::size_t i = 0; i < kParts; ++i) {
+        sum_[i] = T::Doubles::scale(sum_[i], 0x1p-600);
+        sum_sq_[i] = T::Doubles::scale(T::Doubles::scale(sum_sq_[i], 0x1p-600), 0x1p-600);
+      }
+    }
+    scale_exp_ = scale_exp;
+  }
+
+  void read_tail(const std::byte* from, std::size_t count, std::size_t begin) noexcept {
+    alignas(64) std::byte run[kRunBytes];
+    const std::size_t rows = (count + kRowElements - 1) / kRowElements;
+    const std::size_t bytes = count * sizeof(Element);
+    std::memcpy(run, from, bytes);
+    std::memset(run + bytes, 0, rows * kRowBytes - bytes);
+    padding_ = static_cast<std::int64_t>(rows * kRowElements - count);
+    read_run<0>(run, rows, begin);
+  }
+
+  // Once a part at most.
+  void find_first(const std::byte* run, std::size_t begin) noexcept {
+    for (std::size_t i = 0;; ++i) {
+      Element bits;
+      std::memcpy(&bits, run + i * sizeof(bits), sizeof(bits));
+      const auto magnitude = static_cast<Element>(bits & T::kAbsMask);
+      if (magnitude < T::kInf) continue;
+      const NonfiniteKind kind = magnitude != T::kInf ? NonfiniteKind::nan
+                                 : bits != magnitude  ? NonfiniteKind::neg_inf
+                                                      : NonfiniteKind::pos_inf;
+      first_nonfinite_ = static_cast<std::int64_t>(begin + i);
+      first_kind_ = static_cast<std::int32_t>(kind);
+      return;
+    }
+  }
+
+  std::uint64_t largest() const noexcept {
+    Element lanes[sizeof(Raw) / sizeof(Element)];
+    std::memcpy(lanes, &max_, sizeof(lanes));
+    std::uint64_t max = 0;
+    for (const Element lane : lanes) max = lane > max ? lane : max;
+    return max;
+  }
+  std::uint64_t smallest() const noexcept {
+    Element lanes[sizeof(Raw) / sizeof(Element)];
+    std::memcpy(lanes, &min_, sizeof(lanes));
+    std::uint64_t min = ~std::uint64_t{0};
+    for (const Element lane : lanes) {
+      const std::uint64_t bits = T::decode_min(lane);
+      min = bits < min ? bits : min;
+    }
+    return min;
+  }
+
+  void finish(PartTotals& totals) const noexcept {
+    std::memcpy(totals.sum, sum_, sizeof(totals.sum));
+    std::memcpy(totals.sum_sq, sum_sq_, sizeof(totals.sum_sq));
+    totals.abs_max_bits = largest();
+    totals.abs_min_bits = smallest();
+    const std::int64_t nonfinite = T::total(nonfinite_);
+    const std::int64_t infinite = T::total(infinite_);
+    totals.neg_inf = T::total(neg_inf_);
+    totals.pos_inf = infinite - totals.neg_inf;
+    totals.nan = nonfinite - infinite;
+    totals.zero = T::total(zero_) - nonfinite - padding_;
+    totals.subnormal = T::total(subnormal_);
+    totals.first_nonfinite = first_nonfinite_;
+    totals.first_kind = first_kind_;
+    totals.scale_exp = scale_exp_;
+  }
+
+  using Total = typename T::Total;
+  Wide sum_[kParts] = {};
+  Wide sum_sq_[kParts] = {};
+  Raw max_ = T::no_max();
+  Raw min_ = T::no_min();
+  Total zero_ = {};
+  Total subnormal_ = {};
+  Total nonfinite_ = {};
+  Total infinite_ = {};
+  Total neg_inf_ = {};
+  std::int64_t first_nonfinite_ = -1;
+  std::int64_t padding_ = 0;
+  std::int32_t first_kind_ = -1;
+  std::int32_t scale_exp_ = 0;
+  bool cautious_ = false;
+};
+
+}  // namespace gradvane::kernels
