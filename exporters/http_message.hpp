@@ -1,0 +1,31 @@
+#pragma once
+// What a route is asked, and what it answers.
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace gradvane::exporters {
+
+struct HttpRequest {
+  std::string path;   ///< as sent, without the query; routes match it byte by byte
+  std::string query;  ///< what stood after `?`, still percent-encoded
+  std::string accept;
+};
+
+struct HttpResponse {
+  int status = 200;
+  std::string content_type = "text/plain; charset=utf-8";
+  std::string body = {};
+  std::string_view vary = "Accept-Encoding";
+  std::string_view cache_control = "no-store";
+  /// Called on the server's thread once all of the response is with the kernel; never for HEAD.
+  std::function<void()> delivered = {};
+};
+
+/// Called on the server's thread. What it throws becomes a 500.
+using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
+
+/// The words that belong to a status code.
+[[nodiscard]] std::string_view reason_phrase(int status) noexcept;
+
+}  // namespace gradvane::exporters

@@ -1,0 +1,180 @@
+#include "exporters/record_json.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "record/names.hpp"
+
+namespace gradvane::exporters {
+
+using Json = nlohmann::ordered_json;
+using record::Site;
+
+namespace {
+
+template <typename T>
+Json json_of(const T& value) {
+  if constexpr (std::is_same_v<T, double>) {
+    return to_json(value);
+  } else {
+    return Json(value);
+  }
+}
+
+/// A number where there is one parameter group, an array where there are more.
+Json learning_rates(const record::StepRecord& record) {
+  if (record.lr_count == 1) return to_json(record.lr[0]);
+  Json rates = Json::array();
+  for (std::int32_t i = 0; i < std::min(record.lr_count, record::kMaxLearningRates); ++i) {
+    rates.push_back(to_json(record.lr[static_cast<std::size_t>(i)]));
+  }
+  return rates;
+}
+
+Json first_nonfinite(const record::FirstNonfinite& first, const record::ModelInfo& model) {
+  Json result{{"site", name_of(first.site)}, {"kind", name_of(first.kind)}};
+  if (first.param >= 0 && static_cast<std::size_t>(first.param) < model.params.size()) {
+    result["param"] = model.params[static_cast<std::size_t>(first.param)].name;
+  }
+  if (first.element >= 0) result["element"] = first.element;
+  return result;
+}
+
+void put_gradients(Json& json, const record::StepRecord& record) {
+  if (!record.site_measured[static_cast<std::size_t>(Site::grad)].value_or(false)) return;
+  const auto count = [&](record::ParamState state) {
+    return record.params[static_cast<std::size_t>(state)];
+  };
+  json["zero"] = record.grad_zero;
+  json["subnormal"] = record.grad_subnormal;
+  json["numel"] = record.grad_numel;
+  json["params"] = count(record::ParamState::zero) + count(record::ParamState::finite) +
+                   count(record::ParamState::nonfinite);
+  json["vanishing"] = record.vanishing;
+  json["exploding"] = record.exploding;
+}
+
+void put_states(Json& json, const record::StepRecord& record) {
+  Json states = Json::object();
+  for (std::size_t i = 0; i < record::kParamStates; ++i) {
+    if (record.params[i] > 0) states[std::string(record::kParamStateNames[i])] = record.params[i];
+  }
+  if (!states.empty()) json["param_states"] = std::move(states);
+}
+
+void put_nonfinite(Json& json, const record::StepRecord& record, const record::ModelInfo& model) {
+  Json sites = Json::object();
+  for (std::size_t site = 0; site < record::kSites; ++site) {
+    if (!record.site_measured[site].value_or(false)) continue;
+    sites[std::string(record::kSiteNames[site])] = to_json(record.nonfinite[site]);
+  }
+  json["nonfinite"] = std::move(sites);
+  if (record.first_nonfinite) {
+    json["first_nonfinite"] = first_nonfinite(*record.first_nonfinite, model);
+  }
+}
+
+void put_time(Json& json, const record::StepRecord& record) {
+  put(json, "step_seconds", record.step_seconds);
+  Json phases = Json::object();
+  for (std::size_t i = 0; i < record::kPhases; ++i) {
+    if (record.phase_seconds[i] > 0) {
+      phases[std::string(record::kPhaseNames[i])] = to_json(record.phase_seconds[i]);
+    }
+  }
+  if (!phases.empty()) json["phase_seconds"] = std::move(phases);
+  json["agent_seconds"] = to_json(record.agent_seconds);
+  put(json, "tokens", record.tokens);
+  put(json, "samples", record.samples);
+}
+
+void put_user_metrics(Json& json, const record::StepRecord& record,
+                      const record::ModelInfo& model) {
+  Json user = Json::object();
+  const auto count =
+      std::min(static_cast<std::size_t>(std::clamp(record.user_count, 0, record::kMaxUserMetrics)),
+               model.user_metrics.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!std::isnan(record.user[i])) user[model.user_metrics[i]] = to_json(record.user[i]);
+  }
+  if (!user.empty()) json["user"] = std::move(user);
+}
+
+}  // namespace
+
+template <typename T>
+void put(Json& object, const char* key, const std::optional<T>& value) {
+  if (value) object[key] = json_of(*value);
+}
+template void put(Json&, const char*, const std::optional<double>&);
+template void put(Json&, const char*, const std::optional<std::int64_t>&);
+
+Json to_json(double value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+Json to_json(const record::NonfiniteCounts& counts) {
+  Json result = Json::object();
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    result[std::string(record::kNonfiniteKindNames[i])] = counts[i];
+  }
+  return result;
+}
+
+Json to_json(const record::StepRecord& record, const record::ModelInfo& model) {
+  Json json{{"step", record.step},
+            {"run_step", record.run_step},
+            {"time", to_json(record.time)},
+            {"optimizer", record.optimizer},
+            {"micro_steps", record.micro_steps}};
+  put(json, "loss", record.loss);
+  put(json, "grad_norm", record.grad_norm);
+  put(json, "grad_norm_at_step", record.grad_norm_at_step);
+  put(json, "clip_coefficient", record.clip_coefficient);
+  put(json, "loss_scale", record.loss_scale);
+  if (record.read_at != record::ReadAt::none) json["read_at"] = name_of(record.read_at);
+  if (record.skipped != record::SkipReason::none) json["skipped"] = name_of(record.skipped);
+  if (record.lr_count > 0) json["lr"] = learning_rates(record);
+  put_nonfinite(json, record, model);
+  put_gradients(json, record);
+  put_states(json, record);
+  put(json, "grad_abs_max", record.grad_abs_max);
+  put(json, "grad_health", record.grad_health);
+  put(json, "weight_norm", record.weight_norm);
+  put(json, "update_ratio", record.update_ratio);
+  put_time(json, record);
+  put_user_metrics(json, record, model);
+  put(json, "process_resident_bytes", record.process_resident_bytes);
+  put(json, "device_allocated_bytes", record.device_allocated_bytes);
+  put(json, "device_reserved_bytes", record.device_reserved_bytes);
+  if (record.dropped_before > 0) json["dropped_before"] = record.dropped_before;
+  return json;
+}
+
+Json to_json(const record::Incident& incident) {
+  Json json{{"id", incident.id},
+            {"class", name_of(incident.kind)},
+            {"rank", incident.rank},
+            {"first_step", incident.first_step},
+            {"last_step", incident.last_step},
+            {"steps", incident.steps},
+            {"opened_at", to_json(incident.opened_at)}};
+  put(json, "closed_at", incident.closed_at);
+  if (!incident.param.empty()) json["param"] = incident.param;
+  if (incident.first) {
+    json["site"] = name_of(incident.first->site);
+    json["kind"] = name_of(incident.first->kind);
+    if (incident.first->element >= 0) json["element"] = incident.first->element;
+  }
+  json["evidence"] = incident.evidence;
+  return json;
+}
+
+std::string to_text(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace gradvane::exporters

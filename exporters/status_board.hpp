@@ -1,0 +1,138 @@
+#pragma once
+// What the run looks like now, and what it looked like lately: the side of the records that people and
+// programs read over HTTP.
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "exporters/exporter.hpp"
+
+namespace gradvane::exporters {
+
+/// A measured value, and the run step it was measured in.
+template <typename T>
+struct Dated {
+  T value{};
+  std::int64_t run_step = 0;
+};
+
+/// A non-finite element, remembered after the step has gone.
+struct BadElement {
+  std::int64_t run_step = 0;
+  record::Site site = record::Site::grad;
+  std::optional<record::NonfiniteKind> kind;  ///< absent where several kinds came at once
+  std::int64_t element = -1;                  ///< row-major linear index
+};
+
+/// One parameter, with what earlier steps left behind.
+struct ParamRow {
+  record::ParamState state = record::ParamState::missing;
+  std::optional<Dated<record::TensorNumbers>> grad;    ///< the last gradient that was read
+  std::optional<Dated<record::TensorNumbers>> weight;  ///< the last weights that were read
+  std::optional<Dated<double>> update_ratio;
+  std::int64_t nonfinite_steps = 0;  ///< steps in which the gradient or the weights were not finite
+  std::optional<BadElement> first_bad;
+};
+
+struct GroupRow {
+  record::GroupStats latest;
+  std::optional<Dated<double>> weight_norm;
+  std::optional<Dated<double>> update_ratio;
+};
+
+/// The first non-finite element of the whole run.
+struct FirstBad {
+  BadElement what;
+  std::string param;  ///< empty for the loss
+};
+
+/// One moment of the run. Immutable once published.
+struct Status {
+  std::shared_ptr<const record::RunInfo> run;
+  std::shared_ptr<const record::ModelInfo> model;
+  record::RunState state = record::RunState::starting;
+  std::string reason;
+  std::optional<record::StepRecord> latest;
+  std::optional<Dated<double>> loss;  ///< the last finite one
+  std::optional<Dated<double>> weight_norm;
+  std::optional<Dated<double>> update_ratio;
+  std::int64_t steps = 0;            ///< records seen
+  std::int64_t records_dropped = 0;  ///< records lost before they reached the worker
+  std::int64_t skipped_steps = 0;
+  double agent_seconds = 0;  ///< in hooks, of timed_seconds
+  double timed_seconds = 0;  ///< sum of step_seconds where it was measured
+  std::optional<FirstBad> first_bad;
+  std::vector<GroupRow> groups;             ///< index = ModelInfo::groups
+  std::vector<record::Incident> incidents;  ///< newest first, the last kMaxIncidents
+  std::int64_t incidents_total = 0;
+};
+
+/// The table of parameters in one step. Immutable once published.
+struct ParamTable {
+  std::shared_ptr<const record::ModelInfo> model;
+  std::int64_t run_step = 0;
+  std::vector<ParamRow> rows;  ///< index = ModelInfo::params
+};
+
+inline constexpr std::size_t kMaxIncidents = 100;
+
+/// Threading: the Exporter calls come from the worker; status(), params() and steps() from any thread.
+/// Readers get a snapshot and hold no lock while they use it.
+class StatusBoard final : public Exporter {
+ public:
+  /// @param history  steps kept for steps(); their memory is taken as they come, about 1.3 kB each
+  explicit StatusBoard(std::size_t history = 4096);
+  ~StatusBoard() override;
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "status_board"; }
+  [[nodiscard]] ExportResult start(
+      const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
+  [[nodiscard]] ExportResult set_model(
+      std::shared_ptr<const record::ModelInfo> model) noexcept override;
+  [[nodiscard]] ExportResult export_step(const record::StepRecord& record,
+                                         const record::StepDetail& detail,
+                                         const record::ModelInfo& model) noexcept override;
+  [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
+  [[nodiscard]] ExportResult set_run_state(record::RunState state,
+                                           std::string_view reason) noexcept override;
+  [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
+
+  /// Never null; its `run` is null before start().
+  [[nodiscard]] std::shared_ptr<const Status> status() const;
+  /// Never null.
+  [[nodiscard]] std::shared_ptr<const ParamTable> params() const;
+  /// The oldest `limit` kept steps whose run step is above `since`, oldest first. Records of one run step
+  /// stay together, so that several optimizers never lose one at the end of a page.
+  [[nodiscard]] std::vector<record::StepRecord> steps(std::int64_t since, std::size_t limit) const;
+  /// The newest `count` kept steps, oldest first.
+  [[nodiscard]] std::vector<record::StepRecord> latest_steps(std::size_t count) const;
+
+ private:
+  void take_model(std::shared_ptr<const record::ModelInfo> model);
+  void note_params(const record::StepRecord& record, const record::StepDetail& detail);
+  void note_groups(const record::StepRecord& record, const record::StepDetail& detail);
+  void note_first_bad(const record::StepRecord& record);
+  void publish();
+  void publish_params();
+
+  // The worker's own.
+  bool open_ = false;
+  Status now_;
+  ParamTable table_;
+  struct TablePool;
+  std::shared_ptr<TablePool> pool_;  ///< published tables that nobody reads any more
+  std::size_t capacity_;
+
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::shared_ptr<const Status> status_;
+  std::shared_ptr<const ParamTable> params_;
+  std::deque<record::StepRecord> history_;
+};
+
+}  // namespace gradvane::exporters

@@ -1,0 +1,238 @@
+#include "record/metric_catalogue.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "record/names.hpp"
+
+namespace gradvane::record {
+namespace {
+
+using enum MetricType;
+using Words = std::string_view;
+
+constexpr std::array kAgentPlaces{Words{"hooks"}, Words{"worker"}, Words{"http"}};
+constexpr std::array kDropReasons{Words{"ring_overrun"}, Words{"user_metric_limit"}};
+constexpr std::array kExporters{Words{"prometheus"}, Words{"status_board"}, Words{"step_log"}};
+constexpr std::array kHttpCodes{Words{"200"}, Words{"400"}, Words{"404"}, Words{"405"},
+                                Words{"413"}, Words{"431"}, Words{"500"}, Words{"503"}};
+constexpr std::array kConnectionDrops{Words{"limit"}, Words{"header_deadline"},
+                                      Words{"write_deadline"}};
+constexpr std::span<const Words> kOpen{};
+
+constexpr std::array kRunInfoLabels{LabelInfo{"world_size", kOpen}, LabelInfo{"local_rank", kOpen},
+                                    LabelInfo{"torch", kOpen}};
+constexpr std::array kBuildInfoLabels{LabelInfo{"version", kOpen}};
+constexpr std::array kStateLabels{LabelInfo{"state", kRunStateNames}};
+constexpr std::array kPhaseLabels{LabelInfo{"phase", kPhaseNames}};
+constexpr std::array kRateLabels{LabelInfo{"optimizer", kOpen}, LabelInfo{"param_group", kOpen}};
+constexpr std::array kUserLabels{LabelInfo{"name", kOpen}};
+constexpr std::array kParamLabels{LabelInfo{"state", kParamStateNames}};
+constexpr std::array kGroupLabels{LabelInfo{"group", kOpen}};
+constexpr std::array kSiteLabels{LabelInfo{"site", kSiteNames}};
+constexpr std::array kElementLabels{LabelInfo{"site", kSiteNames},
+                                    LabelInfo{"kind", kNonfiniteKindNames}};
+constexpr std::array kBadStepLabels{LabelInfo{"site", kSiteNames},
+                                    LabelInfo{"kind", kNonfiniteKindNames},
+                                    LabelInfo{"group", kOpen}};
+constexpr std::array kSkipLabels{LabelInfo{"reason", kSkipReasonNames}};
+constexpr std::array kClassLabels{LabelInfo{"class", kIncidentClassNames}};
+constexpr std::array kPlaceLabels{LabelInfo{"where", kAgentPlaces}};
+constexpr std::array kDropLabels{LabelInfo{"reason", kDropReasons}};
+constexpr std::array kExporterLabels{LabelInfo{"exporter", kExporters}};
+constexpr std::array kCodeLabels{LabelInfo{"code", kHttpCodes}};
+constexpr std::array kConnectionLabels{LabelInfo{"reason", kConnectionDrops}};
+constexpr std::span<const LabelInfo> kNone{};
+
+constexpr Words kAlways = "From the start of the run.";
+constexpr Words kAtZero = "From the start of the run, at 0.";
+constexpr Words kFirstStep = "From the first step on.";
+constexpr Words kGradRead = "From the first step whose gradients were read.";
+constexpr Words kWeightRead = "From the first step that read weights (every `weight_every` steps).";
+constexpr Words kUpdateRead =
+    "From the second step that read weights, unless `update_sample` is 0.";
+
+// Help texts end without a full stop, as Prometheus' own do, and hold no line break.
+constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
+    {Metric::run_info, "gradvane_run_info", info, "", kRunInfoLabels,
+     "What is known of this process of the run; join other metrics on run and rank", kAlways,
+     false},
+    {Metric::build_info, "gradvane_build_info", info, "", kBuildInfoLabels,
+     "Version of Gradvane that watches this process", kAlways, false},
+    {Metric::run_state, "gradvane_run_state", gauge, "", kStateLabels,
+     "1 for the state the run is in, 0 for the others", kAlways, true},
+    {Metric::run_start_timestamp_seconds, "gradvane_run_start_timestamp_seconds", gauge, "seconds",
+     kNone, "When the agent started, in seconds since the epoch", kAlways, false},
+
+    {Metric::steps_total, "gradvane_steps_total", counter, "", kNone,
+     "Optimizer steps since this process started, of all optimizers together", kAtZero, true},
+    {Metric::micro_steps_total, "gradvane_micro_steps_total", counter, "", kNone,
+     "Backward passes that went into those steps", kAtZero, true},
+    {Metric::run_step, "gradvane_run_step", gauge, "", kNone,
+     "Number of the latest step of the run; a resumed run counts on", kFirstStep, false},
+    {Metric::last_step_timestamp_seconds, "gradvane_last_step_timestamp_seconds", gauge, "seconds",
+     kNone, "When the latest step ended, in seconds since the epoch", kFirstStep, false},
+    {Metric::step_duration_seconds, "gradvane_step_duration_seconds", histogram, "seconds", kNone,
+     "Time from the end of one step to the end of the next", kAtZero, true},
+    {Metric::phase_seconds_total, "gradvane_phase_seconds_total", counter, "seconds", kPhaseLabels,
+     "Time spent in each phase of the steps, as the training loop marks them",
+     "Once a phase was marked.", false},
+    {Metric::tokens_total, "gradvane_tokens_total", counter, "", kNone,
+     "Tokens trained on, as the training loop counts them", "Once tokens were counted.", false},
+    {Metric::samples_total, "gradvane_samples_total", counter, "", kNone,
+     "Samples trained on, as the training loop counts them", "Once samples were counted.", false},
+
+    {Metric::loss, "gradvane_loss", gauge, "", kNone,
+     "Loss of the latest step in which it was finite", "Once a finite loss was handed over.",
+     false},
+    {Metric::learning_rate, "gradvane_learning_rate", gauge, "", kRateLabels,
+     "Learning rate of each parameter group of each optimizer", kFirstStep, false},
+    {Metric::loss_scale, "gradvane_loss_scale", gauge, "", kNone,
+     "Factor by which a gradient scaler multiplies the loss", "Once a gradient scaler was seen.",
+     false},
+    {Metric::user_metric, "gradvane_user_metric", gauge, "", kUserLabels,
+     "Numbers that the training loop logs itself", "Once the name was logged with a finite value.",
+     false},
+
+    {Metric::grad_norm, "gradvane_grad_norm", gauge, "", kNone,
+     "L2 norm of all gradients over their finite elements, before clipping", kGradRead, false},
+    {Metric::grad_norm_at_step, "gradvane_grad_norm_at_step", gauge, "", kNone,
+     "L2 norm of all gradients as the optimizer used them, after clipping",
+     "Once gradients were clipped or read by the optimizer's hook.", false},
+    {Metric::clip_coefficient, "gradvane_clip_coefficient", gauge, "", kNone,
+     "Factor by which clipping multiplied the gradients, 1 where it left them alone",
+     "Once gradients were clipped.", false},
+    {Metric::grad_abs_max, "gradvane_grad_abs_max", gauge, "", kNone,
+     "Largest magnitude among the finite elements of all gradients", kGradRead, false},
+    {Metric::grad_zero_ratio, "gradvane_grad_zero_ratio", gauge, "ratio", kNone,
+     "Share of gradient elements that are exactly zero", kGradRead, false},
+    {Metric::weight_norm, "gradvane_weight_norm", gauge, "", kNone,
+     "L2 norm of all weights over their finite elements", kWeightRead, false},
+    {Metric::update_ratio, "gradvane_update_ratio", gauge, "ratio", kNone,
+     "Norm of a step's change of the weights over the norm of the weights, estimated from a sample",
+     kUpdateRead, false},
+    {Metric::grad_health, "gradvane_grad_health", gauge, "", kNone,
+     "Health score of the gradients from 0 (bad) to 1, preset esper_v1", kGradRead, false},
+    {Metric::params, "gradvane_params", gauge, "", kParamLabels,
+     "Parameters by what their gradient was in the latest step", kFirstStep, false},
+    {Metric::params_vanishing, "gradvane_params_vanishing", gauge, "", kNone,
+     "Parameters whose gradient norm is below the vanishing threshold", kGradRead, false},
+    {Metric::params_exploding, "gradvane_params_exploding", gauge, "", kNone,
+     "Parameters whose gradient norm is above the exploding threshold", kGradRead, false},
+
+    {Metric::group_grad_norm, "gradvane_group_grad_norm", gauge, "", kGroupLabels,
+     "L2 norm of the group's gradients over their finite elements, before clipping", kGradRead,
+     false},
+    {Metric::group_grad_abs_max, "gradvane_group_grad_abs_max", gauge, "", kGroupLabels,
+     "Largest magnitude among the finite elements of the group's gradients", kGradRead, false},
+    {Metric::group_grad_zero_ratio, "gradvane_group_grad_zero_ratio", gauge, "ratio", kGroupLabels,
+     "Share of the group's gradient elements that are exactly zero", kGradRead, false},
+    {Metric::group_weight_norm, "gradvane_group_weight_norm", gauge, "", kGroupLabels,
+     "L2 norm of the group's weights over their finite elements", kWeightRead, false},
+    {Metric::group_update_ratio, "gradvane_group_update_ratio", gauge, "ratio", kGroupLabels,
+     "Norm of a step's change of the group's weights over their norm, estimated from a sample",
+     kUpdateRead, false},
+
+    {Metric::site_reads_total, "gradvane_site_reads_total", counter, "", kSiteLabels,
+     "Steps in which the loss, the gradients or the weights were read; 0 means never measured",
+     kAtZero, true},
+    {Metric::nonfinite_elements_total, "gradvane_nonfinite_elements_total", counter, "",
+     kElementLabels, "Elements that were NaN or infinite, lost records included", kAtZero, true},
+    {Metric::nonfinite_steps_total, "gradvane_nonfinite_steps_total", counter, "", kBadStepLabels,
+     "Steps in which a group held NaN or infinite elements; overflow that a gradient scaler "
+     "handled "
+     "is left out",
+     "From the start of the run, at 0 for group `loss` (site loss), every parameter group and "
+     "`unknown` (a step whose own record was lost).",
+     false},
+    {Metric::amp_overflow_steps_total, "gradvane_amp_overflow_steps_total", counter, "", kNone,
+     "Steps that a gradient scaler skipped because of overflow", kAtZero, true},
+    {Metric::skipped_steps_total, "gradvane_skipped_steps_total", counter, "", kSkipLabels,
+     "Optimizer steps that left the weights as they were", kAtZero, true},
+    {Metric::incidents_total, "gradvane_incidents_total", counter, "", kClassLabels,
+     "Incidents opened; one that lasts for many steps counts once", kAtZero, true},
+    {Metric::incidents_open, "gradvane_incidents_open", gauge, "", kClassLabels,
+     "Incidents that have not cleared yet", kAtZero, true},
+
+    {Metric::process_resident_memory_bytes, "gradvane_process_resident_memory_bytes", gauge,
+     "bytes", kNone, "Resident memory of the training process", "Once it was measured.", false},
+    {Metric::device_memory_allocated_bytes, "gradvane_device_memory_allocated_bytes", gauge,
+     "bytes", kNone, "Device memory that tensors of this process hold",
+     "On a device, once it was measured.", false},
+    {Metric::device_memory_reserved_bytes, "gradvane_device_memory_reserved_bytes", gauge, "bytes",
+     kNone, "Device memory that the caching allocator of this process holds",
+     "On a device, once it was measured.", false},
+
+    {Metric::agent_seconds_total, "gradvane_agent_seconds_total", counter, "seconds", kPlaceLabels,
+     "Time the agent itself took; only hooks is time of the training thread", kAtZero, true},
+    {Metric::records_dropped_total, "gradvane_records_dropped_total", counter, "", kDropLabels,
+     "Records lost before they could be exported", kAtZero, true},
+    {Metric::export_failures_total, "gradvane_export_failures_total", counter, "", kExporterLabels,
+     "Calls of an exporter that failed", kAtZero, true},
+    {Metric::plan_rebuilds_total, "gradvane_plan_rebuilds_total", counter, "", kNone,
+     "Times the set of watched parameters changed while the run lasted", kAtZero, true},
+    {Metric::contiguous_copies_total, "gradvane_contiguous_copies_total", counter, "", kNone,
+     "Gradients that had to be copied before they could be read", kAtZero, true},
+    {Metric::nonfinite_values_refused_total, "gradvane_nonfinite_values_refused_total", counter, "",
+     kNone, "NaN or infinite values kept out of gauges, histograms and counters", kAtZero, true},
+    {Metric::series, "gradvane_series", gauge, "", kNone,
+     "Series of Gradvane's own that this process publishes", kAlways, true},
+    {Metric::series_limit, "gradvane_series_limit", gauge, "", kNone,
+     "Most series that this process may publish (max_series)", kAlways, true},
+    {Metric::series_dropped_total, "gradvane_series_dropped_total", counter, "", kNone,
+     "Series that were left out because of that limit", kAtZero, true},
+    {Metric::user_families_dropped_total, "gradvane_user_families_dropped_total", counter, "",
+     kNone,
+     "Metric families of collectables of your own that a scrape left out, being malformed or taken",
+     kAtZero, true},
+    {Metric::scrapes_total, "gradvane_scrapes_total", counter, "", kNone,
+     "Times /metrics was delivered before this one", kAtZero, true},
+    {Metric::scrape_seconds_total, "gradvane_scrape_seconds_total", counter, "seconds", kNone,
+     "Time it took to write /metrics, those times together", kAtZero, true},
+    {Metric::http_requests_total, "gradvane_http_requests_total", counter, "", kCodeLabels,
+     "Requests answered by the endpoint, by status code", kAtZero, true},
+    {Metric::http_connections_dropped_total, "gradvane_http_connections_dropped_total", counter, "",
+     kConnectionLabels, "Connections the endpoint closed on its own account", kAtZero, true},
+}};
+
+constexpr bool in_order() {
+  for (std::size_t i = 0; i < kMetrics; ++i) {
+    if (static_cast<std::size_t>(kCatalogue[i].metric) != i) return false;
+  }
+  return true;
+}
+static_assert(in_order(), "the table and enum Metric must list the same metrics in the same order");
+
+constexpr std::array kStepBuckets{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,  0.2,
+                                  0.5,   1.0,   2.0,   5.0,  10.0, 20.0, 50.0, 100.0};
+
+}  // namespace
+
+std::span<const MetricInfo> metric_catalogue() noexcept { return kCatalogue; }
+
+const MetricInfo& info_of(Metric metric) noexcept {
+  return kCatalogue[static_cast<std::size_t>(metric)];
+}
+
+std::string_view name_of(MetricType type) noexcept {
+  switch (type) {
+    case counter:
+      return "counter";
+    case gauge:
+      return "gauge";
+    case histogram:
+      return "histogram";
+    case info:
+      return "info";
+  }
+  return "unknown";
+}
+
+bool is_closed(const MetricInfo& metric) noexcept {
+  return std::ranges::none_of(metric.labels,
+                              [](const LabelInfo& label) { return label.values.empty(); });
+}
+
+std::span<const double> step_duration_buckets() noexcept { return kStepBuckets; }
+
+}  // namespace gradvane::record

@@ -1,0 +1,118 @@
+#pragma once
+// The metric catalogue: every metric Gradvane can publish, spelled once. Exposition, docs/metrics.md,
+// dashboards and alert rules are made from this table or tested against it.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace gradvane::record {
+
+/// One enumerator per metric, in the order of the table. Names follow the metric's own, without the
+/// prefix `gradvane_`.
+enum class Metric : std::uint8_t {
+  // the run
+  run_info,
+  build_info,
+  run_state,
+  run_start_timestamp_seconds,
+  // steps and time
+  steps_total,
+  micro_steps_total,
+  run_step,
+  last_step_timestamp_seconds,
+  step_duration_seconds,
+  phase_seconds_total,
+  tokens_total,
+  samples_total,
+  // loss and optimizer
+  loss,
+  learning_rate,
+  loss_scale,
+  user_metric,
+  // gradients and weights, all parameters together
+  grad_norm,
+  grad_norm_at_step,
+  clip_coefficient,
+  grad_abs_max,
+  grad_zero_ratio,
+  weight_norm,
+  update_ratio,
+  grad_health,
+  params,
+  params_vanishing,
+  params_exploding,
+  // by group
+  group_grad_norm,
+  group_grad_abs_max,
+  group_grad_zero_ratio,
+  group_weight_norm,
+  group_update_ratio,
+  // what went wrong
+  site_reads_total,
+  nonfinite_elements_total,
+  nonfinite_steps_total,
+  amp_overflow_steps_total,
+  skipped_steps_total,
+  incidents_total,
+  incidents_open,
+  // memory
+  process_resident_memory_bytes,
+  device_memory_allocated_bytes,
+  device_memory_reserved_bytes,
+  // the agent itself
+  agent_seconds_total,
+  records_dropped_total,
+  export_failures_total,
+  plan_rebuilds_total,
+  contiguous_copies_total,
+  nonfinite_values_refused_total,
+  series,
+  series_limit,
+  series_dropped_total,
+  user_families_dropped_total,
+  scrapes_total,
+  scrape_seconds_total,
+  http_requests_total,
+  http_connections_dropped_total,
+};
+inline constexpr std::size_t kMetrics =
+    static_cast<std::size_t>(Metric::http_connections_dropped_total) + 1;
+
+/// An info metric is a gauge whose value is always 1; its labels are the message.
+enum class MetricType : std::uint8_t { counter, gauge, histogram, info };
+
+/// A label beyond `run` and `rank`, which every series carries.
+struct LabelInfo {
+  std::string_view name;
+  std::span<const std::string_view> values;  ///< all it can be; empty: not known beforehand
+};
+
+struct MetricInfo {
+  Metric metric;
+  std::string_view name;  ///< with the prefix
+  MetricType type;
+  std::string_view unit;  ///< base unit; empty for a pure number
+  std::span<const LabelInfo> labels;
+  std::string_view help;
+  std::string_view present;  ///< when its series exist, one sentence
+  bool from_start;           ///< all series of closed labels exist before step 1, counters at 0
+};
+
+/// The whole table, index = Metric.
+[[nodiscard]] std::span<const MetricInfo> metric_catalogue() noexcept;
+[[nodiscard]] const MetricInfo& info_of(Metric metric) noexcept;
+[[nodiscard]] std::string_view name_of(MetricType type) noexcept;
+
+/// Every label's values are known beforehand (also true where there is no label).
+[[nodiscard]] bool is_closed(const MetricInfo& info) noexcept;
+
+/// Upper bounds of the buckets of gradvane_step_duration_seconds, in seconds; +Inf comes on top.
+[[nodiscard]] std::span<const double> step_duration_buckets() noexcept;
+
+/// `group` of a non-finite loss, which belongs to no parameter group.
+inline constexpr std::string_view kLossGroup = "loss";
+/// `group` of non-finite steps whose own record was lost: the count is right, the group is not known.
+inline constexpr std::string_view kUnknownGroup = "unknown";
+
+}  // namespace gradvane::record

@@ -1,0 +1,56 @@
+#pragma once
+// The words for the enumerations of a record: label values of metrics and values in JSON. Part of the
+// contract with whoever reads either, so they are spelled once, here.
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+#include "record/incident.hpp"
+#include "record/run_info.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::record {
+
+inline constexpr std::array<std::string_view, 5> kReadAtNames{"none", "clip", "scaler", "optimizer",
+                                                              "backward"};
+inline constexpr std::array<std::string_view, kSites> kSiteNames{"loss", "grad", "weight"};
+inline constexpr std::array<std::string_view, kNonfiniteKinds> kNonfiniteKindNames{"nan", "pos_inf",
+                                                                                   "neg_inf"};
+inline constexpr std::array<std::string_view, kPhases> kPhaseNames{"data", "forward", "backward",
+                                                                   "optimizer", "other"};
+inline constexpr std::array<std::string_view, kParamStates> kParamStateNames{
+    "frozen", "missing", "empty", "zero", "finite", "nonfinite", "unsupported"};
+/// SkipReason::none is no reason and has no name here: index with the reason minus one.
+inline constexpr std::array<std::string_view, 2> kSkipReasonNames{"amp_overflow", "governor"};
+inline constexpr std::array<std::string_view, kRunStates> kRunStateNames{
+    "starting", "running", "stalled", "finished", "failed"};
+inline constexpr std::array<std::string_view, kIncidentClasses> kIncidentClassNames{
+    "nonfinite_loss", "nonfinite_grad", "nonfinite_weight"};
+
+constexpr std::string_view name_of(ReadAt value) {
+  return kReadAtNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(Site value) {
+  return kSiteNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(NonfiniteKind value) {
+  return kNonfiniteKindNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(Phase value) {
+  return kPhaseNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(ParamState value) {
+  return kParamStateNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(SkipReason value) {
+  return value == SkipReason::none ? std::string_view("none")
+                                   : kSkipReasonNames[static_cast<std::size_t>(value) - 1];
+}
+constexpr std::string_view name_of(RunState value) {
+  return kRunStateNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(IncidentClass value) {
+  return kIncidentClassNames[static_cast<std::size_t>(value)];
+}
+
+}  // namespace gradvane::record

@@ -1,0 +1,190 @@
+#include "tests/exporters/fake_run.hpp"
+
+#include <cmath>
+
+namespace gradvane::exporters::testing {
+
+using record::NonfiniteKind;
+using record::ParamState;
+using record::Site;
+
+namespace {
+
+constexpr double kStart = 1'700'000'000;  // seconds since the epoch
+constexpr double kStepSeconds = 0.125;
+
+std::size_t index_of(Site site) { return static_cast<std::size_t>(site); }
+
+record::TensorNumbers numbers(std::int64_t numel, double norm) {
+  record::TensorNumbers result;
+  result.numel = numel;
+  result.zero = numel / 100;
+  result.norm = norm;
+  result.sum = norm / 8;
+  result.abs_max = norm / 4;
+  result.abs_min_nonzero = norm / 1e6;
+  return result;
+}
+
+record::ParamInfo param(std::string name, std::int32_t group, std::vector<std::int64_t> shape) {
+  record::ParamInfo info;
+  info.name = std::move(name);
+  info.group = group;
+  info.shape = std::move(shape);
+  info.numel = 1;
+  for (const std::int64_t size : info.shape) info.numel *= size;
+  info.dtype = "float32";
+  info.device = "cpu";
+  return info;
+}
+
+}  // namespace
+
+record::RunInfo fake_run() {
+  record::RunInfo run;
+  run.run = "fake-gpt";
+  run.host = "somewhere";
+  run.pid = 4242;
+  run.version = "0.1.0";
+  run.torch_version = "2.11.0";
+  run.start_time = kStart;
+  run.settings = {{"weight_every", "10", "code"}, {"mode", "lagged", "default"}};
+  return run;
+}
+
+std::shared_ptr<const record::ModelInfo> fake_model(int layers) {
+  auto model = std::make_shared<record::ModelInfo>();
+  model->id = 1;
+  model->groups = {"embedding"};
+  model->params = {param("embedding.weight", 0, {64, 32})};
+  model->params[0].aliases = {"head.weight"};
+  for (int layer = 0; layer < layers; ++layer) {
+    const std::string name = "blocks." + std::to_string(layer);
+    const auto group = static_cast<std::int32_t>(model->groups.size());
+    model->groups.push_back(name + ".attention");
+    model->groups.push_back(name + ".mlp");
+    model->params.push_back(param(name + ".attention.weight", group, {32, 96}));
+    model->params.push_back(param(name + ".attention.bias", group, {96}));
+    model->params.push_back(param(name + ".mlp.weight", group + 1, {32, 128}));
+    model->params.push_back(param(name + ".mlp.bias", group + 1, {128}));
+  }
+  model->optimizers = {"AdamW"};
+  model->user_metrics = {"accuracy"};
+  return model;
+}
+
+FakeTraining::FakeTraining(std::shared_ptr<const record::ModelInfo> model)
+    : model_(std::move(model)) {}
+
+FakeStep& FakeTraining::next() {
+  FakeStep step;
+  record::StepRecord& record = step.record;
+  record.nonfinite_total = step_.record.nonfinite_total;
+  record.nonfinite_steps_total = step_.record.nonfinite_steps_total;
+  record.step = record.run_step = step_.record.run_step + 1;
+  const auto t = static_cast<double>(record.step);
+  record.time = kStart + kStepSeconds * t;
+  record.loss = 1.5 + 2.5 * std::exp(-t / 60) + 0.05 * std::sin(t * 1.7);
+  record.grad_norm = 0.8 + 0.5 * std::exp(-t / 40) + 0.1 * std::sin(t * 2.3);
+  record.grad_norm_at_step = std::min(1.0, *record.grad_norm);
+  record.clip_coefficient = std::min(1.0, 1.0 / *record.grad_norm);
+  record.read_at = record::ReadAt::clip;
+  record.grad_abs_max = *record.grad_norm / 4;
+  record.grad_health = 1;
+  record.lr = {1e-3};
+  record.lr_count = 1;
+  record.user[0] = 1 - std::exp(-t / 60);
+  record.user_count = 1;
+  if (record.step > 1) record.step_seconds = kStepSeconds;
+  record.phase_seconds = {0.005, 0.04, 0.07, 0.01, 0};
+  record.agent_seconds = 0.0004;
+  record.tokens = 2048;
+  record.process_resident_bytes = 512 << 20;
+  const bool reads_weights = record.step % 10 == 0;
+  record.site_measured[index_of(Site::loss)] = true;
+  record.site_measured[index_of(Site::grad)] = true;
+  if (reads_weights) {
+    record.site_measured[index_of(Site::weight)] = true;
+    record.weight_norm = 25 + t / 100;
+    record.update_ratio = 1e-3;
+  }
+
+  step.detail.groups.resize(model_->groups.size());
+  step.detail.params.resize(model_->params.size());
+  for (std::size_t i = 0; i < model_->params.size(); ++i) {
+    const record::ParamInfo& info = model_->params[i];
+    record::ParamStats& stats = step.detail.params[i];
+    const double norm = *record.grad_norm / static_cast<double>(i + 1);
+    stats.state = ParamState::finite;
+    stats.grad = numbers(info.numel, norm);
+    if (reads_weights) {
+      stats.weight = numbers(info.numel, 5);
+      stats.update_ratio = 1e-3 * static_cast<double>(i + 1);
+    }
+    record.grad_numel += info.numel;
+    record.grad_zero += stats.grad->zero;
+    ++record.params[static_cast<std::size_t>(ParamState::finite)];
+
+    record::GroupStats& group = step.detail.groups[static_cast<std::size_t>(info.group)];
+    ++group.params;
+    group.grad_norm = std::hypot(group.grad_norm.value_or(0), norm);
+    group.grad_abs_max = std::max(group.grad_abs_max.value_or(0), norm / 4);
+    group.grad_zero_ratio = 0.01;
+    if (reads_weights) {
+      group.weight_norm = 7;
+      group.update_ratio = 1e-3;
+    }
+  }
+  step_ = std::move(step);
+  return step_;
+}
+
+void FakeTraining::poison_gradient(std::int32_t param, NonfiniteKind kind, std::int64_t element) {
+  record::ParamStats& stats = step_.detail.params[static_cast<std::size_t>(param)];
+  if (stats.state != ParamState::nonfinite) {
+    --step_.record.params[static_cast<std::size_t>(stats.state)];
+    ++step_.record.params[static_cast<std::size_t>(ParamState::nonfinite)];
+  }
+  stats.state = ParamState::nonfinite;
+  ++stats.grad->nonfinite[static_cast<std::size_t>(kind)];
+  stats.grad->first_nonfinite = element;
+  const auto group =
+      static_cast<std::size_t>(model_->params[static_cast<std::size_t>(param)].group);
+  ++step_.detail.groups[group].nonfinite[index_of(Site::grad)][static_cast<std::size_t>(kind)];
+  if (!step_.record.first_nonfinite) {
+    step_.record.first_nonfinite = record::FirstNonfinite{Site::grad, kind, param, element};
+  }
+  count(Site::grad, kind);
+}
+
+void FakeTraining::poison_loss(double value) {
+  step_.record.loss = value;
+  const auto kind = std::isnan(value) ? NonfiniteKind::nan
+                    : value > 0       ? NonfiniteKind::pos_inf
+                                      : NonfiniteKind::neg_inf;
+  step_.record.first_nonfinite = record::FirstNonfinite{Site::loss, kind, -1, -1};
+  count(Site::loss, kind);
+}
+
+void FakeTraining::count(Site site, NonfiniteKind kind) {
+  record::StepRecord& record = step_.record;
+  const std::size_t s = index_of(site);
+  const bool is_first = record.nonfinite[s] == record::NonfiniteCounts{};
+  if (is_first) ++record.nonfinite_steps_total[s];
+  ++record.nonfinite[s][static_cast<std::size_t>(kind)];
+  ++record.nonfinite_total[s][static_cast<std::size_t>(kind)];
+}
+
+record::Incident fake_incident(std::int64_t id, std::int64_t run_step) {
+  record::Incident incident;
+  incident.id = id;
+  incident.first_step = incident.last_step = run_step;
+  incident.steps = 1;
+  incident.opened_at = kStart + kStepSeconds * static_cast<double>(run_step);
+  incident.first = record::FirstNonfinite{Site::grad, NonfiniteKind::nan, 3, 7};
+  incident.param = "blocks.0.mlp.weight";
+  incident.evidence = "1 NaN in the gradient of blocks.0.mlp.weight, the first at element 7";
+  return incident;
+}
+
+}  // namespace gradvane::exporters::testing

@@ -1,0 +1,79 @@
+// Serves a made-up run, for tests in other languages and for looking at the page by hand.
+//   fake_server [--steps N] [--layers N] [--poison STEP] [--state STATE] [--live MS] [--port P]
+// Prints the URL, then serves until its standard input ends.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "exporters/endpoint.hpp"
+#include "exporters/exporter_set.hpp"
+#include "exporters/prometheus_exporter.hpp"
+#include "exporters/status_board.hpp"
+#include "record/names.hpp"
+#include "tests/exporters/fake_run.hpp"
+
+namespace gx = gradvane::exporters;
+namespace gr = gradvane::record;
+
+int main(int argc, char** argv) {
+  std::map<std::string, std::string> options{{"--steps", "120"}, {"--layers", "2"},
+                                             {"--poison", "0"},  {"--state", "running"},
+                                             {"--live", "0"},    {"--port", "0"}};
+  for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+  const auto number = [&](const char* key) { return std::atoi(options[key].c_str()); };
+
+  const auto model = gx::testing::fake_model(number("--layers"));
+  auto metrics = std::make_shared<gx::MetricSet>(gx::testing::fake_run());
+  auto board = std::make_shared<gx::StatusBoard>();
+  gx::ExporterSet exporters(metrics);
+  exporters.add(std::make_shared<gx::PrometheusExporter>(metrics));
+  exporters.add(board);
+  (void)exporters.start(gx::testing::fake_run(), model);
+
+  gx::testing::FakeTraining training(model);
+  const auto one_step = [&](int step) {
+    training.next();
+    if (step == number("--poison")) training.poison_gradient(3, gr::NonfiniteKind::nan);
+    const auto& [record, detail] = training.current();
+    (void)exporters.set_run_state(gr::RunState::running, {});
+    (void)exporters.export_step(record, detail, *model);
+    if (step == number("--poison")) {
+      (void)exporters.export_incident(gx::testing::fake_incident(1, step));
+    }
+  };
+  for (int step = 1; step <= number("--steps"); ++step) one_step(step);
+  for (const gr::RunState state : {gr::RunState::starting, gr::RunState::stalled,
+                                   gr::RunState::finished, gr::RunState::failed}) {
+    if (name_of(state) == options["--state"]) {
+      (void)exporters.set_run_state(state, state == gr::RunState::failed ? "out of <memory>" : "");
+    }
+  }
+
+  gx::Endpoint endpoint(metrics, board);
+  const auto started = endpoint.start({.port = static_cast<std::uint16_t>(number("--port"))});
+  if (!started.error.empty()) {
+    std::fprintf(stderr, "%s\n", started.error.c_str());
+    return 1;
+  }
+  std::printf("%s\n", started.url.c_str());
+  std::fflush(stdout);
+
+  std::jthread live;
+  if (number("--live") > 0) {
+    live = std::jthread([&](const std::stop_token& stop) {
+      for (int step = number("--steps") + 1; !stop.stop_requested(); ++step) {
+        one_step(step);
+        std::this_thread::sleep_for(std::chrono::milliseconds(number("--live")));
+      }
+    });
+  }
+  char byte = 0;
+  while (::read(STDIN_FILENO, &byte, 1) > 0) {
+  }
+  return 0;
+}
