@@ -48,6 +48,7 @@ class ModelWatch {
 
   /// Index of a user metric, the name made known by the next rebuild(); -1 when there is no room.
   int user_metric(std::string_view name);
+  [[nodiscard]] std::size_t user_metrics() const noexcept { return user_metrics_.size(); }
 
   /// Makes new plans for all optimizers. Allocates.
   void rebuild();

@@ -84,8 +84,6 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
       take_weights(plan, slots.weights.first(params), slots.weights.last(params));
     sum_up_groups();
   }
-  if (record_.grad_norm && record_.clip_coefficient)
-    record_.grad_norm_at_step = *record_.grad_norm * *record_.clip_coefficient;
   for (std::size_t s = 0; s < record::kSites; ++s) {
     for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k)
       record_.nonfinite_total[s][k] = totals.elements[s][k];
@@ -120,6 +118,7 @@ void StepBuilder::take_facts(const StepFacts& facts) {
   record_.read_at = facts.read_at;
   record_.skipped = facts.skipped;
   record_.clip_coefficient = measured(facts.clip_coefficient);
+  record_.grad_norm_at_step = measured(facts.norm_after_clip);
   record_.lr = facts.lr;
   record_.lr_count = facts.lr_count;
   record_.user = facts.user;

@@ -26,6 +26,7 @@ struct StepFacts {
   record::ReadAt read_at = record::ReadAt::none;
   record::SkipReason skipped = record::SkipReason::none;
   double clip_coefficient = kNotMeasured;
+  double norm_after_clip = kNotMeasured;
 
   std::int32_t lr_count = 0;
   std::int32_t user_count = 0;
@@ -38,7 +39,7 @@ struct StepFacts {
   std::int64_t tokens = -1;
   std::int64_t samples = -1;
   std::int32_t contiguous_copies = 0;
-  std::int32_t reserved = 0;
+  std::int32_t refused_names = 0;  ///< user metrics that found no room
 };
 static_assert(std::is_trivially_copyable_v<StepFacts>);
 

@@ -1,6 +1,8 @@
 #include "collectors/tensor_view.hpp"
 
 #include <c10/core/GradMode.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <algorithm>
 #include <numeric>
@@ -118,6 +120,27 @@ TensorView view_of(const at::Tensor& tensor) noexcept try {
   TensorView view;
   view.readable = Readable::unsupported;
   return view;
+}
+
+std::optional<double> scalar_value(const at::Tensor& tensor) noexcept try {
+  if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != at::kStrided ||
+      tensor.numel() != 1 || !tensor.has_storage() || tensor.is_neg())
+    return std::nullopt;
+  const void* data = tensor.const_data_ptr();
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return static_cast<double>(*static_cast<const float*>(data));
+    case at::kDouble:
+      return *static_cast<const double*>(data);
+    case at::kHalf:
+      return static_cast<double>(*static_cast<const c10::Half*>(data));
+    case at::kBFloat16:
+      return static_cast<double>(*static_cast<const c10::BFloat16*>(data));
+    default:
+      return std::nullopt;
+  }
+} catch (...) {
+  return std::nullopt;
 }
 
 std::int64_t row_major_index(const at::Tensor& tensor, std::int64_t in_memory) noexcept try {

@@ -37,6 +37,9 @@ struct TensorView {
 /// The row-major linear index, in `tensor`, of element `in_memory` of its view.
 [[nodiscard]] std::int64_t row_major_index(const at::Tensor& tensor, std::int64_t in_memory) noexcept;
 
+/// The number in a CPU tensor of one element; absent for any other tensor.
+[[nodiscard]] std::optional<double> scalar_value(const at::Tensor& tensor) noexcept;
+
 /// The pass's name of a torch dtype; absent where it has none.
 [[nodiscard]] std::optional<kernels::DType> pass_dtype(at::ScalarType type) noexcept;
 

@@ -1,0 +1,76 @@
+#pragma once
+// What passes from the training thread to the worker: results of reads, facts of steps, and the plans
+// that say what a slot's entries are. The training thread writes and never waits; a worker that is slow
+// loses the oldest, and knows how much.
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "collectors/model_watch.hpp"
+#include "collectors/step_facts.hpp"
+#include "kernels/result_ring.hpp"
+#include "kernels/slot_ring.hpp"
+
+namespace gradvane::agent {
+
+class Handoff {
+ public:
+  static constexpr int kFactSlots = 1024;
+  static constexpr std::size_t kMaxRingBytes = 64 << 20;
+
+  explicit Handoff(int ring_slots);
+
+  // Training thread ---------------------------------------------------------------------------------
+
+  /// Makes plans known to the worker, and room for reads of `entries` tensors. Allocates; takes a lock
+  /// that the worker holds only while it copies a pointer.
+  void set_plans(std::span<const std::shared_ptr<const collectors::ReadPlan>> plans,
+                 std::size_t entries);
+
+  /// Publishes one read; returns its sequence number. noexcept, allocates nothing.
+  std::uint64_t publish(std::uint64_t plan_id, std::span<const kernels::Site> sites,
+                        std::span<const kernels::TensorStats> stats) noexcept;
+  void publish(const collectors::StepFacts& facts) noexcept;
+
+  [[nodiscard]] std::uint64_t steps_published() const noexcept { return facts_.latest(); }
+
+  // Worker ------------------------------------------------------------------------------------------
+
+  struct NextFacts {
+    bool found = false;
+    std::uint64_t lost = 0;  ///< steps overwritten before this one
+  };
+  NextFacts next(collectors::StepFacts& facts) noexcept;
+  /// Steps taken or lost so far, in the numbering of steps_published().
+  [[nodiscard]] std::uint64_t steps_taken() const noexcept { return next_facts_ - 1; }
+
+  /// The slot of a read. False where it has been overwritten.
+  bool read(std::uint64_t sequence, kernels::SlotHeader& header,
+            std::vector<kernels::TensorStats>& stats);
+  /// Null where the plan is too old to be known.
+  [[nodiscard]] std::shared_ptr<const collectors::ReadPlan> plan(std::uint64_t id);
+  /// The model of the newest plan; null before there is one.
+  [[nodiscard]] std::shared_ptr<const record::ModelInfo> newest_model();
+
+ private:
+  struct Ring {
+    std::shared_ptr<kernels::ResultRing> ring;
+    std::uint64_t after = 0;  ///< its first read has the next sequence number
+  };
+  static constexpr std::size_t kKnownPlans = 64;
+  static constexpr std::size_t kKnownRings = 4;
+
+  int ring_slots_;
+  kernels::SlotRing facts_{kFactSlots, sizeof(collectors::StepFacts)};
+  std::uint64_t facts_written_ = 0;
+  std::uint64_t next_facts_ = 1;
+  std::unique_ptr<kernels::RingProducer> producer_;
+
+  std::mutex mutex_;  ///< guards what follows
+  std::vector<Ring> rings_;
+  std::vector<std::shared_ptr<const collectors::ReadPlan>> plans_;
+};
+
+}  // namespace gradvane::agent

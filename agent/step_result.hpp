@@ -1,0 +1,12 @@
+#pragma once
+// The public form of a step's record.
+#include "agent/include/gradvane/agent.hpp"
+#include "record/run_info.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::agent {
+
+[[nodiscard]] StepResult step_result(const record::StepRecord& record,
+                                     const record::ModelInfo& model);
+
+}  // namespace gradvane::agent

@@ -1,0 +1,310 @@
+#include "agent/worker.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <time.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "agent/step_result.hpp"
+#include "collectors/process_memory.hpp"
+#include "exporters/prometheus_exporter.hpp"
+#include "exporters/step_log.hpp"
+#include "record/names.hpp"
+
+namespace gradvane::agent {
+namespace {
+
+using namespace std::chrono_literals;
+using record::RunState;
+
+// Short enough that a step is exported at once for a person; the idle one costs next to nothing.
+constexpr auto kPollBusy = 2ms;
+constexpr auto kPollIdle = 20ms;
+constexpr int kIdleAfter = 100;  ///< polls without a step
+constexpr auto kLookEvery = 1s;
+constexpr auto kStopBudget = 1s;
+
+double thread_cpu_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+bool any_nonfinite(const record::StepRecord& record, record::Site site) {
+  const auto& counts = record.nonfinite[static_cast<std::size_t>(site)];
+  return std::any_of(counts.begin(), counts.end(), [](auto count) { return count > 0; });
+}
+
+}  // namespace
+
+Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff)
+    : options_(options),
+      run_(std::move(run)),
+      handoff_(handoff),
+      metrics_(std::make_shared<exporters::MetricSet>(
+          run_, exporters::MetricSetOptions{static_cast<std::size_t>(options.max_series)})),
+      board_(std::make_shared<exporters::StatusBoard>(
+          static_cast<std::size_t>(options.history_steps))),
+      exporters_(metrics_),
+      builder_({options.vanishing_threshold, options.exploding_threshold}),
+      nonfinite_(run_.rank,
+                 [this](const record::Incident& incident) {
+                   (void)exporters_.export_incident(incident);
+                   say(incident.closed_at ? "cleared: " + incident.evidence : incident.evidence);
+                 }),
+      last_step_(std::chrono::steady_clock::now()),
+      last_look_(last_step_) {
+  exporters_.add(std::make_shared<exporters::PrometheusExporter>(metrics_));
+  exporters_.add(board_);
+  if (!options_.step_log.empty())
+    exporters_.add(std::make_shared<exporters::StepLog>(
+        exporters::StepLogOptions{options_.step_log, options_.step_log_max_bytes}));
+  model_ = std::make_shared<record::ModelInfo>();
+  if (exporters_.start(run_, model_) == exporters::ExportResult::failed)
+    say("an exporter could not start; gradvane_export_failures_total says which");
+  status_.state = name_of(RunState::starting);
+  if (options_.port >= 0) start_endpoint();
+  join_process_watch(*this, options_.handle_sigterm);
+  start_thread();
+}
+
+Worker::~Worker() {
+  end(RunState::finished, "");
+  leave_process_watch(*this);
+}
+
+void Worker::start_endpoint() {
+  endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_);
+  exporters::EndpointOptions endpoint;
+  endpoint.address = options_.address;
+  const int port = options_.port == 0 ? 0 : options_.port + run_.local_rank;
+  if (port > 65535)
+    throw std::invalid_argument("port: " + std::to_string(options_.port) + " plus local rank " +
+                                std::to_string(run_.local_rank) + " is above 65535");
+  endpoint.port = static_cast<std::uint16_t>(port);
+  const exporters::EndpointStart started = endpoint_->start(endpoint);
+  if (started.url.empty())
+    throw std::runtime_error("endpoint: " + started.error +
+                             "; set address or port, or port = -1 to go without");
+  url_ = started.url;
+  if (port != 0 && started.port != port)
+    say("port " + std::to_string(port) + " is taken, using " + std::to_string(started.port));
+
+  const auto directory = options_.run_dir.empty()
+                             ? exporters::default_run_directory(run_.run)
+                             : std::filesystem::path(options_.run_dir);
+  endpoint_file_.emplace(directory, run_);
+  const std::string error = endpoint_file_->write(url_, state_);
+  say("run " + run_.run + ", rank " + std::to_string(run_.rank) + ": " + url_ + ", run directory " +
+      directory.string() + (error.empty() ? "" : " (" + error + ")"));
+}
+
+void Worker::start_thread() {
+  // Signals are the training program's: none may be delivered to our thread.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::jthread([this] { run(); });
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    leave_process_watch(*this);
+    throw;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread_.native_handle(), "gradvane");
+}
+
+void Worker::run() noexcept {
+  int idle = 0;
+  for (;;) {
+    std::optional<Ending> ending;
+    {
+      std::unique_lock lock(mutex_);
+      const auto pause = idle < kIdleAfter ? kPollBusy : kPollIdle;
+      changed_.wait_for(lock, pause, [this] { return ending_.has_value(); });
+      ending = ending_;
+    }
+    const bool by_signal = !ending && options_.handle_sigterm && sigterm_received();
+    if (by_signal) ending = Ending{RunState::failed, "SIGTERM"};
+    try {
+      idle = drain() ? 0 : idle + 1;
+      look_around();
+    } catch (...) {  // no memory for a step: the next one may fit
+      metrics_->add(record::Metric::records_dropped_total, 1, {"ring_overrun"});
+    }
+    if (!ending) continue;
+    wind_up(*ending);
+    if (by_signal) done_with_sigterm();
+    return;
+  }
+}
+
+bool Worker::drain() {
+  bool found = false;
+  collectors::StepFacts facts;
+  for (;;) {
+    const Handoff::NextFacts next = handoff_.next(facts);
+    if (!next.found) break;
+    found = true;
+    export_step(facts, next.lost);
+  }
+  if (found) {
+    const std::lock_guard lock(mutex_);
+    steps_exported_ = handoff_.steps_taken();
+    changed_.notify_all();
+  }
+  return found;
+}
+
+void Worker::export_step(const collectors::StepFacts& facts, std::uint64_t lost) {
+  collectors::StepSlots slots;
+  std::uint64_t newest = 0;
+  const auto take = [&](std::uint64_t sequence, std::vector<kernels::TensorStats>& stats) {
+    std::span<const kernels::TensorStats> taken;
+    if (sequence == 0 || !handoff_.read(sequence, header_, stats)) return taken;
+    if (slots.plan == nullptr || slots.plan->id != header_.plan_id)
+      slots.plan = handoff_.plan(header_.plan_id);
+    if (sequence > newest) {
+      newest = sequence;
+      totals_ = header_.totals;
+    }
+    taken = stats;
+    return taken;
+  };
+  slots.gradients = take(facts.grad_sequence, gradients_);
+  slots.loss = take(facts.loss_sequence, loss_);
+  slots.weights = take(facts.weight_sequence, weights_);
+
+  record::StepRecord record = builder_.build(facts, slots, totals_);
+  record.dropped_before = static_cast<std::int64_t>(lost);
+  if (builder_.model() != nullptr && builder_.model() != model_) {
+    model_ = builder_.model();
+    (void)exporters_.set_model(model_);
+  }
+  if (state_ != RunState::running) set_state(RunState::running, "");
+  last_step_ = std::chrono::steady_clock::now();
+  if (facts.refused_names > 0)
+    metrics_->add(record::Metric::records_dropped_total, facts.refused_names, {"user_metric_limit"});
+  if (last_step_ - last_look_ >= kLookEvery)
+    record.process_resident_bytes = collectors::resident_bytes();
+  (void)exporters_.export_step(record, builder_.detail(), *model_);
+  nonfinite_.observe(record, *model_);
+  note_status(record);
+}
+
+void Worker::look_around() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last_look_ < kLookEvery) return;
+  last_look_ = now;
+  const double cpu = thread_cpu_seconds();
+  metrics_->add(record::Metric::agent_seconds_total, cpu - cpu_seconds_, {"worker"});
+  cpu_seconds_ = cpu;
+  const std::chrono::duration<double> since = now - last_step_;
+  if (state_ == RunState::running && options_.stall_seconds > 0 &&
+      since.count() > options_.stall_seconds)
+    set_state(RunState::stalled, "no step for " + std::to_string(static_cast<int>(since.count())) +
+                                     " seconds");
+}
+
+void Worker::set_state(RunState state, std::string_view reason) {
+  state_ = state;
+  (void)exporters_.set_run_state(state, reason);
+  if (endpoint_file_) (void)endpoint_file_->write(url_, state);
+  const std::lock_guard lock(mutex_);
+  status_.state = name_of(state);
+  status_.reason = reason;
+}
+
+void Worker::note_status(const record::StepRecord& record) {
+  StepResult latest = step_result(record, *model_);
+  if (record.step_seconds) {
+    // The first sample starts it: an average that starts at 0 would read low for long.
+    step_seconds_ema_ = step_seconds_ema_ == 0 ? *record.step_seconds
+                                               : 0.9 * step_seconds_ema_ + 0.1 * *record.step_seconds;
+  }
+  const bool bad =
+      any_nonfinite(record, record::Site::loss) || any_nonfinite(record, record::Site::grad);
+  const std::lock_guard lock(mutex_);
+  status_.steps += 1 + record.dropped_before;
+  status_.nonfinite_steps += bad ? 1 : 0;
+  status_.steps_per_second = step_seconds_ema_ > 0 ? 1 / step_seconds_ema_ : 0;
+  status_.latest = std::move(latest);
+}
+
+void Worker::wind_up(const Ending& ending) noexcept {
+  try {
+    set_state(ending.state, ending.reason);
+  } catch (...) {  // no memory for the reason: the end itself matters more
+  }
+  (void)exporters_.finish(std::chrono::milliseconds(kStopBudget));
+  linger();
+  if (endpoint_) endpoint_->stop(std::chrono::milliseconds(kStopBudget));
+  const std::lock_guard lock(mutex_);
+  has_ended_ = true;
+  changed_.notify_all();
+}
+
+void Worker::linger() noexcept {
+  if (!endpoint_ || options_.linger_seconds <= 0) return;
+  const exporters::Scrapes before = endpoint_->scrapes();
+  if (before.count == 0) return;  // nobody is listening
+  const auto until = std::chrono::steady_clock::now() +
+                     std::chrono::duration<double>(options_.linger_seconds);
+  while (endpoint_->scrapes().count < before.count + 1 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(5ms);
+}
+
+void Worker::end(RunState state, std::string_view reason) noexcept {
+  if (is_child() || std::this_thread::get_id() == thread_.get_id()) return;
+  try {
+    const std::lock_guard lock(mutex_);
+    if (!ending_) ending_ = Ending{state, std::string(reason)};
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!ending_) ending_ = Ending{state, {}};
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Worker::flush(std::chrono::milliseconds timeout) noexcept {
+  if (is_child()) return false;
+  const std::uint64_t wanted = handoff_.steps_published();
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, timeout,
+                           [&] { return steps_exported_ >= wanted || has_ended_; }) &&
+         steps_exported_ >= wanted;
+}
+
+Status Worker::status() const {
+  const std::lock_guard lock(mutex_);
+  return status_;
+}
+
+void Worker::add_collectable(std::weak_ptr<prometheus::Collectable> collectable) {
+  metrics_->add_collectable(std::move(collectable));
+}
+
+void Worker::process_ends(bool failed, std::string_view reason) noexcept {
+  end(failed ? RunState::failed : RunState::finished, reason);
+}
+
+void Worker::in_forked_child() noexcept {
+  is_child_.store(true, std::memory_order_relaxed);
+  if (endpoint_) endpoint_->close_in_child();
+}
+
+void Worker::say(const std::string& line) noexcept {
+  if (!options_.log) return;
+  try {
+    options_.log("gradvane: " + line);
+  } catch (...) {  // the user's callback: its trouble must not become ours
+  }
+}
+
+}  // namespace gradvane::agent

@@ -1,0 +1,105 @@
+#pragma once
+// The one worker thread: takes steps from the hand-off, builds their records, judges and exports them.
+// It makes no CUDA call and shares no lock that the training thread could wait for.
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/handoff.hpp"
+#include "agent/include/gradvane/agent.hpp"
+#include "agent/process_watch.hpp"
+#include "collectors/step_builder.hpp"
+#include "detectors/nonfinite.hpp"
+#include "exporters/endpoint.hpp"
+#include "exporters/endpoint_file.hpp"
+#include "exporters/exporter_set.hpp"
+#include "exporters/metric_set.hpp"
+#include "exporters/status_board.hpp"
+
+namespace gradvane::agent {
+
+class Worker final : public ProcessMember {
+ public:
+  /// Starts the endpoint and the thread. Throws std::runtime_error where the endpoint cannot be had.
+  Worker(const Options& options, record::RunInfo run, Handoff& handoff);
+  ~Worker() override;
+  Worker(const Worker&) = delete;  // its thread holds its address
+  Worker& operator=(const Worker&) = delete;
+
+  /// Exports what is left, ends the run as `state` and joins the thread. Idempotent; the first call
+  /// decides. Takes up to linger_seconds. No effect on the worker's own thread or in a forked child.
+  void end(record::RunState state, std::string_view reason) noexcept;
+  bool flush(std::chrono::milliseconds timeout) noexcept;
+
+  [[nodiscard]] Status status() const;
+  [[nodiscard]] const std::string& url() const noexcept { return url_; }
+  /// True in the child of a fork: then there is no thread, and nothing here may be used or destroyed.
+  [[nodiscard]] bool is_child() const noexcept { return is_child_.load(std::memory_order_relaxed); }
+  void add_collectable(std::weak_ptr<prometheus::Collectable> collectable);
+
+  void process_ends(bool failed, std::string_view reason) noexcept override;
+  void in_forked_child() noexcept override;
+
+ private:
+  struct Ending {
+    record::RunState state = record::RunState::finished;
+    std::string reason;
+  };
+
+  void start_endpoint();
+  void start_thread();
+  void run() noexcept;
+  bool drain();
+  void export_step(const collectors::StepFacts& facts, std::uint64_t lost);
+  void look_around();
+  void set_state(record::RunState state, std::string_view reason);
+  void note_status(const record::StepRecord& record);
+  void wind_up(const Ending& ending) noexcept;
+  void linger() noexcept;
+  void say(const std::string& line) noexcept;
+
+  Options options_;
+  record::RunInfo run_;
+  Handoff& handoff_;
+  std::string url_;
+
+  std::shared_ptr<exporters::MetricSet> metrics_;
+  std::shared_ptr<exporters::StatusBoard> board_;
+  exporters::ExporterSet exporters_;
+  std::unique_ptr<exporters::Endpoint> endpoint_;
+  std::optional<exporters::EndpointFile> endpoint_file_;
+  collectors::StepBuilder builder_;
+  detectors::NonfiniteDetector nonfinite_;
+
+  // The worker's own.
+  std::shared_ptr<const record::ModelInfo> model_;
+  record::RunState state_ = record::RunState::starting;
+  std::chrono::steady_clock::time_point last_step_;
+  std::chrono::steady_clock::time_point last_look_;
+  double cpu_seconds_ = 0;
+  double step_seconds_ema_ = 0;
+  kernels::RunningTotals totals_;  ///< as of the step exported last
+  kernels::SlotHeader header_;
+  std::vector<kernels::TensorStats> gradients_;
+  std::vector<kernels::TensorStats> loss_;
+  std::vector<kernels::TensorStats> weights_;
+
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::condition_variable changed_;
+  Status status_;
+  std::optional<Ending> ending_;
+  std::uint64_t steps_exported_ = 0;
+  bool has_ended_ = false;
+
+  std::atomic<bool> is_child_{false};
+  std::jthread thread_;  ///< last: started when all else is built, joined before anything goes
+};
+
+}  // namespace gradvane::agent
