@@ -1,0 +1,65 @@
+// Writes docs/metrics.md to standard output, from the metric catalogue.
+#include <cstdio>
+#include <string>
+
+#include "record/metric_catalogue.hpp"
+
+namespace gr = gradvane::record;
+
+namespace {
+
+constexpr const char* kIntroduction =
+    R"(<!-- Made by gradvane_metrics_doc from record/metric_catalogue.cpp. Do not edit: change the table there. -->
+# Metrics
+
+Everything that Gradvane publishes at `/metrics`. Every series also carries the labels `run` and `rank`.
+
+- A value that was not measured is absent. It is never 0.
+- NaN and infinity are never published. A gauge keeps its last finite value, and counters say what happened:
+  `gradvane_nonfinite_elements_total` and `gradvane_nonfinite_steps_total`. They stand at 0 before the first
+  step, so that `increase()` sees the first event.
+- `gradvane_nonfinite_steps_total` has `group="loss"` for the loss, which belongs to no parameter group, and
+  `group="unknown"` for a step whose own record was lost: the count is right, the group is not known.
+- A step that a gradient scaler skips because of overflow counts in `gradvane_amp_overflow_steps_total` and
+  `gradvane_skipped_steps_total`, and not in `gradvane_nonfinite_steps_total`.
+- At most `max_series` series are published (2,000 by default), the buckets of histograms counted one by one.
+  What does not fit is counted in `gradvane_series_dropped_total`. Series with the labels `group`, `name`,
+  `optimizer` or `param_group` give way first.
+- In OpenMetrics a counter's family is named without `_total`, and an info's without `_info`.
+
+| Metric | Type | Unit | Labels | Meaning | Present |
+|---|---|---|---|---|---|
+)";
+
+std::string labels_of(const gr::MetricInfo& metric) {
+  std::string text;
+  for (const gr::LabelInfo& label : metric.labels) {
+    if (!text.empty()) text += "; ";
+    text.append("`").append(label.name).append("`");
+    const char* separator = ": ";
+    for (const std::string_view value : label.values) {
+      text.append(separator).append(value);
+      separator = ", ";
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+int main() {
+  std::string text = kIntroduction;
+  for (const gr::MetricInfo& metric : gr::metric_catalogue()) {
+    text.append("| `").append(metric.name).append("` | ").append(name_of(metric.type));
+    text.append(" | ").append(metric.unit).append(" | ").append(labels_of(metric));
+    text.append(" | ").append(metric.help).append(" | ").append(metric.present).append(" |\n");
+  }
+  text += "\nBuckets of `gradvane_step_duration_seconds`, in seconds:";
+  for (const double bound : gr::step_duration_buckets()) {
+    char number[32];
+    std::snprintf(number, sizeof number, " %g", bound);
+    text += number;
+  }
+  text += ".\n";
+  return std::fputs(text.c_str(), stdout) >= 0 ? 0 : 1;
+}
