@@ -24,9 +24,9 @@ struct RunInfo {
   std::int32_t world_size = 1;
   std::string host;
   std::int64_t pid = 0;
-  std::string version;        ///< of gradvane
+  std::string version;  ///< of gradvane
   std::string torch_version;
-  double start_time = 0;      ///< seconds since the epoch
+  double start_time = 0;  ///< seconds since the epoch
   std::vector<Setting> settings;
 };
 

@@ -76,9 +76,10 @@ struct StepRecord {
   std::int32_t exploding = 0;
   std::array<std::int32_t, kParamStates> params{};  ///< parameters by ParamState
 
-  std::array<NonfiniteCounts, kSites> nonfinite{};       ///< in this step
+  std::array<NonfiniteCounts, kSites> nonfinite{};          ///< in this step
   std::array<std::optional<bool>, kSites> site_measured{};  ///< absent: that site was not read
-  std::optional<FirstNonfinite> first_nonfinite;  ///< the earliest of the step: loss, gradient, weight
+  /// The earliest of the step: loss, gradient, weight.
+  std::optional<FirstNonfinite> first_nonfinite;
   std::array<std::optional<FirstNonfinite>, kSites> first_by_site{};
 
   /// Since the run began. They also cover steps whose own record was dropped.

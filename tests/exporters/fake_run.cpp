@@ -151,9 +151,10 @@ void FakeTraining::poison_gradient(std::int32_t param, NonfiniteKind kind, std::
   const auto group =
       static_cast<std::size_t>(model_->params[static_cast<std::size_t>(param)].group);
   ++step_.detail.groups[group].nonfinite[index_of(Site::grad)][static_cast<std::size_t>(kind)];
-  if (!step_.record.first_nonfinite) {
-    step_.record.first_nonfinite = record::FirstNonfinite{Site::grad, kind, param, element};
-  }
+  const record::FirstNonfinite first{Site::grad, kind, param, element};
+  if (!step_.record.first_nonfinite) step_.record.first_nonfinite = first;
+  auto& by_site = step_.record.first_by_site[index_of(Site::grad)];
+  if (!by_site) by_site = first;
   count(Site::grad, kind);
 }
 
@@ -163,6 +164,7 @@ void FakeTraining::poison_loss(double value) {
                     : value > 0       ? NonfiniteKind::pos_inf
                                       : NonfiniteKind::neg_inf;
   step_.record.first_nonfinite = record::FirstNonfinite{Site::loss, kind, -1, -1};
+  step_.record.first_by_site[index_of(Site::loss)] = step_.record.first_nonfinite;
   count(Site::loss, kind);
 }
 
