@@ -123,14 +123,18 @@ void CpuPass::run_blocks(std::span<const void* const> data, int begin, int end) 
   for (int block = begin; block < end; ++block) {
     plan_.view().for_each_part(block, [&](const TensorPart& part) {
       const auto tensor = static_cast<std::size_t>(part.tensor);
-      const auto* start =
-          static_cast<const std::byte*>(data[tensor]) + part.begin * size_in_bytes(part.dtype);
-      PartTotals totals;
-      table_->read[static_cast<int>(part.dtype)](start, part.end - part.begin, totals);
       TensorStats& to =
           part.whole()
               ? whole_[tensor]
               : partials_[static_cast<std::size_t>(block)][static_cast<std::size_t>(part.record())];
+      if (data[tensor] == nullptr) {
+        to = TensorStats{};
+        return;
+      }
+      const auto* start =
+          static_cast<const std::byte*>(data[tensor]) + part.begin * size_in_bytes(part.dtype);
+      PartTotals totals;
+      table_->read[static_cast<int>(part.dtype)](start, part.end - part.begin, totals);
       to = finish_part(totals, part);
     });
   }

@@ -32,8 +32,8 @@ class CpuPass {
   [[nodiscard]] int blocks() const noexcept { return plan_.blocks(); }
   [[nodiscard]] CpuPath path() const noexcept { return path_; }
 
-  /// Reads blocks [begin, end). data[i] is the address of tensor i (any alignment; may be null only
-  /// where numel is 0). Disjoint ranges may run concurrently. Takes no account of the thread's
+  /// Reads blocks [begin, end). data[i] is the address of tensor i, of any alignment; null: the
+  /// tensor is not there this time, and its statistics come out empty. Disjoint ranges may run concurrently. Takes no account of the thread's
   /// rounding mode, flush-to-zero or exception masks, and leaves them as they were.
   void run_blocks(std::span<const void* const> data, int begin, int end) noexcept;
 
