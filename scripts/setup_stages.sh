@@ -25,7 +25,9 @@ write_if_changed() {
 }
 
 # Where the last lines of a failed tool go: its own words, without the addresses it asked.
-tail_of() { tail -n 8 "$1" | sed -E 's#[a-z]+://[^ ]+#(address)#g; s/host=.[^,)]*/host=(address)/g' >&2; }
+tail_of() {
+  grep -v 'Retrying' "$1" | tail -n 6 | sed -E 's#[a-z]+://[^ ]+#(address)#g; s/\b([a-z0-9-]+\.)+(org|com|net|io)\b/(address)/g' >&2
+}
 
 need_disk() {  # need_disk <stage> <GB>
   local free
@@ -147,14 +149,17 @@ run_servers() {
 
 # ---- python ---------------------------------------------------------------------------------------
 
-pip_cache=$deps/cache/pip
+wheels=$deps/wheels
 
-# pip keeps every finished download in its cache, so a run that was cut short goes on from there; the
-# cache goes once the environment is complete, because it doubles the disk that torch takes.
+# First every wheel into .deps/wheels (fetch_wheels.py: one that arrived is not fetched again), then the
+# installation, without the network. The wheels go once the environment is complete: they double the disk
+# that torch takes.
 install_python() {  # install_python <base python> <log> <requirement>...
-  local base=$1 log=$2 pip=("$venv/bin/python" -m pip --disable-pip-version-check --cache-dir "$pip_cache")
+  local base=$1 log=$2
+  local python=$venv/bin/python pip=("$venv/bin/python" -m pip -q --disable-pip-version-check --no-cache-dir)
   shift 2
-  if [[ ! -x $venv/bin/python ]] || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+  # pip takes a package that it was stopped in the middle of for an installed one.
+  if [[ -e $deps/stamps/python.unfinished || ! -x $python ]] || ! "$python" -m pip --version >/dev/null 2>&1; then
     say python "making a virtual environment"
     rm -rf "$venv"
     "$base" -m venv "$venv" >"$log" 2>&1 || {
@@ -162,27 +167,35 @@ install_python() {  # install_python <base python> <log> <requirement>...
       fail python "$base could not make a virtual environment"
     }
   fi
-  if ! "${pip[@]}" install -q "pip==$PIP_VERSION" >"$log" 2>&1; then
-    tail_of "$log"
-    fail python "pip itself could not be brought to $PIP_VERSION" "Is the network there? Details: .deps/pip.log"
-  fi
   tr -s ' \n' '\n' <<<"$PYTHON_CONSTRAINTS" | sed '/^$/d' >"$deps/constraints.txt"
-  say python "installing $* (a first time fetches some 3 GB)"
-  if ! "${pip[@]}" install --retries 8 --resume-retries 30 --timeout 60 --progress-bar off \
-    --no-warn-script-location --constraint "$deps/constraints.txt" "$@" setuptools >"$log" 2>&1; then
-    tail_of "$log"
-    if grep -q 'No space left' "$log"; then fail python "the disk is full" "Free some space and run again."; fi
-    fail python "packages could not be installed" \
+  # Else a torch named earlier would pass for one that is installed here.
+  rm -f "$venv"/lib/python*/site-packages/gradvane_torch.pth
+  say python "fetching packages$([[ " $* " != *" torch=="* ]] || echo " (some 3 GB the first time)")"
+  if ! { "${pip[@]}" install --timeout 60 "pip==$PIP_VERSION" && "$python" -B "$root/scripts/fetch_wheels.py" \
+    --into "$wheels" --constraint "$deps/constraints.txt" setuptools "$@"; } >"$log" 2>&1; then
+    python_failed "packages could not be fetched" \
       "Is the network there? What was fetched is kept: run again to go on. Details: .deps/pip.log"
   fi
-  # A named torch is imported from where it is; its own site-packages come along, behind ours.
-  rm -f "$venv"/lib/python*/site-packages/gradvane_torch.pth
-  if [[ -n $torch_named && -f $torch_named/__init__.py ]]; then
-    dirname "$torch_named" >"$("$venv/bin/python" -c \
-      'import sysconfig; print(sysconfig.get_path("purelib"))')/gradvane_torch.pth"
+  say python "installing them"
+  touch "$deps/stamps/python.unfinished"
+  if ! "${pip[@]}" install --no-index --find-links "$wheels" --no-warn-script-location \
+    --constraint "$deps/constraints.txt" setuptools "$@" >"$log" 2>&1; then
+    python_failed "packages could not be installed" "Details: .deps/pip.log"
   fi
-  rm -rf "$pip_cache"
+  # A named torch is imported from where it is; its own site-packages come along, behind ours.
+  if [[ -n $torch_named && -f $torch_named/__init__.py ]]; then
+    dirname "$torch_named" >"$(site_packages)/gradvane_torch.pth"
+  fi
+  rm -rf "$wheels" "$deps/stamps/python.unfinished"
 }
+
+python_failed() {  # python_failed <what happened> <what to do>
+  tail_of "$deps/pip.log"
+  if grep -q 'No space left' "$deps/pip.log"; then fail python "the disk is full" "Free some space and run again."; fi
+  fail python "$@"
+}
+
+site_packages() { "$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
 # Sets torch_named (the folder, or empty), torch_dir once it is known, and cuda_named likewise.
 read_overrides() {
@@ -221,15 +234,15 @@ run_python() {
   key=$(hash_of "$root" "$PIP_VERSION" "$("$base" --version)" "$base" "$torch_named" "$PYTHON_CONSTRAINTS" "${wanted[@]}")
 
   if ! stamp_is python "$key" || [[ ! -x $venv/bin/cmake ]]; then
-    # What an interrupted run already fetched is in the cache, and on the disk.
-    if [[ ! -d $venv && ! -d $pip_cache ]]; then
+    # What an interrupted run already fetched is kept, and on the disk.
+    if [[ ! -d $wheels ]] && ! compgen -G "$venv/lib/*/site-packages/torch" >/dev/null; then
       need_disk python "$([[ -z $torch_named ]] && echo "$DISK_FULL_GB" || echo "$DISK_SMALL_GB")"
     fi
     install_python "$base" "$log" "${wanted[@]}"
     printf '%s\n' "$key" >"$deps/stamps/python"
   fi
 
-  site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  site=$(site_packages)
   torch_dir=${torch_named:-$site/torch}
   say python "ready"
 }
