@@ -113,7 +113,8 @@ class Agent::Impl {
   agent::StepRecorder recorder_;
   int exceptions_;
   bool has_ended_ = false;
-  std::unique_ptr<agent::Worker> worker_;  ///< null when switched off; after the recorder it reads from
+  std::unique_ptr<agent::Worker>
+      worker_;  ///< null when switched off; after the recorder it reads from
 };
 
 Agent::Agent(Options options)

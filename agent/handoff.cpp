@@ -19,8 +19,7 @@ void Handoff::set_plans(std::span<const std::shared_ptr<const collectors::ReadPl
   const int affordable = static_cast<int>(std::max<std::size_t>(2, kMaxRingBytes / slot_bytes));
   auto ring = std::make_shared<kernels::ResultRing>(std::min(ring_slots_, affordable), tensors);
   // The old ring stays readable; numbers and totals go on in the new one.
-  const kernels::ProducerState state =
-      producer_ ? producer_->state() : kernels::ProducerState{};
+  const kernels::ProducerState state = producer_ ? producer_->state() : kernels::ProducerState{};
   producer_ = std::make_unique<kernels::RingProducer>(*ring, state);
   rings_.push_back({std::move(ring), state.sequence});
   if (rings_.size() > kKnownRings) rings_.erase(rings_.begin());

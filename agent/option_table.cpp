@@ -43,14 +43,14 @@ constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
 
 // One setter and getter per kind of member; the limits are template arguments so that a row of the
 // table is one line.
-template <bool Options::*member>
+template <bool Options::* member>
 constexpr OptionSpec on_off(std::string_view key, std::string_view help) {
   return {key, kSwitch, help,
           [](Options& o, std::string_view text) { return parse_switch(text, o.*member); },
           [](const Options& o) { return std::string(o.*member ? "on" : "off"); }};
 }
 
-template <std::string Options::*member>
+template <std::string Options::* member>
 constexpr OptionSpec text(std::string_view key, std::string_view allowed, std::string_view help) {
   return {key, allowed, help,
           [](Options& o, std::string_view value) { return o.*member = value, true; },
@@ -59,12 +59,13 @@ constexpr OptionSpec text(std::string_view key, std::string_view allowed, std::s
 
 template <auto member, auto low, auto high>
 constexpr OptionSpec whole(std::string_view key, std::string_view allowed, std::string_view help) {
-  return {key, allowed, help,
-          [](Options& o, std::string_view value) { return parse_number(value, low, high, o.*member); },
-          [](const Options& o) { return std::to_string(o.*member); }};
+  return {
+      key, allowed, help,
+      [](Options& o, std::string_view value) { return parse_number(value, low, high, o.*member); },
+      [](const Options& o) { return std::to_string(o.*member); }};
 }
 
-template <double Options::*member>
+template <double Options::* member>
 constexpr OptionSpec amount(std::string_view key, std::string_view help) {
   return {key, "a finite number of at least 0", help,
           [](Options& o, std::string_view value) {
@@ -90,64 +91,73 @@ bool set_groups(Options& options, std::string_view value) {
 
 constexpr std::array kTable{
     on_off<&Options::enabled>(
-        "enabled", "Off leaves the program as if Gradvane were not there. GRADVANE in the environment."),
+        "enabled",
+        "Off leaves the program as if Gradvane were not there. GRADVANE in the environment."),
     text<&Options::run>("run", "any text",
                         "Name of the run, on every series. Default: the program's name."),
     text<&Options::config>("config", "path of a YAML file",
                            "Read before the environment. Keys are those of this table."),
-    text<&Options::run_dir>("run_dir", "path of a directory",
-                            "Holds endpoint.rank<R>.json. Default: gradvane-<uid> under the temporary "
-                            "directory."),
+    text<&Options::run_dir>(
+        "run_dir", "path of a directory",
+        "Holds endpoint.rank<R>.json. Default: gradvane-<uid> under the temporary "
+        "directory."),
     text<&Options::address>("address", "an IPv4 or IPv6 address",
                             "Where the endpoint listens. There is no authentication: anything but "
                             "loopback is for networks you trust."),
-    whole<&Options::port, -1, 65535>("port", "-1 to 65535",
-                                     "Port of local rank 0; LOCAL_RANK is added. Taken: the next free "
-                                     "one. 0: any. -1: no endpoint."),
-    OptionSpec{"mode", "lagged, immediate",
-               "Lagged never waits for a device; immediate waits once per device and step, and step() "
-               "returns the step's result.",
-               set_mode,
-               [](const Options& o) {
-                 return std::string(o.mode == Mode::lagged ? "lagged" : "immediate");
-               }},
+    whole<&Options::port, -1, 65535>(
+        "port", "-1 to 65535",
+        "Port of local rank 0; LOCAL_RANK is added. Taken: the next free "
+        "one. 0: any. -1: no endpoint."),
+    OptionSpec{
+        "mode", "lagged, immediate",
+        "Lagged never waits for a device; immediate waits once per device and step, and step() "
+        "returns the step's result.",
+        set_mode,
+        [](const Options& o) {
+          return std::string(o.mode == Mode::lagged ? "lagged" : "immediate");
+        }},
     whole<&Options::weight_every, 0, kMaxInt>(
-        "weight_every", "0 or more", "Weights are read at step 1 and at multiples of this. 0: never."),
-    whole<&Options::update_sample, 0, kMaxInt>(
-        "update_sample", "0 or more",
-        "Elements per parameter kept for the update ratio, at most 65,536 in all. 0: no update ratio."),
-    OptionSpec{"groups", "auto, depth:N with N >= 1, or name=regex;name=regex",
-               "Which parameters share a series. auto: module prefix, as deep as max_groups allows.",
-               set_groups, [](const Options& o) { return o.groups; }},
+        "weight_every", "0 or more",
+        "Weights are read at step 1 and at multiples of this. 0: never."),
+    whole<&Options::update_sample, 0, kMaxInt>("update_sample", "0 or more",
+                                               "Elements per parameter kept for the update ratio, "
+                                               "at most 65,536 in all. 0: no update ratio."),
+    OptionSpec{
+        "groups", "auto, depth:N with N >= 1, or name=regex;name=regex",
+        "Which parameters share a series. auto: module prefix, as deep as max_groups allows.",
+        set_groups, [](const Options& o) { return o.groups; }},
     whole<&Options::max_groups, 1, 1000>("max_groups", "1 to 1000",
                                          "The rest falls into the group \"other\"."),
     whole<&Options::max_series, 100, kMaxInt>(
         "max_series", "100 or more",
         "Most series of this process; what is beyond is counted and not exported."),
-    amount<&Options::vanishing_threshold>("vanishing_threshold",
-                                          "A parameter's gradient norm below it counts as vanishing."),
-    amount<&Options::exploding_threshold>("exploding_threshold",
-                                          "A parameter's gradient norm above it counts as exploding."),
-    whole<&Options::ring_slots, 2, 65536>(
-        "ring_slots", "2 to 65536",
-        "Reads the worker may lag behind before the oldest is dropped. Fewer where they would take more "
-        "than 64 MiB."),
+    amount<&Options::vanishing_threshold>(
+        "vanishing_threshold", "A parameter's gradient norm below it counts as vanishing."),
+    amount<&Options::exploding_threshold>(
+        "exploding_threshold", "A parameter's gradient norm above it counts as exploding."),
+    whole<&Options::ring_slots, 2, 65536>("ring_slots", "2 to 65536",
+                                          "Reads the worker may lag behind before the oldest is "
+                                          "dropped. Fewer where they would take more "
+                                          "than 64 MiB."),
     whole<&Options::history_steps, 1, 10'000'000>(
         "history_steps", "1 to 10000000", "Steps kept for /api/v1/steps, about 1.5 kB each."),
-    text<&Options::step_log>("step_log", "path of a file",
-                             "One JSON object a line for every optimizer step; .rank<R> is put before "
-                             "the suffix when the world is larger than one. Empty: none."),
+    text<&Options::step_log>(
+        "step_log", "path of a file",
+        "One JSON object a line for every optimizer step; .rank<R> is put before "
+        "the suffix when the world is larger than one. Empty: none."),
     whole<&Options::step_log_max_bytes, std::int64_t{4096}, kMaxInt64>(
         "step_log_max_bytes", "4096 or more", "The step log is rotated at this size."),
     amount<&Options::stall_seconds>("stall_seconds",
                                     "No step for this long: the run counts as stalled. 0: never."),
-    amount<&Options::linger_seconds>("linger_seconds",
-                                     "At the end, wait this long for one more scrape, if there ever "
-                                     "was one."),
+    amount<&Options::linger_seconds>(
+        "linger_seconds",
+        "At the end, wait this long for one more scrape, if there ever "
+        "was one."),
     whole<&Options::start_step, std::int64_t{0}, kMaxInt64>(
         "start_step", "0 or more",
         "Steps done before this process. 0: taken from the optimizer's state, where it has one."),
-    whole<&Options::rank, -1, kMaxInt>("rank", "-1 or more", "-1: RANK of the environment, else 0."),
+    whole<&Options::rank, -1, kMaxInt>("rank", "-1 or more",
+                                       "-1: RANK of the environment, else 0."),
     whole<&Options::local_rank, -1, kMaxInt>("local_rank", "-1 or more",
                                              "-1: LOCAL_RANK of the environment, else 0."),
     whole<&Options::world_size, -1, kMaxInt>("world_size", "-1 or more",

@@ -84,9 +84,9 @@ void install() {
 }
 
 void install_sigterm() {
-  struct sigaction current {};
+  struct sigaction current{};
   if (::sigaction(SIGTERM, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return;
-  struct sigaction ours {};
+  struct sigaction ours{};
   ours.sa_handler = on_sigterm;
   ours.sa_flags = SA_RESTART;  // training must not see its system calls fail
   ::sigemptyset(&ours.sa_mask);
@@ -94,7 +94,7 @@ void install_sigterm() {
 }
 
 void die_by_sigterm() noexcept {
-  struct sigaction current {};
+  struct sigaction current{};
   // Somebody else's handler may have taken over meanwhile: then it is theirs to decide.
   if (::sigaction(SIGTERM, nullptr, &current) != 0 || current.sa_handler != on_sigterm) return;
   ::signal(SIGTERM, SIG_DFL);

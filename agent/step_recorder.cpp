@@ -131,8 +131,7 @@ void StepRecorder::after_update(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   if (!enabled_ || !reads_weights(watched)) return;
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
-  for (std::size_t i = 0; i < params.size(); ++i)
-    watched.weights.set(i, params[i], EntryTag::read);
+  for (std::size_t i = 0; i < params.size(); ++i) watched.weights.set(i, params[i], EntryTag::read);
   if (!watched.weights.read()) return;
   watched.facts.contiguous_copies += watched.weights.copies();
   const auto stats = watched.weights.stats();

@@ -80,11 +80,11 @@ class StepRecorder {
     std::vector<kernels::TensorStats> weight_stats;  ///< weights, then update samples
     std::vector<Stamp> stamps;
 
-    std::int64_t step = 0;  ///< finished
+    std::int64_t step = 0;        ///< finished
     std::int64_t first_step = 0;  ///< finished before this process
     bool has_read = false;
     bool loss_in_gradients = false;
-    collectors::StepFacts facts;  ///< of the step in progress
+    collectors::StepFacts facts;                  ///< of the step in progress
     std::vector<kernels::TensorStats> published;  ///< the gradient read, kept in immediate mode
   };
 

@@ -93,9 +93,8 @@ void Worker::start_endpoint() {
   if (port != 0 && started.port != port)
     say("port " + std::to_string(port) + " is taken, using " + std::to_string(started.port));
 
-  const auto directory = options_.run_dir.empty()
-                             ? exporters::default_run_directory(run_.run)
-                             : std::filesystem::path(options_.run_dir);
+  const auto directory = options_.run_dir.empty() ? exporters::default_run_directory(run_.run)
+                                                  : std::filesystem::path(options_.run_dir);
   endpoint_file_.emplace(directory, run_);
   const std::string error = endpoint_file_->write(url_, state_);
   say("run " + run_.run + ", rank " + std::to_string(run_.rank) + ": " + url_ + ", run directory " +
@@ -189,7 +188,8 @@ void Worker::export_step(const collectors::StepFacts& facts, std::uint64_t lost)
   if (state_ != RunState::running) set_state(RunState::running, "");
   last_step_ = std::chrono::steady_clock::now();
   if (facts.refused_names > 0)
-    metrics_->add(record::Metric::records_dropped_total, facts.refused_names, {"user_metric_limit"});
+    metrics_->add(record::Metric::records_dropped_total, facts.refused_names,
+                  {"user_metric_limit"});
   if (last_step_ - last_look_ >= kLookEvery)
     record.process_resident_bytes = collectors::resident_bytes();
   (void)exporters_.export_step(record, builder_.detail(), *model_);
@@ -207,8 +207,8 @@ void Worker::look_around() {
   const std::chrono::duration<double> since = now - last_step_;
   if (state_ == RunState::running && options_.stall_seconds > 0 &&
       since.count() > options_.stall_seconds)
-    set_state(RunState::stalled, "no step for " + std::to_string(static_cast<int>(since.count())) +
-                                     " seconds");
+    set_state(RunState::stalled,
+              "no step for " + std::to_string(static_cast<int>(since.count())) + " seconds");
 }
 
 void Worker::set_state(RunState state, std::string_view reason) {
@@ -224,8 +224,9 @@ void Worker::note_status(const record::StepRecord& record) {
   StepResult latest = step_result(record, *model_);
   if (record.step_seconds) {
     // The first sample starts it: an average that starts at 0 would read low for long.
-    step_seconds_ema_ = step_seconds_ema_ == 0 ? *record.step_seconds
-                                               : 0.9 * step_seconds_ema_ + 0.1 * *record.step_seconds;
+    step_seconds_ema_ = step_seconds_ema_ == 0
+                            ? *record.step_seconds
+                            : 0.9 * step_seconds_ema_ + 0.1 * *record.step_seconds;
   }
   const bool bad =
       any_nonfinite(record, record::Site::loss) || any_nonfinite(record, record::Site::grad);
@@ -253,8 +254,8 @@ void Worker::linger() noexcept {
   if (!endpoint_ || options_.linger_seconds <= 0) return;
   const exporters::Scrapes before = endpoint_->scrapes();
   if (before.count == 0) return;  // nobody is listening
-  const auto until = std::chrono::steady_clock::now() +
-                     std::chrono::duration<double>(options_.linger_seconds);
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.linger_seconds);
   while (endpoint_->scrapes().count < before.count + 1 && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(5ms);
 }
@@ -276,9 +277,9 @@ bool Worker::flush(std::chrono::milliseconds timeout) noexcept {
   if (is_child()) return false;
   const std::uint64_t wanted = handoff_.steps_published();
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, timeout,
-                           [&] { return steps_exported_ >= wanted || has_ended_; }) &&
-         steps_exported_ >= wanted;
+  return changed_.wait_for(lock, timeout, [&] {
+    return steps_exported_ >= wanted || has_ended_;
+  }) && steps_exported_ >= wanted;
 }
 
 Status Worker::status() const {

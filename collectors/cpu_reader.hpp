@@ -37,7 +37,7 @@ class CpuReader {
   /// Sum of squares of all entries before `count`, as the square of an L2 norm.
   [[nodiscard]] double sum_sq(std::size_t count) const noexcept;
 
-  [[nodiscard]] std::int32_t copies() const noexcept { return copies_; }     ///< in the last read
+  [[nodiscard]] std::int32_t copies() const noexcept { return copies_; }      ///< in the last read
   [[nodiscard]] std::int64_t rebuilds() const noexcept { return rebuilds_; }  ///< since resize()
 
  private:

@@ -52,8 +52,8 @@ Rule parse(std::string_view rule) {
     if (equals == std::string_view::npos || equals == 0)
       refuse(rule, "has a part without name=: '" + std::string(part) + "'");
     try {
-      parsed.patterns.push_back({std::string(part.substr(0, equals)),
-                                 std::regex(std::string(part.substr(equals + 1)))});
+      parsed.patterns.push_back(
+          {std::string(part.substr(0, equals)), std::regex(std::string(part.substr(equals + 1)))});
     } catch (const std::regex_error& error) {
       refuse(rule, "has a bad regex '" + std::string(part) + "': " + error.what());
     }

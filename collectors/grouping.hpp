@@ -9,8 +9,8 @@
 namespace gradvane::collectors {
 
 struct Grouping {
-  std::vector<std::string> names;        ///< in order of first appearance; at most max_groups
-  std::vector<std::int32_t> group_of;    ///< parameter -> index into names
+  std::vector<std::string> names;      ///< in order of first appearance; at most max_groups
+  std::vector<std::int32_t> group_of;  ///< parameter -> index into names
 };
 
 /// Groups parameter names by `rule`:

@@ -56,7 +56,8 @@ int ModelWatch::add(torch::nn::Module& module, torch::optim::Optimizer* optimize
     const auto owned = identities(optimizer);
     if (std::none_of(owned.begin(), owned.end(), [&](auto id) { return in_module.contains(id); }))
       throw std::invalid_argument(
-          "attach: the optimizer owns none of the module's parameters; attach the module it was made "
+          "attach: the optimizer owns none of the module's parameters; attach the module it was "
+          "made "
           "from, after any .to() that replaces parameters");
   }
   Watched watched;
@@ -92,7 +93,8 @@ bool ModelWatch::changed_anywhere() const {
   for (int i = 0; i < optimizers(); ++i) {
     if (changed(i)) return true;
     const Watched& watched = watched_[static_cast<std::size_t>(i)];
-    for (const auto& item : watched.module->named_parameters()) now.insert(identity_of(item.value()));
+    for (const auto& item : watched.module->named_parameters())
+      now.insert(identity_of(item.value()));
     now.insert(watched.identity.begin(), watched.identity.end());
   }
   return now != known;
@@ -153,7 +155,8 @@ void ModelWatch::rebuild() {
     for (const auto& [tensor, module] : in_order) {
       const void* id = identity_of(tensor);
       // What no optimizer owns (frozen, forgotten) is listed once, with its module's first optimizer.
-      const bool unowned = !owned_by_any.contains(id) && module == watched.module && first_of_module;
+      const bool unowned =
+          !owned_by_any.contains(id) && module == watched.module && first_of_module;
       if (owned.contains(id) || unowned) list(w, tensor, names[id]);
     }
     if (watched.optimizer == nullptr) continue;
@@ -164,8 +167,9 @@ void ModelWatch::rebuild() {
       for (std::size_t k = 0; k < params.size(); ++k) {
         const void* id = identity_of(params[k]);
         if (names.contains(id) || !listed.insert(id).second) continue;
-        list(w, params[k], {"optimizer" + std::to_string(w) + ".group" + std::to_string(g) + "." +
-                            std::to_string(k)});
+        list(w, params[k],
+             {"optimizer" + std::to_string(w) + ".group" + std::to_string(g) + "." +
+              std::to_string(k)});
       }
     }
   }

@@ -57,7 +57,9 @@ std::optional<double> measured(double value) {
 std::size_t index(Site site) { return static_cast<std::size_t>(site); }
 
 /// Adds norms as squares over the whole range of doubles: hypot neither over- nor underflows.
-void add_norm(std::optional<double>& into, double norm) { into = std::hypot(into.value_or(0), norm); }
+void add_norm(std::optional<double>& into, double norm) {
+  into = std::hypot(into.value_or(0), norm);
+}
 
 /// ‖Δw‖² of a parameter from its sample, as a norm.
 double estimated_update(const TensorStats& sample, std::int64_t numel) {
@@ -201,8 +203,7 @@ void StepBuilder::take_weights(const ReadPlan& plan, std::span<const TensorStats
     add(detail_.groups[static_cast<std::size_t>(model_->params[param].group)]
             .nonfinite[index(Site::weight)],
         counts_of(weights[i]));
-    if (weights[i].nonfinite() > 0)
-      blame(Site::weight, plan.params[i], weights[i]);
+    if (weights[i].nonfinite() > 0) blame(Site::weight, plan.params[i], weights[i]);
     if (updates[i].numel <= 0 || updates[i].nonfinite() > 0) continue;
     const double change = estimated_update(updates[i], weights[i].numel);
     add_norm(update, change);

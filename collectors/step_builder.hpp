@@ -22,8 +22,8 @@ struct HealthThresholds {
 struct StepSlots {
   std::shared_ptr<const ReadPlan> plan;             ///< of all three
   std::span<const kernels::TensorStats> gradients;  ///< one a parameter, then one for the loss
-  std::span<const kernels::TensorStats> loss;       ///< one, where the loss came after the gradients
-  std::span<const kernels::TensorStats> weights;    ///< one a parameter, then one update sample each
+  std::span<const kernels::TensorStats> loss;     ///< one, where the loss came after the gradients
+  std::span<const kernels::TensorStats> weights;  ///< one a parameter, then one update sample each
 };
 
 /// Builds the records of a run, in order.

@@ -44,7 +44,13 @@ struct StepFacts {
 static_assert(std::is_trivially_copyable_v<StepFacts>);
 
 /// What became of a slot's entry. One that was not read says so in place of its number of elements.
-enum class EntryTag : std::int64_t { read = 1, empty = 0, frozen = -1, missing = -2, unsupported = -3 };
+enum class EntryTag : std::int64_t {
+  read = 1,
+  empty = 0,
+  frozen = -1,
+  missing = -2,
+  unsupported = -3
+};
 
 [[nodiscard]] inline EntryTag tag_of(const kernels::TensorStats& stats) noexcept {
   return stats.numel > 0 ? EntryTag::read : static_cast<EntryTag>(stats.numel);

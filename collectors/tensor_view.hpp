@@ -35,7 +35,8 @@ struct TensorView {
 [[nodiscard]] TensorView view_of(const at::Tensor& tensor) noexcept;
 
 /// The row-major linear index, in `tensor`, of element `in_memory` of its view.
-[[nodiscard]] std::int64_t row_major_index(const at::Tensor& tensor, std::int64_t in_memory) noexcept;
+[[nodiscard]] std::int64_t row_major_index(const at::Tensor& tensor,
+                                           std::int64_t in_memory) noexcept;
 
 /// The number in a CPU tensor of one element; absent for any other tensor.
 [[nodiscard]] std::optional<double> scalar_value(const at::Tensor& tensor) noexcept;

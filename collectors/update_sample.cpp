@@ -75,7 +75,8 @@ void UpdateSample::keep(std::span<const at::Tensor> params) noexcept {
     if (place.count == 0 || i >= params.size() || !can_sample(params[i])) continue;
     if (params[i].numel() != place.numel || params[i].scalar_type() != place.dtype) continue;
     double* out = kept_.data() + place.begin;
-    place.kept = sample(params[i], place.count, [out](std::int64_t k, double value) { out[k] = value; });
+    place.kept =
+        sample(params[i], place.count, [out](std::int64_t k, double value) { out[k] = value; });
   }
 }
 

@@ -33,8 +33,8 @@ class UpdateSample {
 
  private:
   struct Place {
-    std::int64_t begin = 0;    ///< in kept_
-    std::int64_t count = 0;    ///< m
+    std::int64_t begin = 0;  ///< in kept_
+    std::int64_t count = 0;  ///< m
     std::int64_t numel = 0;
     at::ScalarType dtype = at::kFloat;
     bool kept = false;

@@ -47,27 +47,31 @@ enum class Mode : std::uint8_t { lagged, immediate };
 /// code, default. docs/configuration.md describes every key.
 struct Options {
   bool enabled = true;      ///< GRADVANE=off in the environment leaves the program as if without us
-  std::string run = {};          ///< name of the run; default: the program's name
-  std::string config = {};       ///< YAML file; empty: none
-  std::string run_dir = {};      ///< holds endpoint.rank<R>.json; empty: gradvane-<uid> under the temp dir
+  std::string run = {};     ///< name of the run; default: the program's name
+  std::string config = {};  ///< YAML file; empty: none
+  std::string run_dir =
+      {};  ///< holds endpoint.rank<R>.json; empty: gradvane-<uid> under the temp dir
   std::string address = "127.0.0.1";
-  int port = 9464;          ///< plus LOCAL_RANK; taken: the next free one; 0: any; -1: no endpoint
+  int port = 9464;  ///< plus LOCAL_RANK; taken: the next free one; 0: any; -1: no endpoint
   Mode mode = Mode::lagged;
-  int weight_every = 50;    ///< read weights every this many steps; 0: never
-  int update_sample = 4096; ///< elements per parameter kept for the update ratio; 0: no update ratio
+  int weight_every = 50;  ///< read weights every this many steps; 0: never
+  int update_sample =
+      4096;  ///< elements per parameter kept for the update ratio; 0: no update ratio
   std::string groups = "auto";  ///< auto, depth:N, or name=regex;name=regex;...
   int max_groups = 50;
-  int max_series = 2000;    ///< per process; what is beyond is counted, not exported
+  int max_series = 2000;              ///< per process; what is beyond is counted, not exported
   double vanishing_threshold = 1e-7;  ///< per-parameter gradient norm
   double exploding_threshold = 10.0;  ///< per-parameter gradient norm
-  int ring_slots = 64;      ///< steps the worker may lag behind before the oldest is dropped
-  int history_steps = 4096; ///< steps kept for /api/v1/steps
-  std::string step_log = {};     ///< file of one JSON object a step; empty: none
+  int ring_slots = 64;        ///< steps the worker may lag behind before the oldest is dropped
+  int history_steps = 4096;   ///< steps kept for /api/v1/steps
+  std::string step_log = {};  ///< file of one JSON object a step; empty: none
   std::int64_t step_log_max_bytes = 256 << 20;
   double stall_seconds = 300;  ///< no step for this long: the run counts as stalled
-  double linger_seconds = 5;   ///< at the end, wait this long for one more scrape, if it was ever scraped
-  std::int64_t start_step = 0; ///< steps done before this process; 0: taken from the optimizer's state
-  int rank = -1;            ///< -1: RANK, LOCAL_RANK, WORLD_SIZE of the environment, else 0, 0, 1
+  double linger_seconds =
+      5;  ///< at the end, wait this long for one more scrape, if it was ever scraped
+  std::int64_t start_step =
+      0;          ///< steps done before this process; 0: taken from the optimizer's state
+  int rank = -1;  ///< -1: RANK, LOCAL_RANK, WORLD_SIZE of the environment, else 0, 0, 1
   int local_rank = -1;
   int world_size = -1;
   bool handle_sigterm = true;  ///< export the last steps, then die by the signal; only where nobody
@@ -88,9 +92,9 @@ struct NonfiniteCounts {
 
 /// The first non-finite element of a step.
 struct Blame {
-  std::string site;   ///< loss, grad or weight
-  std::string kind;   ///< nan, pos_inf or neg_inf
-  std::string param;  ///< empty for the loss
+  std::string site;           ///< loss, grad or weight
+  std::string kind;           ///< nan, pos_inf or neg_inf
+  std::string param;          ///< empty for the loss
   std::int64_t element = -1;  ///< row-major linear index
 };
 
@@ -108,8 +112,8 @@ struct StepResult {
 
 /// What the agent knows at this moment; cheap, from memory.
 struct Status {
-  std::string state;  ///< starting, running, stalled, finished, failed; off when inert
-  std::string reason; ///< why it is off, or why the run failed
+  std::string state;   ///< starting, running, stalled, finished, failed; off when inert
+  std::string reason;  ///< why it is off, or why the run failed
   std::int64_t steps = 0;
   std::int64_t nonfinite_steps = 0;  ///< steps with a non-finite loss or gradient
   double steps_per_second = 0;
