@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace gradvane::exporters::testing {
+namespace gradvane::exporters::fakes {
 
 using record::NonfiniteKind;
 using record::ParamState;
@@ -189,4 +189,4 @@ record::Incident fake_incident(std::int64_t id, std::int64_t run_step) {
   return incident;
 }
 
-}  // namespace gradvane::exporters::testing
+}  // namespace gradvane::exporters::fakes

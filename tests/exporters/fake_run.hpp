@@ -9,7 +9,7 @@
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
 
-namespace gradvane::exporters::testing {
+namespace gradvane::exporters::fakes {
 
 [[nodiscard]] record::RunInfo fake_run();
 
@@ -46,4 +46,4 @@ class FakeTraining {
 
 [[nodiscard]] record::Incident fake_incident(std::int64_t id, std::int64_t run_step);
 
-}  // namespace gradvane::exporters::testing
+}  // namespace gradvane::exporters::fakes

@@ -27,15 +27,15 @@ int main(int argc, char** argv) {
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const auto number = [&](const char* key) { return std::atoi(options[key].c_str()); };
 
-  const auto model = gx::testing::fake_model(number("--layers"));
-  auto metrics = std::make_shared<gx::MetricSet>(gx::testing::fake_run());
+  const auto model = gx::fakes::fake_model(number("--layers"));
+  auto metrics = std::make_shared<gx::MetricSet>(gx::fakes::fake_run());
   auto board = std::make_shared<gx::StatusBoard>();
   gx::ExporterSet exporters(metrics);
   exporters.add(std::make_shared<gx::PrometheusExporter>(metrics));
   exporters.add(board);
-  (void)exporters.start(gx::testing::fake_run(), model);
+  (void)exporters.start(gx::fakes::fake_run(), model);
 
-  gx::testing::FakeTraining training(model);
+  gx::fakes::FakeTraining training(model);
   const auto one_step = [&](int step) {
     training.next();
     if (step == number("--poison")) training.poison_gradient(3, gr::NonfiniteKind::nan);
@@ -43,7 +43,7 @@ int main(int argc, char** argv) {
     (void)exporters.set_run_state(gr::RunState::running, {});
     (void)exporters.export_step(record, detail, *model);
     if (step == number("--poison")) {
-      (void)exporters.export_incident(gx::testing::fake_incident(1, step));
+      (void)exporters.export_incident(gx::fakes::fake_incident(1, step));
     }
   };
   for (int step = 1; step <= number("--steps"); ++step) one_step(step);

@@ -1,0 +1,221 @@
+// What holds for every exporter, written once.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "exporters/exporter.hpp"
+#include "exporters/exporter_set.hpp"
+#include "exporters/prometheus_exporter.hpp"
+#include "exporters/status_board.hpp"
+#include "exporters/step_log.hpp"
+#include "tests/exporters/fake_run.hpp"
+#include "tests/exporters/scratch.hpp"
+
+namespace gradvane::exporters {
+namespace {
+
+using record::RunState;
+using fakes::FakeTraining;
+using fakes::Scratch;
+
+std::shared_ptr<MetricSet> some_metrics() {
+  return std::make_shared<MetricSet>(fakes::fake_run());
+}
+
+struct Candidate {
+  std::string name;
+  std::function<std::shared_ptr<Exporter>(const Scratch&)> make;
+};
+
+class EveryExporter : public testing::TestWithParam<Candidate> {
+ protected:
+  Scratch scratch_;
+  std::shared_ptr<Exporter> exporter_ = GetParam().make(scratch_);
+  std::shared_ptr<const record::ModelInfo> model_ = fakes::fake_model();
+
+  ExportResult start() { return exporter_->start(fakes::fake_run(), model_); }
+};
+
+TEST_P(EveryExporter, IsClosedBeforeStart) {
+  FakeTraining training(model_);
+  const auto& [record, detail] = training.next();
+  EXPECT_EQ(exporter_->set_model(model_), ExportResult::closed);
+  EXPECT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::closed);
+  EXPECT_EQ(exporter_->export_incident(fakes::fake_incident(1, 1)), ExportResult::closed);
+  EXPECT_EQ(exporter_->set_run_state(RunState::running, ""), ExportResult::closed);
+  EXPECT_EQ(exporter_->finish(std::chrono::seconds(1)), ExportResult::closed);
+}
+
+TEST_P(EveryExporter, TakesAWholeRun) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  FakeTraining training(model_);
+  for (int i = 0; i < 25; ++i) {
+    const auto& [record, detail] = training.next();
+    ASSERT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::ok);
+    ASSERT_EQ(exporter_->set_run_state(RunState::running, ""), ExportResult::ok);
+  }
+  EXPECT_EQ(exporter_->set_run_state(RunState::finished, ""), ExportResult::ok);
+  EXPECT_EQ(exporter_->finish(std::chrono::seconds(1)), ExportResult::ok);
+}
+
+TEST_P(EveryExporter, IsClosedAfterFinish) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  ASSERT_EQ(exporter_->finish(std::chrono::seconds(1)), ExportResult::ok);
+  FakeTraining training(model_);
+  const auto& [record, detail] = training.next();
+  EXPECT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::closed);
+  EXPECT_EQ(exporter_->export_incident(fakes::fake_incident(1, 1)), ExportResult::closed);
+  EXPECT_EQ(exporter_->set_run_state(RunState::failed, "late"), ExportResult::closed);
+  EXPECT_EQ(exporter_->finish(std::chrono::seconds(1)), ExportResult::closed);
+}
+
+TEST_P(EveryExporter, TakesARunWithoutSteps) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  EXPECT_EQ(exporter_->set_run_state(RunState::failed, "never stepped"), ExportResult::ok);
+  EXPECT_EQ(exporter_->finish(std::chrono::milliseconds(0)), ExportResult::ok);
+}
+
+TEST_P(EveryExporter, TakesAStepOfWhichNothingWasMeasured) {
+  model_ = std::make_shared<record::ModelInfo>();
+  ASSERT_EQ(start(), ExportResult::ok);
+  EXPECT_EQ(exporter_->export_step({}, {}, *model_), ExportResult::ok);
+}
+
+TEST_P(EveryExporter, TakesAStepWhoseDetailWasLost) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  FakeTraining training(model_);
+  training.next();
+  training.poison_gradient(0, record::NonfiniteKind::nan);
+  EXPECT_EQ(exporter_->export_step(training.current().record, {}, *model_), ExportResult::ok);
+}
+
+TEST_P(EveryExporter, TakesNumbersThatAreNotFiniteEverywhere) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  FakeTraining training(model_);
+  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    auto [record, detail] = training.next();
+    record.loss = record.grad_norm = record.grad_norm_at_step = record.clip_coefficient = bad;
+    record.loss_scale = record.grad_abs_max = record.grad_health = record.weight_norm = bad;
+    record.update_ratio = record.step_seconds = record.tokens = record.samples = bad;
+    record.time = record.agent_seconds = bad;
+    record.lr.fill(bad);
+    record.lr_count = record::kMaxLearningRates;
+    record.user.fill(bad);
+    record.phase_seconds.fill(bad);
+    detail.groups[0].grad_norm = detail.params[0].grad->norm = bad;
+    EXPECT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::ok);
+  }
+}
+
+TEST_P(EveryExporter, TakesIndicesThatPointNowhere) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  FakeTraining training(model_);
+  auto [record, detail] = training.next();
+  record.first_nonfinite = {record::Site::grad, record::NonfiniteKind::nan, 1 << 20, 1LL << 60};
+  record.first_by_site[1] = record.first_nonfinite;
+  record.lr_count = 1000;
+  record.user_count = 1000;
+  detail.groups.resize(100);
+  detail.params.resize(100);
+  EXPECT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::ok);
+  record.lr_count = record.user_count = -1;
+  EXPECT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::ok);
+}
+
+TEST_P(EveryExporter, TakesAModelThatChangesWithAndWithoutNotice) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  auto larger = std::make_shared<record::ModelInfo>(*fakes::fake_model(5));
+  larger->id = 2;
+  ASSERT_EQ(exporter_->set_model(larger), ExportResult::ok);
+  FakeTraining training(larger);
+  const auto& [record, detail] = training.next();
+  EXPECT_EQ(exporter_->export_step(record, detail, *larger), ExportResult::ok);
+
+  auto smaller = std::make_shared<record::ModelInfo>(*fakes::fake_model(1));
+  smaller->id = 3;
+  FakeTraining other(smaller);
+  const auto& [second, second_detail] = other.next();
+  EXPECT_EQ(exporter_->export_step(second, second_detail, *smaller), ExportResult::ok);
+}
+
+TEST_P(EveryExporter, TakesWordsThatNeedEscaping) {
+  auto run = fakes::fake_run();
+  run.run = "a \"run\"\n<b>\\ \xFF";
+  auto odd = std::make_shared<record::ModelInfo>(*model_);
+  odd->params[0].name = odd->groups[0] = "x\"\n\\<i>\xFF";
+  ASSERT_EQ(exporter_->start(run, odd), ExportResult::ok);
+  FakeTraining training(odd);
+  training.next();
+  training.poison_gradient(0, record::NonfiniteKind::nan);
+  const auto& [record, detail] = training.current();
+  EXPECT_EQ(exporter_->export_step(record, detail, *odd), ExportResult::ok);
+  EXPECT_EQ(exporter_->set_run_state(RunState::failed, "\xFF\"<"), ExportResult::ok);
+}
+
+TEST_P(EveryExporter, TakesAnIncidentThatGrowsAndCloses) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  auto incident = fakes::fake_incident(1, 5);
+  EXPECT_EQ(exporter_->export_incident(incident), ExportResult::ok);
+  incident.steps = 2;
+  EXPECT_EQ(exporter_->export_incident(incident), ExportResult::ok);
+  incident.closed_at = incident.opened_at + 1;
+  EXPECT_EQ(exporter_->export_incident(incident), ExportResult::ok);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Exporters, EveryExporter,
+    testing::Values(Candidate{"Prometheus",
+                                [](const Scratch&) {
+                                  return std::make_shared<PrometheusExporter>(some_metrics());
+                                }},
+                      Candidate{"StatusBoard",
+                                [](const Scratch&) { return std::make_shared<StatusBoard>(8); }},
+                      Candidate{"StepLog",
+                                [](const Scratch& scratch) {
+                                  return std::make_shared<StepLog>(
+                                      StepLogOptions{.path = scratch.path() / "steps.jsonl"});
+                                }},
+                      Candidate{"ExporterSet",
+                                [](const Scratch& scratch) {
+                                  auto all = std::make_shared<ExporterSet>(some_metrics());
+                                  all->add(std::make_shared<PrometheusExporter>(some_metrics()));
+                                  all->add(std::make_shared<StatusBoard>(8));
+                                  all->add(std::make_shared<StepLog>(
+                                      StepLogOptions{.path = scratch.path() / "steps.jsonl"}));
+                                  return all;
+                                }}),
+    [](const auto& candidate) { return candidate.param.name; });
+
+// ---- the set --------------------------------------------------------------------------------------
+
+TEST(ExporterSet, CountsWhatFailedAndStillServesTheOthers) {
+  const auto metrics = some_metrics();
+  const auto board = std::make_shared<StatusBoard>();
+  ExporterSet all(metrics);
+  all.add(std::make_shared<StepLog>(StepLogOptions{.path = "/dev/full"}));
+  all.add(board);
+  const auto model = fakes::fake_model();
+  ASSERT_EQ(all.start(fakes::fake_run(), model), ExportResult::ok);
+  FakeTraining training(model);
+  for (int i = 0; i < 3; ++i) {
+    const auto& [record, detail] = training.next();
+    EXPECT_EQ(all.export_step(record, detail, *model), ExportResult::failed);
+  }
+  EXPECT_EQ(all.failures(), 3U);
+  EXPECT_EQ(metrics->value(record::Metric::export_failures_total, {"step_log"}), 3);
+  EXPECT_EQ(board->status()->steps, 3);
+}
+
+TEST(ExporterSet, WithoutExportersIsFine) {
+  ExporterSet none(nullptr);
+  EXPECT_EQ(none.start(fakes::fake_run(), fakes::fake_model()), ExportResult::ok);
+  EXPECT_EQ(none.finish(std::chrono::seconds(0)), ExportResult::ok);
+}
+
+}  // namespace
+}  // namespace gradvane::exporters

@@ -1,0 +1,282 @@
+#include "exporters/prometheus_exporter.hpp"
+
+#include <gtest/gtest.h>
+#include <prometheus/metric_family.h>
+
+#include <cmath>
+#include <fstream>
+#include <regex>
+#include <sstream>
+
+#include "exporters/exposition.hpp"
+#include "record/names.hpp"
+#include "tests/exporters/fake_run.hpp"
+
+namespace gradvane::exporters {
+namespace {
+
+using record::Metric;
+using record::NonfiniteKind;
+using record::Site;
+using fakes::FakeTraining;
+
+class PrometheusExporterTest : public testing::Test {
+ protected:
+  PrometheusExporterTest() {
+    EXPECT_EQ(exporter_.start(fakes::fake_run(), model_), ExportResult::ok);
+  }
+
+  void export_current() {
+    const auto& [record, detail] = training_.current();
+    EXPECT_EQ(exporter_.export_step(record, detail, *model_), ExportResult::ok);
+  }
+  void step() {
+    training_.next();
+    export_current();
+  }
+  double value(Metric metric, MetricSet::LabelValues labels = {}) const {
+    return metrics_->value(metric, labels);
+  }
+  bool is_absent(Metric metric, MetricSet::LabelValues labels = {}) const {
+    return std::isnan(value(metric, labels));
+  }
+  double bad_steps_in_all() const {
+    double sum = 0;
+    for (const auto& family : metrics_->collect()) {
+      if (family.name != "gradvane_nonfinite_steps_total") continue;
+      for (const auto& series : family.metric) sum += series.counter.value;
+    }
+    return sum;
+  }
+
+  std::shared_ptr<const record::ModelInfo> model_ = fakes::fake_model();
+  std::shared_ptr<MetricSet> metrics_ = std::make_shared<MetricSet>(fakes::fake_run());
+  PrometheusExporter exporter_{metrics_};
+  FakeTraining training_{model_};
+};
+
+TEST_F(PrometheusExporterTest, CountersOfEveryGroupStandAtZeroBeforeTheFirstStep) {
+  for (const std::string& group : model_->groups) {
+    for (const auto site : {"grad", "weight"}) {
+      for (const auto kind : record::kNonfiniteKindNames) {
+        EXPECT_EQ(value(Metric::nonfinite_steps_total, {site, kind, group}), 0) << group;
+      }
+    }
+  }
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"loss", "nan", "loss"}), 0);
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "unknown"}), 0);
+  EXPECT_EQ(value(Metric::run_state, {"starting"}), 1);
+}
+
+TEST_F(PrometheusExporterTest, NothingIsMeasuredBeforeTheFirstStep) {
+  for (const Metric metric :
+       {Metric::loss, Metric::grad_norm, Metric::run_step, Metric::weight_norm, Metric::grad_health,
+        Metric::tokens_total, Metric::update_ratio}) {
+    EXPECT_TRUE(is_absent(metric)) << record::info_of(metric).name;
+  }
+}
+
+TEST_F(PrometheusExporterTest, AStepShowsInItsMetrics) {
+  for (int i = 0; i < 10; ++i) step();
+  const auto& record = training_.current().record;
+  EXPECT_EQ(value(Metric::steps_total), 10);
+  EXPECT_EQ(value(Metric::micro_steps_total), 10);
+  EXPECT_EQ(value(Metric::run_step), 10);
+  EXPECT_EQ(value(Metric::last_step_timestamp_seconds), record.time);
+  EXPECT_EQ(value(Metric::loss), *record.loss);
+  EXPECT_EQ(value(Metric::grad_norm), *record.grad_norm);
+  EXPECT_EQ(value(Metric::grad_norm_at_step), *record.grad_norm_at_step);
+  EXPECT_EQ(value(Metric::clip_coefficient), *record.clip_coefficient);
+  EXPECT_EQ(value(Metric::learning_rate, {"0", "0"}), 1e-3);
+  EXPECT_EQ(value(Metric::params, {"finite"}), 9);
+  EXPECT_EQ(value(Metric::params, {"missing"}), 0);
+  EXPECT_DOUBLE_EQ(value(Metric::phase_seconds_total, {"forward"}), 0.4);
+  EXPECT_TRUE(is_absent(Metric::phase_seconds_total, {"other"}));
+  EXPECT_EQ(value(Metric::tokens_total), 20480);
+  EXPECT_TRUE(is_absent(Metric::samples_total));
+  EXPECT_EQ(value(Metric::user_metric, {"accuracy"}), record.user[0]);
+  EXPECT_EQ(value(Metric::group_grad_norm, {"blocks.0.mlp"}),
+            *training_.current().detail.groups[2].grad_norm);
+  EXPECT_EQ(value(Metric::site_reads_total, {"grad"}), 10);
+  EXPECT_EQ(value(Metric::site_reads_total, {"weight"}), 1);
+  EXPECT_DOUBLE_EQ(value(Metric::agent_seconds_total, {"hooks"}), 0.004);
+}
+
+TEST_F(PrometheusExporterTest, AValueThatAStepDoesNotMeasureKeepsItsLastOne) {
+  for (int i = 0; i < 13; ++i) step();
+  EXPECT_EQ(value(Metric::weight_norm), 25.1);  // of step 10
+  EXPECT_EQ(value(Metric::group_weight_norm, {"embedding"}), 7);
+}
+
+TEST_F(PrometheusExporterTest, OneBadGradientIsExactlyOneBadStepOfItsSiteKindAndGroup) {
+  for (int i = 1; i <= 60; ++i) {
+    training_.next();
+    if (i == 50) training_.poison_gradient(3, NonfiniteKind::nan);
+    export_current();
+  }
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "blocks.0.mlp"}), 1);
+  EXPECT_EQ(bad_steps_in_all(), 1);
+  EXPECT_EQ(value(Metric::nonfinite_elements_total, {"grad", "nan"}), 1);
+  EXPECT_EQ(value(Metric::params, {"nonfinite"}), 0);
+  EXPECT_EQ(value(Metric::nonfinite_values_refused_total), 0);
+}
+
+TEST_F(PrometheusExporterTest, AStepWithSeveralKindsAndGroupsCountsOnceForEach) {
+  training_.next();
+  training_.poison_gradient(0, NonfiniteKind::nan);
+  training_.poison_gradient(0, NonfiniteKind::nan, 9);
+  training_.poison_gradient(0, NonfiniteKind::pos_inf, 11);
+  training_.poison_gradient(3, NonfiniteKind::nan);
+  export_current();
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "embedding"}), 1);
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "pos_inf", "embedding"}), 1);
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "blocks.0.mlp"}), 1);
+  EXPECT_EQ(bad_steps_in_all(), 3);
+  EXPECT_EQ(value(Metric::nonfinite_elements_total, {"grad", "nan"}), 3);
+}
+
+TEST_F(PrometheusExporterTest, ALossThatIsNotFiniteKeepsTheGaugeAndCounts) {
+  step();
+  const double before = value(Metric::loss);
+  training_.next();
+  training_.poison_loss(-std::numeric_limits<double>::infinity());
+  export_current();
+  EXPECT_EQ(value(Metric::loss), before);
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"loss", "neg_inf", "loss"}), 1);
+  EXPECT_EQ(value(Metric::nonfinite_elements_total, {"loss", "neg_inf"}), 1);
+  EXPECT_EQ(value(Metric::nonfinite_values_refused_total), 1);
+}
+
+TEST_F(PrometheusExporterTest, AHandledOverflowIsNoBadStep) {
+  training_.next();
+  training_.poison_gradient(3, NonfiniteKind::pos_inf);
+  training_.current().record.skipped = record::SkipReason::amp_overflow;
+  export_current();
+  step();
+  EXPECT_EQ(value(Metric::amp_overflow_steps_total), 1);
+  EXPECT_EQ(value(Metric::skipped_steps_total, {"amp_overflow"}), 1);
+  EXPECT_EQ(bad_steps_in_all(), 0);
+}
+
+TEST_F(PrometheusExporterTest, BadStepsWhoseRecordsWereLostAreCountedUnderTheGroupUnknown) {
+  step();
+  for (int i = 0; i < 3; ++i) {  // never exported
+    training_.next();
+    training_.poison_gradient(3, NonfiniteKind::neg_inf);
+  }
+  training_.next();
+  training_.poison_gradient(3, NonfiniteKind::nan);
+  training_.current().record.dropped_before = 3;
+  export_current();
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "neg_inf", "unknown"}), 3);
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "blocks.0.mlp"}), 1);
+  EXPECT_EQ(bad_steps_in_all(), 4);
+  EXPECT_EQ(value(Metric::nonfinite_elements_total, {"grad", "neg_inf"}), 3);
+  EXPECT_EQ(value(Metric::steps_total), 5);
+  EXPECT_EQ(value(Metric::records_dropped_total, {"ring_overrun"}), 3);
+}
+
+TEST_F(PrometheusExporterTest, ABadStepWithoutItsDetailIsCountedUnderTheGroupUnknown) {
+  training_.next();
+  training_.poison_gradient(3, NonfiniteKind::nan);
+  EXPECT_EQ(exporter_.export_step(training_.current().record, {}, *model_), ExportResult::ok);
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "unknown"}), 1);
+  EXPECT_EQ(bad_steps_in_all(), 1);
+}
+
+TEST_F(PrometheusExporterTest, GaugesOfAGroupLeaveWithItAndNewGroupsStartAtZero) {
+  for (int i = 0; i < 10; ++i) step();
+  auto other = std::make_shared<record::ModelInfo>();
+  other->id = 2;
+  other->groups = {"embedding", "fresh"};
+  EXPECT_EQ(exporter_.set_model(other), ExportResult::ok);
+  EXPECT_FALSE(is_absent(Metric::group_grad_norm, {"embedding"}));
+  EXPECT_TRUE(is_absent(Metric::group_grad_norm, {"blocks.0.mlp"}));
+  EXPECT_TRUE(is_absent(Metric::group_weight_norm, {"blocks.0.mlp"}));
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "blocks.0.mlp"}), 0);
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "fresh"}), 0);
+  EXPECT_EQ(value(Metric::plan_rebuilds_total), 1);
+}
+
+TEST_F(PrometheusExporterTest, TheModelOfTheFirstStepIsNoRebuild) {
+  auto later = std::make_shared<record::ModelInfo>(*model_);
+  later->id = 9;
+  EXPECT_EQ(exporter_.set_model(later), ExportResult::ok);
+  EXPECT_EQ(value(Metric::plan_rebuilds_total), 0);
+}
+
+TEST_F(PrometheusExporterTest, AnIncidentCountsOnceHoweverOftenItIsHandedOver) {
+  auto incident = fakes::fake_incident(1, 5);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(exporter_.export_incident(incident), ExportResult::ok);
+  EXPECT_EQ(value(Metric::incidents_total, {"nonfinite_grad"}), 1);
+  EXPECT_EQ(value(Metric::incidents_open, {"nonfinite_grad"}), 1);
+  incident.closed_at = 1;
+  EXPECT_EQ(exporter_.export_incident(incident), ExportResult::ok);
+  EXPECT_EQ(value(Metric::incidents_open, {"nonfinite_grad"}), 0);
+  EXPECT_EQ(exporter_.export_incident(fakes::fake_incident(2, 9)), ExportResult::ok);
+  EXPECT_EQ(value(Metric::incidents_total, {"nonfinite_grad"}), 2);
+}
+
+TEST_F(PrometheusExporterTest, ExactlyOneStateIsOne) {
+  for (const auto state : {record::RunState::running, record::RunState::stalled,
+                           record::RunState::finished, record::RunState::failed}) {
+    EXPECT_EQ(exporter_.set_run_state(state, ""), ExportResult::ok);
+    double sum = 0;
+    for (const auto name : record::kRunStateNames) sum += value(Metric::run_state, {name});
+    EXPECT_EQ(sum, 1);
+    EXPECT_EQ(value(Metric::run_state, {name_of(state)}), 1);
+  }
+}
+
+// ---- golden file ----------------------------------------------------------------------------------
+
+/// A line of the golden file as a regular expression: %float is a hole for any number. What differs by
+/// the mathematics library is holed; names, labels and whole numbers are not.
+std::regex pattern_of(const std::string& line) {
+  static const std::regex kSpecial(R"([.^$|()\[\]{}*+?\\])");
+  std::string pattern = std::regex_replace(line, kSpecial, R"(\$&)");
+  const std::string hole = "%float";
+  for (auto at = pattern.find(hole); at != std::string::npos; at = pattern.find(hole)) {
+    pattern.replace(at, hole.size(), R"(-?[0-9]+(\.[0-9]+)?(e[-+][0-9]+)?)");
+  }
+  return std::regex(pattern);
+}
+
+TEST_F(PrometheusExporterTest, TheWholeExpositionIsThatOfTheGoldenFile) {
+  for (int i = 1; i <= 12; ++i) {
+    training_.next();
+    if (i == 5) training_.poison_gradient(3, NonfiniteKind::nan);
+    export_current();
+  }
+  EXPECT_EQ(exporter_.export_incident(fakes::fake_incident(1, 5)), ExportResult::ok);
+  EXPECT_EQ(exporter_.set_run_state(record::RunState::running, ""), ExportResult::ok);
+
+  for (const auto& [format, name] :
+       {std::pair(ExpositionFormat::text_0_0_4, "metrics.txt"),
+        std::pair(ExpositionFormat::openmetrics_1_0_0, "metrics.openmetrics")}) {
+    std::string text;
+    write_exposition(text, metrics_->collect(), format);
+    const std::string path =
+        std::string(std::getenv("GRADVANE_SOURCE_DIR")) + "/tests/exporters/golden/" + name;
+    if (std::getenv("GRADVANE_UPDATE_GOLDEN") != nullptr) {
+      const std::regex fraction(R"( -?[0-9]+\.[0-9]{6,}(e[-+][0-9]+)?\n)");
+      std::ofstream(path) << std::regex_replace(text, fraction, " %float\n");
+      continue;
+    }
+    std::ifstream golden(path);
+    std::istringstream actual(text);
+    ASSERT_TRUE(golden) << path;
+    std::string expected_line;
+    std::string line;
+    while (std::getline(golden, expected_line)) {
+      ASSERT_TRUE(std::getline(actual, line)) << "missing: " << expected_line;
+      ASSERT_TRUE(std::regex_match(line, pattern_of(expected_line)))
+          << name << "\nexpected: " << expected_line << "\nactual:   " << line
+          << "\nA wanted change: run this test with GRADVANE_UPDATE_GOLDEN=1 and look at the diff.";
+    }
+    EXPECT_FALSE(std::getline(actual, line)) << "too much: " << line;
+  }
+}
+
+}  // namespace
+}  // namespace gradvane::exporters
