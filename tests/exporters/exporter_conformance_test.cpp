@@ -19,13 +19,11 @@
 namespace gradvane::exporters {
 namespace {
 
-using record::RunState;
 using fakes::FakeTraining;
 using fakes::Scratch;
+using record::RunState;
 
-std::shared_ptr<MetricSet> some_metrics() {
-  return std::make_shared<MetricSet>(fakes::fake_run());
-}
+std::shared_ptr<MetricSet> some_metrics() { return std::make_shared<MetricSet>(fakes::fake_run()); }
 
 struct Candidate {
   std::string name;
@@ -170,25 +168,25 @@ TEST_P(EveryExporter, TakesAnIncidentThatGrowsAndCloses) {
 INSTANTIATE_TEST_SUITE_P(
     Exporters, EveryExporter,
     testing::Values(Candidate{"Prometheus",
-                                [](const Scratch&) {
-                                  return std::make_shared<PrometheusExporter>(some_metrics());
-                                }},
-                      Candidate{"StatusBoard",
-                                [](const Scratch&) { return std::make_shared<StatusBoard>(8); }},
-                      Candidate{"StepLog",
-                                [](const Scratch& scratch) {
-                                  return std::make_shared<StepLog>(
-                                      StepLogOptions{.path = scratch.path() / "steps.jsonl"});
-                                }},
-                      Candidate{"ExporterSet",
-                                [](const Scratch& scratch) {
-                                  auto all = std::make_shared<ExporterSet>(some_metrics());
-                                  all->add(std::make_shared<PrometheusExporter>(some_metrics()));
-                                  all->add(std::make_shared<StatusBoard>(8));
-                                  all->add(std::make_shared<StepLog>(
-                                      StepLogOptions{.path = scratch.path() / "steps.jsonl"}));
-                                  return all;
-                                }}),
+                              [](const Scratch&) {
+                                return std::make_shared<PrometheusExporter>(some_metrics());
+                              }},
+                    Candidate{"StatusBoard",
+                              [](const Scratch&) { return std::make_shared<StatusBoard>(8); }},
+                    Candidate{"StepLog",
+                              [](const Scratch& scratch) {
+                                return std::make_shared<StepLog>(
+                                    StepLogOptions{.path = scratch.path() / "steps.jsonl"});
+                              }},
+                    Candidate{"ExporterSet",
+                              [](const Scratch& scratch) {
+                                auto all = std::make_shared<ExporterSet>(some_metrics());
+                                all->add(std::make_shared<PrometheusExporter>(some_metrics()));
+                                all->add(std::make_shared<StatusBoard>(8));
+                                all->add(std::make_shared<StepLog>(
+                                    StepLogOptions{.path = scratch.path() / "steps.jsonl"}));
+                                return all;
+                              }}),
     [](const auto& candidate) { return candidate.param.name; });
 
 // ---- the set --------------------------------------------------------------------------------------

@@ -15,10 +15,10 @@
 namespace gradvane::exporters {
 namespace {
 
+using fakes::FakeTraining;
 using record::Metric;
 using record::NonfiniteKind;
 using record::Site;
-using fakes::FakeTraining;
 
 class PrometheusExporterTest : public testing::Test {
  protected:
