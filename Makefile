@@ -18,11 +18,16 @@ export CCACHE_MAXSIZE ?= 3G
 
 use_deps = . .deps/env.sh
 
-# configure_and_build <preset>: ninja runs CMake again by itself when a build file changed.
+# configure_and_build <preset>: ninja runs CMake again by itself when a build file changed. One at a time
+# in a build folder, because ninja does not look whether another is at work there.
 define configure_and_build
 $(use_deps)
-[[ -f build/$(1)/build.ninja ]] || "$$GRADVANE_CMAKE" --preset $(1)
-"$$GRADVANE_CMAKE" --build --preset $(1) --parallel $(JOBS)
+mkdir -p build
+(
+  flock 9
+  [[ -f build/$(1)/build.ninja ]] || "$$GRADVANE_CMAKE" --preset $(1)
+  "$$GRADVANE_CMAKE" --build --preset $(1) --parallel $(JOBS)
+) 9>build/$(1).lock
 endef
 
 .PHONY: deps build test test-all demo bench lint format clean help

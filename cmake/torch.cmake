@@ -16,6 +16,20 @@ function(gradvane_find_torch)
   add_library(gradvane_torch INTERFACE)
   add_library(gradvane::torch ALIAS gradvane_torch)
   target_link_libraries(gradvane_torch INTERFACE ${TORCH_LIBRARIES})
+
+  # gradvane::torch_openmp, for code that calls at::parallel_for: a template, parallel only where it is
+  # compiled with OpenMP. It must run on the very libgomp that torch brings, which its wheel does.
+  add_library(gradvane_torch_openmp INTERFACE)
+  add_library(gradvane::torch_openmp ALIAS gradvane_torch_openmp)
+  target_link_libraries(gradvane_torch_openmp INTERFACE gradvane_torch)
+  set(libgomp ${GRADVANE_TORCH_DIR}/lib/libgomp.so.1)
+  if(EXISTS ${libgomp})
+    target_compile_options(gradvane_torch_openmp INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp>)
+    target_link_libraries(gradvane_torch_openmp INTERFACE ${libgomp})
+  else()
+    find_package(OpenMP REQUIRED COMPONENTS CXX)
+    target_link_libraries(gradvane_torch_openmp INTERFACE OpenMP::OpenMP_CXX)
+  endif()
 endfunction()
 
 if(GRADVANE_TORCH_DIR)
