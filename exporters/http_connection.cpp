@@ -70,7 +70,14 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     socket_.close(ignored);
   }
 
-  /// Closes the socket after `time`, unless arm() or disarm() come before.
+  /// Closes with a reset, so that the kernel does not go on holding what was not yet taken.
+  void abort() {
+    error_code ignored;
+    socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    close();
+  }
+
+  /// Aborts the connection after `time`, unless arm() or disarm() come before.
   void arm(Milliseconds time, std::optional<HttpDrop> reason) {
     disarm();
     deadline_.expires_after(time);
@@ -78,7 +85,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
         [self = shared_from_this(), turn = turn_, reason](const error_code& error) {
           if (error || turn != self->turn_) return;
           if (reason && self->shared_.options.dropped) self->shared_.options.dropped(*reason);
-          self->close();
+          self->abort();
         });
   }
 
@@ -163,6 +170,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   /// For a request that cannot be followed to its end: the connection closes after the answer.
   void refuse(int status) {
+    is_refused_ = true;
     keep_alive_ = false;
     is_head_ = false;
     std::string why(reason_phrase(status));
@@ -213,6 +221,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     body_ = {};  // a large one must not stay while the connection idles
     if (delivered_) std::exchange(delivered_, nullptr)();
     if (keep_alive_) return wait_for_next();
+    if (!is_refused_) return close();
     error_code ignored;
     socket_.shutdown(tcp::socket::shutdown_send, ignored);
     is_answering_ = false;
@@ -238,6 +247,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   bool is_answering_ = false;
   bool keep_alive_ = false;
   bool is_head_ = false;
+  bool is_refused_ = false;
   std::string head_;
   std::string body_;
   std::function<void()> delivered_;

@@ -28,7 +28,8 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr int kBacklog = 128;
+constexpr int kBacklog = 1024;  // a full one makes clients wait for a whole second
+constexpr int kAcceptsAtOnce = 64;
 constexpr int kNiceness = 5;  // training goes first; the agent's pages can wait a moment
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{1000};
@@ -108,7 +109,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
 
   void stop(std::chrono::milliseconds budget) {
     if (!thread_.joinable()) return;
-    asio::post(context_, [self = shared_from_this()] { self->finish(); });
+    asio::post(context_, [this] { finish(); });  // `this` outlives the context, being its owner
     if (done_.wait_for(budget) != std::future_status::ready) context_.stop();
     if (done_.wait_for(kLastGrace) == std::future_status::ready) {
       thread_.join();
@@ -167,7 +168,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   /// Takes what has arrived. False where the process is short of descriptors or memory: asking again at
   /// once would only burn the processor.
   bool accept_all() {
-    for (int i = 0; i < kBacklog; ++i) {
+    for (int i = 0; i < kAcceptsAtOnce; ++i) {
       const int descriptor =
           ::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (descriptor >= 0) {
