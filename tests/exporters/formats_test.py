@@ -1,0 +1,190 @@
+"""What other people's readers make of our output: promtool, prometheus_client, Prometheus itself."""
+
+import gzip
+import json
+import os
+import re
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import jsonschema
+import pytest
+import referencing
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(os.environ["GRADVANE_SOURCE_DIR"])
+SERVER = Path(os.environ["GRADVANE_BIN_DIR"]) / "fake_server"
+SERVERS = Path(os.environ["GRADVANE_SERVERS_DIR"])
+SCHEMAS = {path.name: json.loads(path.read_text()) for path in (ROOT / "docs/api").glob("*.json")}
+OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
+
+
+class Run:
+    """A made-up run, served until the test is over."""
+
+    def __init__(self, *arguments):
+        self.process = subprocess.Popen([SERVER, *map(str, arguments)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+        self.url = self.process.stdout.readline().strip()
+        assert self.url.startswith("http://")
+
+    def get(self, path, headers=None):
+        request = urllib.request.Request(self.url + path, headers=headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as answer:
+            return answer.code, answer.headers, answer.read()
+
+    def close(self):
+        self.process.stdin.close()
+        assert self.process.wait(timeout=30) == 0
+
+
+@pytest.fixture(scope="module", params=["healthy", "poisoned", "empty", "failed"])
+def run(request):
+    arguments = {"healthy": [], "poisoned": ["--poison", 50], "empty": ["--steps", 0],
+                 "failed": ["--poison", 3, "--state", "failed", "--layers", 40]}[request.param]
+    served = Run(*arguments)
+    yield served
+    served.close()
+
+
+def validate(name, instance):
+    registry = referencing.Registry().with_resources(
+        (key, referencing.Resource.from_contents(schema)) for key, schema in SCHEMAS.items())
+    jsonschema.Draft202012Validator(SCHEMAS[name], registry=registry).validate(instance)
+
+
+def series(families):
+    """Name and labels of every sample, and its value."""
+    return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in families for sample in family.samples}
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+def test_every_schema_is_a_schema(name):
+    jsonschema.Draft202012Validator.check_schema(SCHEMAS[name])
+
+
+def test_promtool_finds_nothing_to_complain_about(run):
+    text = run.get("/metrics")[2]
+    checked = subprocess.run([SERVERS / "promtool", "check", "metrics"], input=text,
+                             capture_output=True)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
+
+
+def test_the_strict_openmetrics_parser_takes_it(run):
+    status, headers, body = run.get("/metrics", OPENMETRICS)
+    assert status == 200
+    assert headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    families = list(openmetrics.text_string_to_metric_families(body.decode()))
+    kinds = {family.name: family.type for family in families}
+    assert kinds["gradvane_steps"] == "counter"
+    assert kinds["gradvane_run"] == "info"
+    assert kinds["gradvane_step_duration_seconds"] == "histogram"
+    assert {f.name: f.unit for f in families}["gradvane_step_duration_seconds"] == "seconds"
+
+
+def test_both_formats_hold_the_same_series_and_values(run):
+    ours = {"gradvane_http", "gradvane_scrape", "gradvane_agent_seconds_total"}  # move by being read
+    text = series(text_string_to_metric_families(run.get("/metrics")[2].decode()))
+    strict = series(openmetrics.text_string_to_metric_families(
+        run.get("/metrics", OPENMETRICS)[2].decode()))
+    assert text.keys() == strict.keys()
+    moved = {key[0] for key in text if text[key] != strict[key]}
+    assert all(any(name.startswith(prefix) for prefix in ours) for name in moved), moved
+
+
+def test_gzip_holds_the_same_bytes(run):
+    _, headers, packed = run.get("/style.css", {"Accept-Encoding": "gzip"})
+    assert headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(packed) == run.get("/style.css")[2]
+
+
+def test_every_metric_is_in_the_catalogue_with_its_labels(run):
+    table = (ROOT / "docs/metrics.md").read_text()
+    rows = {}
+    for line in table.splitlines():
+        if line.startswith("| `"):
+            name, kind, _unit, labels = [cell.strip() for cell in line.split("|")[1:5]]
+            rows[name.strip("`")] = (kind, set(re.findall(r"`(\w+)`", labels)))
+    for family in text_string_to_metric_families(run.get("/metrics")[2].decode()):
+        name = family.name + ("_total" if family.type == "counter" else "")
+        kind, labels = rows[name]
+        assert kind == family.type or (kind == "info" and family.type == "gauge")
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == labels | {"run", "rank"}
+
+
+@pytest.mark.parametrize("path,schema", [
+    ("/api/v1/status", "status"), ("/api/v1/params", "params"), ("/api/v1/steps", "steps"),
+    ("/api/v1/params?sort=worst&limit=3", "params"), ("/api/v1/steps?since=100", "steps")])
+def test_the_api_answers_as_its_schema_says(run, path, schema):
+    status, headers, body = run.get(path)
+    assert status == 200 and headers["Content-Type"] == "application/json"
+    validate(f"{schema}.schema.json", json.loads(body))
+
+
+def test_a_refused_query_answers_as_its_schema_says(run):
+    status, _, body = run.get("/api/v1/params?sort=nothing")
+    assert status == 400
+    validate("error.schema.json", json.loads(body))
+
+
+def test_the_schemas_notice_what_does_not_belong(run):
+    answer = json.loads(run.get("/api/v1/status")[2])
+    for broken in ({**answer, "state": "fine"}, {**answer, "extra": 1},
+                   {key: value for key, value in answer.items() if key != "incidents"}):
+        with pytest.raises(jsonschema.ValidationError):
+            validate("status.schema.json", broken)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_prometheus_scrapes_it(tmp_path):
+    run = Run("--poison", 50, "--live", 50)
+    port = free_port()
+    (tmp_path / "prometheus.yml").write_text(f"""
+global: {{scrape_interval: 200ms}}
+scrape_configs:
+  - job_name: gradvane
+    static_configs: [{{targets: ["{run.url.removeprefix('http://')}"]}}]
+""")
+    prometheus = subprocess.Popen(
+        [SERVERS / "prometheus", f"--config.file={tmp_path}/prometheus.yml",
+         f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}",
+         "--log.level=error"])
+
+    def query(expression):
+        url = f"http://127.0.0.1:{port}/api/v1/query?query={urllib.request.quote(expression)}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return [float(r["value"][1]) for r in json.load(answer)["data"]["result"]]
+
+    try:
+        deadline = time.monotonic() + 60
+        rate = []
+        while not rate or rate[0] <= 0:
+            assert time.monotonic() < deadline, "no steps were seen"
+            time.sleep(0.2)
+            try:
+                rate = query("rate(gradvane_steps_total[5s])")
+            except OSError:
+                continue  # it is still starting
+        assert query("up") == [1]
+        assert query('gradvane_nonfinite_steps_total{site="grad",kind="nan",group="blocks.0.mlp"}') == [1]
+        assert query("sum(gradvane_nonfinite_steps_total)") == [1]
+        assert query('gradvane_run_info{rank="0"} * on(run, rank) gradvane_run_step')[0] > 120
+        assert query("scrape_samples_scraped") == query("gradvane_series")
+    finally:
+        prometheus.terminate()
+        prometheus.wait(timeout=30)
+        run.close()
