@@ -1,0 +1,18 @@
+// The example of README.md, which consumer_test.py holds against the lines between the marks.
+// readme-begin
+#include <gradvane/agent.hpp>
+#include <torch/torch.h>
+
+int main() {
+  torch::nn::Linear model(10, 1);
+  torch::optim::AdamW optimizer(model->parameters(), 1e-3);
+  gradvane::Agent agent({.run = "hello"});
+  agent.attach(*model, optimizer);
+  for (int step = 0; step < 1000; ++step) {
+    optimizer.zero_grad();
+    torch::Tensor loss = model->forward(torch::randn({64, 10})).square().mean();
+    loss.backward();
+    agent.step(optimizer, loss);  // where optimizer.step() stood
+  }
+}
+// readme-end
