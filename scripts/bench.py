@@ -1,0 +1,176 @@
+"""Runs every benchmark, keeps the raw numbers, prints one table.
+
+Arms of one comparison run in the same session and take turns, so that a slow minute of the machine
+hits them alike; ratios are of medians.
+"""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from datetime import datetime, timezone
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = ROOT / "build" / "release" / "bin"
+ROUNDS = int(os.environ.get("GRADVANE_BENCH_ROUNDS", "9"))
+WARM_UP_STEPS = 10
+
+
+def read(path):
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def host():
+    model = re.search(r"model name\s*:\s*(.*)", read("/proc/cpuinfo"))
+    name = model.group(1).strip() if model else "unknown CPU"
+    cores = len(os.sched_getaffinity(0))
+    kind = re.sub(r"[^a-z0-9]+", "-", f"{name} {cores} cores".lower()).strip("-")
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    ).stdout.strip()
+    return {
+        "kind": kind, "cpu": name, "cores": cores, "commit": commit,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def save(about, name, rows):
+    folder = ROOT / "bench" / "results" / about["kind"]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"host": about, "rows": rows}, indent=1) + "\n")
+    return path
+
+
+def pass_against_torch():
+    out = subprocess.run(
+        [BIN / "pass_against_torch", str(ROUNDS)], capture_output=True, text=True, check=True
+    ).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def train(size, steps, agent, threads, folder):
+    """One run of char_gpt: its step times, and what the agent says it cost."""
+    times = folder / "times"
+    summary = folder / "summary.json"
+    log = folder / "steps.jsonl"
+    command = [
+        BIN / "char_gpt", "--size", size, "--steps", str(steps), "--threads", str(threads),
+        "--eval-every", "0", "--sample", "0", "--step-times", times, "--json", summary, "--seed", "1",
+    ]
+    environment = {**os.environ, "GRADVANE_RUN_DIR": str(folder), "GRADVANE_PORT": "0"}
+    if agent:
+        environment["GRADVANE_STEP_LOG"] = str(log)
+    else:
+        command.append("--no-agent")
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    seconds = [float(line.split()[-1]) for line in times.read_text().splitlines()]
+    result = {"seconds": seconds[WARM_UP_STEPS:], "checksum": json.loads(summary.read_text())["checksum"]}
+    return result
+
+
+def step_time(size, steps, threads):
+    """The same training with and without the agent, in turns."""
+    arms = {True: [], False: []}
+    checksums = set()
+    ratios = []
+    for round_number in range(ROUNDS):
+        medians = {}
+        # Which arm goes first changes, so that neither always inherits a warm cache.
+        for agent in (True, False) if round_number % 2 else (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                run = train(size, steps, agent, threads, Path(folder))
+            arms[agent].extend(run["seconds"])
+            checksums.add(run["checksum"])
+            medians[agent] = statistics.median(run["seconds"])
+        ratios.append(medians[True] / medians[False])
+    on, off = statistics.median(arms[True]), statistics.median(arms[False])
+    return {
+        "size": size, "threads": threads, "rounds": ROUNDS, "steps_per_run": steps,
+        "seconds_on": on, "seconds_off": off, "on_over_off": on / off,
+        "ratio_of_each_round": ratios, "median_ratio": statistics.median(ratios),
+        "weights_identical": len(checksums) == 1,
+        "raw_on": arms[True], "raw_off": arms[False],
+    }
+
+
+def hook_cost(size, steps, threads):
+    """Host time of the hooks per step, from the agent's own account while it runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "GRADVANE_RUN_DIR": folder, "GRADVANE_PORT": "0"}
+        process = subprocess.Popen(
+            [BIN / "char_gpt", "--size", size, "--steps", str(steps), "--threads", str(threads),
+             "--eval-every", "0", "--sample", "0"],
+            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        values = {}
+        while process.poll() is None:
+            try:
+                url = json.loads(read(Path(folder) / "endpoint.rank0.json"))["url"]
+                with urllib.request.urlopen(url + "/metrics", timeout=2) as answer:
+                    text = answer.read().decode()
+                for name in ("gradvane_agent_seconds_total", "gradvane_steps_total"):
+                    for line in text.splitlines():
+                        if line.startswith(name + "{"):
+                            where = re.search(r'where="(\w+)"', line)
+                            values[name, where and where.group(1)] = float(line.split()[-1])
+            except (OSError, ValueError, KeyError):
+                pass
+            time.sleep(0.2)
+    done = values.get(("gradvane_steps_total", None), 0)
+    if not done:
+        return None
+    return {
+        "size": size, "threads": threads, "steps": done,
+        "hooks_seconds_per_step": values["gradvane_agent_seconds_total", "hooks"] / done,
+        "worker_cpu_seconds_per_step": values.get(("gradvane_agent_seconds_total", "worker"), 0) / done,
+    }
+
+
+def print_pass_table(rows):
+    print(f"{'shapes':12} {'threads':>7} {'contender':14} {'ms':>10} {'GB/s':>8} {'ours / it':>10} "
+          f"{'bytes allocated':>16}")
+    for row in rows:
+        print(f"{row['shapes']:12} {row['threads']:7} {row['contender']:14} {1e3 * row['seconds']:10.3f} "
+              f"{row['gigabytes_per_second']:8.2f} {row['gradvane_over_this']:10.3f} "
+              f"{row['bytes_allocated']:16}")
+
+
+def main():
+    about = host()
+    cores = about["cores"]
+    print(f"{about['cpu']}, {cores} cores, {about['commit']}, {ROUNDS} rounds", flush=True)
+
+    rows = pass_against_torch()
+    print_pass_table(rows)
+    paths = [save(about, "pass_against_torch", rows)]
+
+    steps = [step_time("tiny", 200, 1), step_time("small", 40, cores)]
+    print(f"\n{'char_gpt':10} {'off, ms':>10} {'on, ms':>10} {'on / off':>9}  same weights")
+    for row in steps:
+        print(f"{row['size']:10} {1e3 * row['seconds_off']:10.3f} {1e3 * row['seconds_on']:10.3f} "
+              f"{row['median_ratio']:9.4f}  {row['weights_identical']}", flush=True)
+    paths.append(save(about, "step_time", steps))
+
+    costs = [cost for cost in (hook_cost("tiny", 3000, 1), hook_cost("small", 80, cores)) if cost]
+    for row in costs:
+        print(f"{row['size']}: hooks {1e6 * row['hooks_seconds_per_step']:.0f} us a step, "
+              f"worker {1e6 * row['worker_cpu_seconds_per_step']:.0f} us of CPU a step")
+    paths.append(save(about, "hook_cost", costs))
+    print("raw numbers:", ", ".join(str(path.relative_to(ROOT)) for path in paths))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
