@@ -74,14 +74,14 @@ std::string prefix(std::string_view param, int depth) {
 
 int automatic_depth(std::span<const std::string> params, int max_groups) {
   int best = 1;
-  std::size_t before = 0;
+  std::set<std::string> before;
   for (int depth = 1; depth <= kMaxDepth; ++depth) {
     std::set<std::string> names;
     for (const std::string& param : params) names.insert(prefix(param, depth));
     if (names.size() > static_cast<std::size_t>(max_groups)) break;
-    if (names.size() == before) break;  // deeper cuts change nothing
+    if (names == before) break;  // no name is longer: deeper cuts change nothing
     best = depth;
-    before = names.size();
+    before = std::move(names);
   }
   return best;
 }

@@ -1,0 +1,165 @@
+#include "collectors/grouping.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace gradvane::collectors {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+using Names = std::vector<std::string>;
+
+/// The group of each parameter, by name.
+Names groups_of(const Names& params, std::string_view rule, int max_groups = 50) {
+  const Grouping grouping = group_parameters(params, rule, max_groups);
+  EXPECT_EQ(grouping.group_of.size(), params.size());
+  EXPECT_EQ(std::set(grouping.names.begin(), grouping.names.end()).size(), grouping.names.size());
+  Names names;
+  for (const std::int32_t group : grouping.group_of)
+    names.push_back(grouping.names.at(static_cast<std::size_t>(group)));
+  return names;
+}
+
+std::string refusal_of(std::string_view rule) {
+  try {
+    check_group_rule(rule);
+  } catch (const std::invalid_argument& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// As a transformer of `layers` layers names its parameters, below `prefix`.
+Names transformer(const std::string& prefix, int layers) {
+  Names names{prefix + "wte.weight"};
+  for (int i = 0; i < layers; ++i) {
+    for (const char* part : {"attn.qkv.weight", "attn.proj.weight", "mlp.up.weight", "ln.weight"})
+      names.push_back(prefix + "h." + std::to_string(i) + "." + part);
+  }
+  return names;
+}
+
+TEST(Grouping, ADepthIsANumberOfModuleNamesAndLeavesTheParameterOut) {
+  const Names params{"a.b.c.weight", "a.b.d.weight", "a.e.weight", "f.bias"};
+  EXPECT_THAT(groups_of(params, "depth:1"), ElementsAre("a", "a", "a", "f"));
+  EXPECT_THAT(groups_of(params, "depth:2"), ElementsAre("a.b", "a.b", "a.e", "f"));
+  EXPECT_THAT(groups_of(params, "depth:3"), ElementsAre("a.b.c", "a.b.d", "a.e", "f"));
+  EXPECT_THAT(groups_of(params, "depth:99"), ElementsAre("a.b.c", "a.b.d", "a.e", "f"));
+}
+
+TEST(Grouping, ParametersOfTheRootModuleHaveAGroupOfTheirOwn) {
+  EXPECT_THAT(groups_of({"scale", "a.weight", "bias"}, "depth:1"),
+              ElementsAre("(root)", "a", "(root)"));
+  EXPECT_THAT(groups_of({"scale"}, "auto"), ElementsAre("(root)"));
+}
+
+TEST(Grouping, NoParametersAreNoGroups) {
+  for (const char* rule : {"auto", "depth:2", "all=."}) {
+    const Grouping grouping = group_parameters(Names{}, rule, 50);
+    EXPECT_TRUE(grouping.names.empty()) << rule;
+    EXPECT_TRUE(grouping.group_of.empty()) << rule;
+  }
+}
+
+TEST(Grouping, GroupsAreInTheOrderOfTheirFirstParameter) {
+  const Names params{"z.weight", "a.weight", "m.weight", "a.bias"};
+  EXPECT_THAT(group_parameters(params, "auto", 50).names, ElementsAre("z", "a", "m"));
+}
+
+TEST(Grouping, AutoGoesAsDeepAsTheLimitAllows) {
+  const Names params = transformer("", 4);
+  // wte; 4 x (attn.qkv, attn.proj, mlp.up, ln): 17 groups of one module each.
+  EXPECT_EQ(group_parameters(params, "auto", 17).names.size(), 17U);
+  // One less, and it is the depth above: wte; 4 x (attn, mlp, ln).
+  EXPECT_EQ(group_parameters(params, "auto", 16).names.size(), 13U);
+  EXPECT_EQ(group_parameters(params, "auto", 12).names.size(), 5U);
+  EXPECT_EQ(group_parameters(params, "auto", 4).names.size(), 2U);
+}
+
+TEST(Grouping, AutoLooksThroughWrappersThatHoldOneModule) {
+  const Names bare = transformer("", 6);
+  const Names wrapped = transformer("module.model.transformer.", 6);
+  const Grouping expected = group_parameters(bare, "auto", 50);
+  const Grouping actual = group_parameters(wrapped, "auto", 50);
+  EXPECT_EQ(actual.group_of, expected.group_of);
+  EXPECT_EQ(actual.names.front(), "module.model.transformer.wte");
+}
+
+TEST(Grouping, AutoKeepsToOneDepthWhereEvenTheFirstHasTooManyGroups) {
+  Names params;
+  for (int i = 0; i < 60; ++i) params.push_back("layer" + std::to_string(i) + ".weight");
+  const Grouping grouping = group_parameters(params, "auto", 50);
+  ASSERT_EQ(grouping.names.size(), 50U);
+  EXPECT_EQ(grouping.names[48], "layer48");
+  EXPECT_EQ(grouping.names[49], "other");
+  for (std::size_t i = 49; i < 60; ++i) EXPECT_EQ(grouping.group_of[i], 49) << i;
+}
+
+TEST(Grouping, TheFirstRegexThatIsFoundInTheNameCounts) {
+  const Names params{"h.0.attn.weight", "h.0.mlp.weight", "head.weight", "h.1.attn.bias"};
+  EXPECT_THAT(groups_of(params, "attention=attn;first=^h\\.0\\.;rest=."),
+              ElementsAre("attention", "first", "rest", "attention"));
+  EXPECT_THAT(groups_of(params, "attention=attn"),
+              ElementsAre("attention", "other", "other", "attention"));
+  // What stands behind the first equals sign is the regex, further ones included.
+  EXPECT_THAT(groups_of({"a=b.weight", "ab.weight"}, "x=a=b"), ElementsAre("x", "other"));
+  EXPECT_THAT(groups_of(params, ";one=attn;;"), ElementsAre("one", "other", "other", "one"));
+}
+
+TEST(Grouping, WhatTheLimitLeavesOutSharesTheGroupOther) {
+  const Names params{"a.w", "b.w", "c.w", "a.v", "d.w"};
+  EXPECT_THAT(groups_of(params, "depth:1", 3), ElementsAre("a", "b", "other", "a", "other"));
+  EXPECT_THAT(groups_of(params, "depth:1", 4), ElementsAre("a", "b", "c", "a", "d"));
+  EXPECT_THAT(groups_of(params, "depth:1", 1),
+              ElementsAre("other", "other", "other", "other", "other"));
+}
+
+TEST(Grouping, NeverMakesMoreGroupsThanAllowedAlsoWhereOneIsCalledOther) {
+  const Names params{"a.w", "other.w", "b.w", "c.w", "d.w", "scale"};
+  for (int limit = 1; limit <= 7; ++limit) {
+    for (const char* rule : {"auto", "depth:1", "other=b;x=c", "y=a;other=b;x=c"}) {
+      const Grouping grouping = group_parameters(params, rule, limit);
+      EXPECT_LE(grouping.names.size(), static_cast<std::size_t>(limit)) << rule;
+      ASSERT_EQ(grouping.group_of.size(), params.size());
+      for (const std::int32_t group : grouping.group_of) {
+        EXPECT_GE(group, 0);
+        EXPECT_LT(static_cast<std::size_t>(group), grouping.names.size());
+      }
+    }
+  }
+}
+
+TEST(Grouping, TenThousandParametersWithOddNamesAreGrouped) {
+  Names params;
+  for (int i = 0; i < 10'000; ++i) params.push_back("h." + std::to_string(i) + ".\"é\n{}\\.weight");
+  const Grouping grouping = group_parameters(params, "auto", 50);
+  EXPECT_EQ(grouping.names, Names{"h"});
+}
+
+TEST(Grouping, ARuleThatCannotBeUnderstoodIsRefusedWithWhatIsAllowed) {
+  for (const char* rule :
+       {"", ";", "depth", "depth:", "depth:0", "depth:-1", "depth:2x", "depth: 2", "deep:2", "Auto",
+        "auto ", "=attn", "attention", "a=(", "a=[", "ok=x;a=*", "depth:99999999999999"}) {
+    const std::string message = refusal_of(rule);
+    EXPECT_THAT(message, HasSubstr("groups: '" + std::string(rule) + "'"));
+    EXPECT_THAT(message, HasSubstr("allowed: auto, depth:N with N >= 1, or name=regex;name=regex"));
+    EXPECT_THROW((void)group_parameters(Names{"a.w"}, rule, 50), std::invalid_argument) << rule;
+  }
+  EXPECT_THAT(refusal_of("ok=x;bad"), HasSubstr("'bad'"));
+  EXPECT_THAT(refusal_of("a=("), HasSubstr("bad regex 'a=('"));
+}
+
+TEST(Grouping, ARuleThatCanBeUnderstoodIsNotRefused) {
+  for (const char* rule : {"auto", "depth:1", "depth:12", "a=b", "a=b;c=d", "a=^b\\d+$;"})
+    EXPECT_EQ(refusal_of(rule), "") << rule;
+}
+
+}  // namespace
+}  // namespace gradvane::collectors
