@@ -4,48 +4,60 @@
 #include <c10/util/Half.h>
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
+
+#include "collectors/tensor_view.hpp"
+#include "kernels/element.hpp"
 
 namespace gradvane::collectors {
 namespace {
 
-/// Element i of m, spread over numel. Both ends are not forced: the middle of each of m equal parts.
+using kernels::DType;
+
+/// Element i of `count` in memory order: one of each of `count` equal parts, at a place in it that looks
+/// random and is always the same. At even distance, a matrix whose rows are a multiple of it long would
+/// show the same few columns again and again: of one input, and perhaps a dead one.
 std::int64_t position(std::int64_t i, std::int64_t count, std::int64_t numel) noexcept {
-  return (2 * i + 1) * numel / (2 * count);
+  const std::int64_t begin = i * numel / count;
+  const std::int64_t end = (i + 1) * numel / count;
+  auto mixed = static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15;  // splitmix64
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
+  mixed ^= mixed >> 31;
+  return begin + static_cast<std::int64_t>(mixed % static_cast<std::uint64_t>(end - begin));
 }
 
 template <typename T, typename Use>
-void walk(const at::Tensor& tensor, std::int64_t count, Use use) noexcept {
-  const T* data = static_cast<const T*>(tensor.const_data_ptr());
-  const std::int64_t numel = tensor.numel();
+void walk(const TensorView& view, std::int64_t count, Use use) noexcept {
+  const T* data = static_cast<const T*>(view.data);
   for (std::int64_t i = 0; i < count; ++i)
-    use(i, static_cast<double>(data[position(i, count, numel)]));
+    use(i, static_cast<double>(data[position(i, count, view.numel)]));
 }
 
-/// Calls use(i, value) for every sampled element; false where the dtype or layout is not one we sample.
+/// Calls use(i, value) for every sampled element.
 template <typename Use>
-bool sample(const at::Tensor& tensor, std::int64_t count, Use use) noexcept {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-      walk<float>(tensor, count, use);
-      return true;
-    case at::kDouble:
-      walk<double>(tensor, count, use);
-      return true;
-    case at::kHalf:
-      walk<c10::Half>(tensor, count, use);
-      return true;
-    case at::kBFloat16:
-      walk<c10::BFloat16>(tensor, count, use);
-      return true;
-    default:
-      return false;
+void sample(const TensorView& view, std::int64_t count, Use use) noexcept {
+  switch (view.dtype) {
+    case DType::f32:
+      return walk<float>(view, count, use);
+    case DType::f64:
+      return walk<double>(view, count, use);
+    case DType::f16:
+      return walk<c10::Half>(view, count, use);
+    case DType::bf16:
+      return walk<c10::BFloat16>(view, count, use);
   }
 }
 
-bool can_sample(const at::Tensor& tensor) noexcept {
-  return tensor.defined() && tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
-         tensor.has_storage() && tensor.numel() > 0 && tensor.is_non_overlapping_and_dense();
+/// A tensor that can be sampled where it lies: dense real numbers. Anything else: not readable.
+TensorView sampled_view(const at::Tensor& tensor) noexcept try {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_complex() ||
+      !tensor.is_non_overlapping_and_dense())
+    return {};
+  TensorView view = view_of(tensor);
+  return view.readable == Readable::yes ? view : TensorView{};
+} catch (...) {  // a kind of tensor that does not answer such questions
+  return {};
 }
 
 }  // namespace
@@ -57,50 +69,48 @@ void UpdateSample::resize(std::span<const at::Tensor> params, std::int64_t per_p
   places_.assign(params.size(), Place{});
   std::int64_t used = 0;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    if (!can_sample(params[i]) || !params[i].requires_grad()) continue;
+    const TensorView view = sampled_view(params[i]);
+    if (view.data == nullptr || !params[i].requires_grad()) continue;
     Place& place = places_[i];
     place.begin = used;
-    place.numel = params[i].numel();
-    place.dtype = params[i].scalar_type();
+    place.numel = view.numel;
+    place.dtype = view.dtype;
     place.count = std::min({most, place.numel, kMaxElements - used});
     used += place.count;
   }
   kept_.assign(static_cast<std::size_t>(used), 0.0);
 }
 
+TensorView UpdateSample::at_place(std::size_t i,
+                                  std::span<const at::Tensor> params) const noexcept {
+  const Place& place = places_[i];
+  if (place.count == 0 || i >= params.size()) return {};
+  TensorView view = sampled_view(params[i]);
+  if (view.data == nullptr || view.numel != place.numel || view.dtype != place.dtype) return {};
+  return view;
+}
+
 void UpdateSample::keep(std::span<const at::Tensor> params) noexcept {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     Place& place = places_[i];
-    place.kept = false;
-    if (place.count == 0 || i >= params.size() || !can_sample(params[i])) continue;
-    if (params[i].numel() != place.numel || params[i].scalar_type() != place.dtype) continue;
+    const TensorView view = at_place(i, params);
+    place.kept = view.data != nullptr;
+    if (!place.kept) continue;
     double* out = kept_.data() + place.begin;
-    place.kept =
-        sample(params[i], place.count, [out](std::int64_t k, double value) { out[k] = value; });
+    sample(view, place.count, [out](std::int64_t k, double value) { out[k] = value; });
   }
 }
 
 void UpdateSample::difference(std::span<const at::Tensor> params,
                               std::span<kernels::TensorStats> out) noexcept {
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    out[i] = kernels::TensorStats{};
+  for (std::size_t i = 0; i < std::min(places_.size(), out.size()); ++i) {
+    kernels::TensorStats& stats = out[i] = kernels::TensorStats{};
     const Place& place = places_[i];
-    if (!place.kept || !can_sample(params[i]) || params[i].numel() != place.numel ||
-        params[i].scalar_type() != place.dtype)
-      continue;
-    kernels::TensorStats& stats = out[i];
-    stats.numel = place.count;
+    const TensorView view = place.kept ? at_place(i, params) : TensorView{};
+    if (view.data == nullptr) continue;
     const double* before = kept_.data() + place.begin;
-    sample(params[i], place.count, [&](std::int64_t k, double after) {
-      const double delta = after - before[k];
-      if (std::isfinite(delta)) {
-        stats.sum += delta;
-        stats.sum_sq += delta * delta;
-        stats.abs_max = std::max(stats.abs_max, std::fabs(delta));
-        stats.zero += delta == 0 ? 1 : 0;
-      } else {
-        ++stats.nan;
-      }
+    sample(view, place.count, [&](std::int64_t k, double after) {
+      kernels::accumulate<DType::f64>(stats, std::bit_cast<std::uint64_t>(after - before[k]), k);
     });
   }
 }

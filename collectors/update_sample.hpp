@@ -1,15 +1,17 @@
 #pragma once
-// The update-to-weight ratio ‖Δw‖ / ‖w‖ of a step, estimated from a strided sample of each parameter
-// that is kept from before the update to after it.
+// The update-to-weight ratio ‖Δw‖ / ‖w‖ of a step, estimated from a sample of each parameter that is kept
+// from before the update to after it.
 //
-// Estimate: ‖Δw‖² ≈ numel / m · Σ Δw_i² over m elements at even distance. Exact where m = numel. Its
-// error against the exact ratio is measured in docs/update-ratio.md.
+// Estimate: ‖Δw‖² ≈ numel / m · Σ Δw_i² over m elements, one of each of m equal parts of the parameter.
+// Exact where m = numel. Its error against the exact ratio is measured in docs/update-ratio.md.
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "collectors/tensor_view.hpp"
+#include "kernels/dtype.hpp"
 #include "kernels/tensor_stats.hpp"
 
 namespace gradvane::collectors {
@@ -36,9 +38,13 @@ class UpdateSample {
     std::int64_t begin = 0;  ///< in kept_
     std::int64_t count = 0;  ///< m
     std::int64_t numel = 0;
-    at::ScalarType dtype = at::kFloat;
+    kernels::DType dtype = kernels::DType::f32;
     bool kept = false;
   };
+  /// Parameter i, if it is still what room was made for; else a view of nothing.
+  [[nodiscard]] TensorView at_place(std::size_t i,
+                                    std::span<const at::Tensor> params) const noexcept;
+
   std::vector<Place> places_;
   std::vector<double> kept_;
 };
