@@ -1,5 +1,6 @@
 #include "collectors/tensor_view.hpp"
 
+#include <ATen/EmptyTensor.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -28,13 +29,22 @@ at::Tensor contiguous_copy(const at::Tensor& tensor) {
   return tensor.detach().contiguous();
 }
 
+/// False where the tensor's memory was taken from under it, as sharding does with resize_(0).
+bool has_memory(const at::Tensor& tensor) {
+  const std::size_t needed =
+      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
+                                       static_cast<std::size_t>(tensor.storage_offset()));
+  return tensor.storage().nbytes() >= needed && tensor.const_data_ptr() != nullptr;
+}
+
 TensorView sparse_view(const at::Tensor& tensor, DType dtype) {
   const c10::AutoGradMode off(false);
   // Duplicate indices of an uncoalesced gradient are summed by the optimizer: so is its norm.
-  const bool coalesced = tensor.is_coalesced();
-  const at::Tensor values = (coalesced ? tensor : tensor.coalesce())._values().contiguous();
-  TensorView view = dense_view(values, dtype, coalesced ? Readable::yes : Readable::copied);
-  view.implicit_zeros = tensor.numel() - values.numel();
+  const at::Tensor stored = (tensor.is_coalesced() ? tensor : tensor.coalesce())._values();
+  const at::Tensor values = stored.contiguous();
+  const bool in_place = tensor.is_coalesced() && values.is_same(stored);
+  TensorView view = dense_view(values, dtype, in_place ? Readable::yes : Readable::copied);
+  view.implicit_zeros = (tensor.numel() - values.numel()) * (tensor.is_complex() ? 2 : 1);
   view.holder = values;
   if (view.numel == 0) view.data = nullptr;
   return view;
@@ -87,6 +97,7 @@ TensorView look(const at::Tensor& tensor) {
     view.dtype = *dtype;
     return view;
   }
+  if (!has_memory(tensor)) return view;
   if (tensor.is_non_overlapping_and_dense()) return dense_view(tensor, *dtype, Readable::yes);
   const at::Tensor copy = contiguous_copy(tensor);
   view = dense_view(copy, *dtype, Readable::copied);
@@ -124,7 +135,7 @@ TensorView view_of(const at::Tensor& tensor) noexcept try {
 
 std::optional<double> scalar_value(const at::Tensor& tensor) noexcept try {
   if (!tensor.defined() || !tensor.device().is_cpu() || tensor.layout() != at::kStrided ||
-      tensor.numel() != 1 || !tensor.has_storage() || tensor.is_neg())
+      tensor.numel() != 1 || !tensor.has_storage() || tensor.is_neg() || !has_memory(tensor))
     return std::nullopt;
   const void* data = tensor.const_data_ptr();
   switch (tensor.scalar_type()) {

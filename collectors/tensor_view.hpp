@@ -17,7 +17,7 @@ enum class Readable : std::uint8_t {
   copied,       ///< through a temporary: not dense in memory, or an uncoalesced sparse gradient
   absent,       ///< undefined
   empty,        ///< no elements
-  unsupported,  ///< a dtype, layout or device this build does not read
+  unsupported,  ///< a dtype, layout or device this build does not read, or memory taken away
 };
 
 /// A tensor as dense memory. Valid while the tensor is neither freed nor resized.
@@ -26,7 +26,7 @@ struct TensorView {
   kernels::DType dtype = kernels::DType::f32;
   const void* data = nullptr;
   std::int64_t numel = 0;           ///< elements in memory; a complex one counts as two
-  std::int64_t implicit_zeros = 0;  ///< of a sparse tensor
+  std::int64_t implicit_zeros = 0;  ///< of a sparse tensor, counted in the same way
   at::Tensor holder;                ///< keeps a temporary alive; undefined when read in place
 };
 
