@@ -40,6 +40,7 @@ void CpuReader::resize(std::size_t entries) {
   stats_.assign(entries, kernels::TensorStats{});
   plan_.reset();
   pass_.reset();
+  rebuilds_ = 0;
 }
 
 void CpuReader::set(std::size_t entry, const at::Tensor& tensor, EntryTag tag) noexcept {
@@ -98,6 +99,7 @@ bool CpuReader::read() noexcept try {
   return true;
 } catch (...) {
   plan_.reset();  // half made: the next read starts afresh
+  for (Entry& entry : entries_) entry = Entry{};
   return false;
 }
 
@@ -112,7 +114,7 @@ void CpuReader::finish_entry(std::size_t entry) noexcept {
   } else {
     stats = not_read(at.tag);
   }
-  at.view.holder = at::Tensor();
+  at = Entry{};  // the tensor may be gone before the next read
 }
 
 double CpuReader::sum_sq(std::size_t count) const noexcept {

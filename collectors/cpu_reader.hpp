@@ -28,8 +28,8 @@ class CpuReader {
   /// Puts one number at `entry`, read from `value` when read() runs.
   void set_scalar(std::size_t entry, const double* value) noexcept;
 
-  /// Reads what was set since the last read. False where memory for a new chunk plan was not to be had:
-  /// then nothing was read.
+  /// Reads what was set since the last read; an entry that was not is missing. False where memory for a
+  /// new chunk plan was not to be had: then nothing was read.
   bool read() noexcept;
 
   /// One per entry, in row-major indices, until the next read(); see EntryTag for those left out.
