@@ -72,11 +72,11 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
                                              const kernels::RunningTotals& totals) {
   record_ = record::StepRecord{};
   take_facts(facts);
+  clear_detail();  // also where this step's slots are lost: the last step's numbers are not its own
   if (slots.plan != nullptr) {
     const ReadPlan& plan = *slots.plan;
     const std::size_t params = plan.params.size();
     follow(plan.model);
-    clear_detail();
     if (slots.loss.size() == 1) take_loss(slots.loss.front());
     if (slots.gradients.size() == params + 1) {
       if (slots.loss.empty()) take_loss(slots.gradients.back());
@@ -84,8 +84,8 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
     }
     if (slots.weights.size() == 2 * params)
       take_weights(plan, slots.weights.first(params), slots.weights.last(params));
-    sum_up_groups();
   }
+  sum_up_groups();
   for (std::size_t s = 0; s < record::kSites; ++s) {
     for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k)
       record_.nonfinite_total[s][k] = totals.elements[s][k];
