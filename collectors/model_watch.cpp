@@ -2,8 +2,10 @@
 
 #include <c10/util/Type.h>
 #include <torch/nn/module.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 
 #include <algorithm>
 #include <map>
@@ -42,6 +44,13 @@ record::ParamInfo describe(const at::Tensor& tensor, std::vector<std::string> na
   return info;
 }
 
+/// .to() keeps the tensor and changes what it holds. A parameter that thaws is news; one that is frozen
+/// for a while, as adversarial training does every step, is not.
+bool differs(const at::Tensor& tensor, const record::ParamInfo& info) {
+  return info.dtype != c10::toString(tensor.scalar_type()) || tensor.sizes() != info.shape ||
+         info.device != tensor.device().str() || (tensor.requires_grad() && !info.requires_grad);
+}
+
 }  // namespace
 
 ModelWatch::ModelWatch(std::string group_rule, int max_groups)
@@ -57,8 +66,7 @@ int ModelWatch::add(torch::nn::Module& module, torch::optim::Optimizer* optimize
     if (std::none_of(owned.begin(), owned.end(), [&](auto id) { return in_module.contains(id); }))
       throw std::invalid_argument(
           "attach: the optimizer owns none of the module's parameters; attach the module it was "
-          "made "
-          "from, after any .to() that replaces parameters");
+          "made from, after any .to() that replaces parameters");
   }
   Watched watched;
   watched.module = &module;
@@ -87,8 +95,14 @@ bool ModelWatch::changed(int optimizer) const noexcept {
 
 bool ModelWatch::changed_anywhere() const {
   std::set<const void*> known;
-  for (const Watched& watched : watched_)
-    for (const at::Tensor& param : watched.params) known.insert(identity_of(param));
+  for (const Watched& watched : watched_) {
+    for (std::size_t i = 0; i < watched.params.size(); ++i) {
+      const ReadPlan& plan = *watched.plan;
+      const auto param = static_cast<std::size_t>(plan.params[i]);
+      if (differs(watched.params[i], plan.model->params[param])) return true;
+      known.insert(identity_of(watched.params[i]));
+    }
+  }
   std::set<const void*> now;
   for (int i = 0; i < optimizers(); ++i) {
     if (changed(i)) return true;
@@ -210,10 +224,15 @@ std::int64_t ModelWatch::steps_done(int optimizer) const {
   if (watched.optimizer == nullptr) return 0;
   std::int64_t done = 0;
   for (const auto& entry : watched.optimizer->state()) {
-    if (const auto* adam = dynamic_cast<const torch::optim::AdamParamState*>(entry.second.get()))
+    const torch::optim::OptimizerParamState* state = entry.second.get();
+    if (const auto* adam = dynamic_cast<const torch::optim::AdamParamState*>(state))
       done = std::max(done, adam->step());
-    if (const auto* adamw = dynamic_cast<const torch::optim::AdamWParamState*>(entry.second.get()))
+    else if (const auto* adamw = dynamic_cast<const torch::optim::AdamWParamState*>(state))
       done = std::max(done, adamw->step());
+    else if (const auto* adagrad = dynamic_cast<const torch::optim::AdagradParamState*>(state))
+      done = std::max(done, adagrad->step());
+    else if (const auto* rmsprop = dynamic_cast<const torch::optim::RMSpropParamState*>(state))
+      done = std::max(done, rmsprop->step());
   }
   return done;
 }

@@ -43,7 +43,8 @@ class ModelWatch {
   /// True when the optimizer's parameters are no longer the tensors of its plan. Cost: one pointer
   /// comparison a parameter.
   [[nodiscard]] bool changed(int optimizer) const noexcept;
-  /// The same for everything, by walking the modules again: slower, finds new frozen parameters too.
+  /// The same for everything, by walking the modules again: slower, but it also finds new frozen
+  /// parameters, another dtype, shape or device, and parameters that were frozen and train now.
   [[nodiscard]] bool changed_anywhere() const;
 
   /// Index of a user metric, the name made known by the next rebuild(); -1 when there is no room.
@@ -57,7 +58,7 @@ class ModelWatch {
   [[nodiscard]] std::shared_ptr<const ReadPlan> plan(int optimizer) const noexcept;
   [[nodiscard]] std::size_t largest_plan() const noexcept;
 
-  /// Steps the optimizer has in its own state (Adam and its kin), else 0.
+  /// Steps the optimizer has in its own state (Adam, AdamW, Adagrad, RMSprop), else 0.
   [[nodiscard]] std::int64_t steps_done(int optimizer) const;
   /// Learning rates by param group into `out`; returns how many.
   int learning_rates(int optimizer, double* out, int room) const noexcept;
