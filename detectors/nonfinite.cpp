@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "record/names.hpp"
 
@@ -64,7 +65,7 @@ void NonfiniteDetector::judge(Site site, const record::StepRecord& step,
         incident.param = model.params[static_cast<std::size_t>(param)].name;
     }
     incident.evidence = describe(incident, site, counts);
-    open = fresh;
+    open = std::move(fresh);
     report_(open->incident);
     return;
   }
@@ -75,9 +76,10 @@ void NonfiniteDetector::judge(Site site, const record::StepRecord& step,
     return;
   }
   if (++open->clean_reads < kClearAfter) return;
-  open->incident.closed_at = step.time;
-  report_(open->incident);
+  record::Incident closed = std::move(open->incident);
   open.reset();
+  closed.closed_at = step.time;
+  report_(closed);
 }
 
 }  // namespace gradvane::detectors
