@@ -1,0 +1,109 @@
+"""A real Prometheus scrapes a real training run."""
+
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+from training_run import TrainingRun, series
+
+SERVERS = Path(os.environ["GRADVANE_SERVERS_DIR"])
+SOURCE = Path(os.environ["GRADVANE_SOURCE_DIR"])
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with TrainingRun(tmp_path_factory.mktemp("run"), "--clip", "1") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def prometheus(run, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prometheus")
+    port = free_port()
+    target = run.endpoint()["url"].removeprefix("http://")
+    (folder / "prometheus.yml").write_text(
+        "global: {scrape_interval: 1s}\n"
+        "scrape_configs:\n"
+        f"  - {{job_name: gradvane, static_configs: [{{targets: ['{target}']}}]}}\n"
+    )
+    with open(folder / "log", "w", encoding="utf-8") as log:
+        server = subprocess.Popen(
+            [SERVERS / "prometheus", f"--config.file={folder}/prometheus.yml",
+             f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"],
+            stdout=log, stderr=subprocess.STDOUT,
+        )
+
+        def query(expression):
+            url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode(
+                {"query": expression})
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return json.load(answer)["data"]["result"]
+
+        try:
+            run.wait_for(lambda: query("up == 1") and query("gradvane_steps_total"))
+            yield query
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+
+
+def test_the_target_is_up_and_steps_move(run, prometheus):
+    first = float(prometheus("gradvane_steps_total")[0]["value"][1])
+    run.wait_for(lambda: float(prometheus("gradvane_steps_total")[0]["value"][1]) > first)
+    assert prometheus("up")[0]["value"][1] == "1"
+
+
+def test_every_series_carries_run_and_rank(prometheus):
+    for result in prometheus('{__name__=~"gradvane_.*"}'):
+        assert result["metric"]["run"] == "char_gpt", result["metric"]
+        assert result["metric"]["rank"] == "0"
+
+
+def test_promtool_finds_nothing_to_complain_about(run):
+    done = subprocess.run([SERVERS / "promtool", "check", "metrics"], input=run.get("/metrics"),
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout + done.stderr == ""
+
+
+# What a run on a CPU, with one optimizer, no scaler and nothing of the user's own cannot have.
+NOT_IN_THIS_RUN = {
+    "gradvane_loss_scale", "gradvane_user_metric", "gradvane_samples_total",
+    "gradvane_device_memory_allocated_bytes", "gradvane_device_memory_reserved_bytes",
+}
+
+
+def test_every_metric_of_the_catalogue_that_applies_is_there(run):
+    run.wait_for(lambda: run.step() > 3)
+    time.sleep(1.2)  # memory is looked at once a second
+    documented = {
+        line.split("`")[1]
+        for line in (SOURCE / "docs" / "metrics.md").read_text().splitlines()
+        if line.startswith("| `gradvane_")
+    }
+    assert len(documented) > 40
+    exposed = {
+        line.split()[2]
+        for line in run.get("/metrics").splitlines() if line.startswith("# TYPE gradvane_")
+    }
+    assert documented - exposed - NOT_IN_THIS_RUN == set()
+    assert exposed - documented == set()
+
+
+def test_the_run_can_be_seen_to_end(run):
+    """Last: it ends the run."""
+    assert series(run.samples(), "gradvane_run_state", state="running")[0][1] == 1
+    run.__exit__()
+    assert run.endpoint()["state"] == "finished"
