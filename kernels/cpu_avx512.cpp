@@ -18,6 +18,7 @@ namespace {
 struct DoubleSums {
   using V = __m512d;
   static constexpr std::size_t kLanes = 8;
+  static constexpr std::size_t kRunLanes = kWideLanes;
   static V zero() noexcept { return _mm512_setzero_pd(); }
   static V add(V a, V b) noexcept { return _mm512_add_pd(a, b); }
   static V fma(V a, V b, V c) noexcept { return _mm512_fmadd_pd(a, b, c); }
@@ -28,6 +29,7 @@ struct DoubleSums {
 struct FloatSums {
   using V = __m512;
   static constexpr std::size_t kLanes = 16;
+  static constexpr std::size_t kRunLanes = kernels::kLanes;
   static V zero() noexcept { return _mm512_setzero_ps(); }
   static V add(V a, V b) noexcept { return _mm512_add_ps(a, b); }
   static V fma(V a, V b, V c) noexcept { return _mm512_fmadd_ps(a, b, c); }
@@ -36,6 +38,9 @@ struct FloatSums {
         _mm256_add_ps(_mm512_castps512_ps256(folded[0]), _mm512_extractf32x8_ps(folded[0], 1));
     part[0] = _mm512_add_pd(part[0], _mm512_cvtps_pd(lanes));
   }
+  static __m512d half(V a, std::size_t i) noexcept {
+    return _mm512_cvtps_pd(i == 0 ? _mm512_castps512_ps256(a) : _mm512_extractf32x8_ps(a, 1));
+  }
 };
 
 // Masks are registers of their own here, and counted by popcnt as they come.
@@ -43,6 +48,7 @@ struct Base {
   using Raw = __m512i;
   using Count = std::int64_t;
   using Total = std::int64_t;
+  static constexpr bool kManyRegisters = true;
   static Raw load(const std::byte* at) noexcept { return _mm512_loadu_si512(at); }
   static Raw no_max() noexcept { return _mm512_setzero_si512(); }
   static Raw no_min() noexcept { return _mm512_set1_epi64(-1); }
@@ -50,6 +56,7 @@ struct Base {
   static Count count(Count count, std::uint64_t mask) noexcept {
     return count + __builtin_popcountll(mask);
   }
+  static bool any_counted(Count count) noexcept { return count != 0; }
   static Total fold(Total total, Count count) noexcept { return total + count; }
   static std::int64_t total(Total total) noexcept { return total; }
 };
@@ -61,12 +68,11 @@ struct Ops16 : Base {
   static Raw max(Raw a, Raw b) noexcept { return _mm512_max_epu16(a, b); }
   static Raw min(Raw a, Raw b) noexcept { return _mm512_min_epu16(a, b); }
   static Raw less_one(Raw a) noexcept { return _mm512_add_epi16(a, no_min()); }
-  static Mask at_least(Raw a, Element bits) noexcept {
-    return _mm512_cmpge_epu16_mask(a, all(bits));
-  }
+  static Mask less(Raw a, Element bits) noexcept { return _mm512_cmplt_epu16_mask(a, all(bits)); }
+  static Mask above(Raw a, Element bits) noexcept { return _mm512_cmpgt_epu16_mask(a, all(bits)); }
   static Mask equal(Raw a, Element bits) noexcept { return _mm512_cmpeq_epi16_mask(a, all(bits)); }
   static Mask is_zero(Raw a) noexcept { return _mm512_testn_epi16_mask(a, a); }
-  static Raw clear(Raw a, Mask mask) noexcept { return _mm512_maskz_mov_epi16(~mask, a); }
+  static Raw clear(Raw a, Mask mask) noexcept { return _mm512_mask_blend_epi16(mask, a, no_max()); }
 };
 
 struct Ops32 : Base {
@@ -76,20 +82,17 @@ struct Ops32 : Base {
   static Raw max(Raw a, Raw b) noexcept { return _mm512_max_epu32(a, b); }
   static Raw min(Raw a, Raw b) noexcept { return _mm512_min_epu32(a, b); }
   static Raw less_one(Raw a) noexcept { return _mm512_add_epi32(a, no_min()); }
-  static Mask at_least(Raw a, Element bits) noexcept {
-    return _mm512_cmpge_epu32_mask(a, all(bits));
-  }
+  static Mask less(Raw a, Element bits) noexcept { return _mm512_cmplt_epu32_mask(a, all(bits)); }
+  static Mask above(Raw a, Element bits) noexcept { return _mm512_cmpgt_epu32_mask(a, all(bits)); }
   static Mask equal(Raw a, Element bits) noexcept { return _mm512_cmpeq_epi32_mask(a, all(bits)); }
   static Mask is_zero(Raw a) noexcept { return _mm512_testn_epi32_mask(a, a); }
-  static Raw clear(Raw a, Mask mask) noexcept {
-    return _mm512_maskz_mov_epi32(static_cast<Mask>(~mask), a);
-  }
+  static Raw clear(Raw a, Mask mask) noexcept { return _mm512_mask_blend_epi32(mask, a, no_max()); }
 };
 
-// The three dtypes that are summed in fp32. The smallest magnitude is kept less one, so that zeros
-// wrap around to the largest number and are never it.
+// The three dtypes that are summed in fp32.
 template <class Ops, DType dtype>
 struct ShortRuns : Ops {
+  using typename Ops::Count;
   using typename Ops::Element;
   using typename Ops::Mask;
   using typename Ops::Raw;
@@ -101,32 +104,40 @@ struct ShortRuns : Ops {
 
   static __m512d factor(int) noexcept { return _mm512_set1_pd(1); }
   static Raw magnitude(Raw x) noexcept { return _mm512_and_si512(x, Ops::all(kAbsMask)); }
-  static Raw min_nonzero(Raw min, Raw magnitude, Mask) noexcept {
-    return Ops::min(min, Ops::less_one(magnitude));
+  static Mask is_nonfinite(Raw magnitude) noexcept { return Ops::above(magnitude, kInf - 1); }
+  static Mask is_infinite(Raw magnitude) noexcept { return Ops::equal(magnitude, kInf); }
+  static Mask is_neg_inf(Raw x) noexcept { return Ops::equal(x, Limits::kNegInf); }
+  static Count count_small(Count count, Raw magnitude) noexcept {
+    return Ops::count(count, Ops::less(magnitude, Limits::kMinNormal));
   }
+
+  // The smallest magnitude is kept less one: a zero wraps around to the largest number.
+  struct Tally {
+    Raw max = Ops::no_max();
+    Raw min = Ops::no_min();
+    Count zero = Ops::no_count();
+    void add(Raw magnitude) noexcept {
+      max = Ops::max(max, magnitude);
+      min = Ops::min(min, Ops::less_one(magnitude));
+      zero = Ops::count(zero, Ops::is_zero(magnitude));
+    }
+  };
   static std::uint64_t decode_min(Element lane) noexcept {
     const auto bits = static_cast<Element>(lane + 1);
     return bits == 0 ? ~std::uint64_t{0} : bits;
   }
-  static Mask is_nonfinite(Raw magnitude) noexcept { return Ops::at_least(magnitude, kInf); }
-  static Mask is_infinite(Raw magnitude) noexcept { return Ops::equal(magnitude, kInf); }
-  static Mask is_neg_inf(Raw x) noexcept { return Ops::equal(x, Limits::kNegInf); }
-  static Mask is_subnormal(Raw magnitude) noexcept {
-    return static_cast<Mask>(~Ops::at_least(Ops::less_one(magnitude), Limits::kMinNormal - 1));
-  }
-  static bool below_normal(Raw min) noexcept {
-    return static_cast<Mask>(~Ops::at_least(min, Limits::kMinNormal - 1)) != 0;
-  }
+  static bool below_normal(Raw min) noexcept { return Ops::less(min, Limits::kMinNormal - 1) != 0; }
   static bool fits_short_run(Raw max) noexcept {
-    if (Ops::at_least(max, Limits::kShortMax + 1) != 0) return false;
-    return Ops::at_least(max, Limits::kShortMin) != 0 || static_cast<Mask>(~Ops::is_zero(max)) == 0;
+    if (Ops::above(max, Limits::kShortMax) != 0) return false;
+    return Ops::above(max, Limits::kShortMin - 1) != 0 || Ops::above(max, 0) == 0;
   }
-  static bool harmless(Raw max, Raw min, const __m512*) noexcept {
-    return fits_short_run(max) && (kSubnormalsAreCommon || !below_normal(min));
+  static bool harmless(const Tally& tally, const __m512*) noexcept {
+    return fits_short_run(tally.max) && (kSubnormalsAreCommon || !below_normal(tally.min));
   }
 };
 
 struct F32 : ShortRuns<Ops32, DType::f32> {
+  static constexpr bool kConvertsFromMemory = false;
   static constexpr std::size_t kVectors = 2;
   static constexpr std::size_t kHalves = 1;
   static constexpr std::size_t slot(std::size_t vector, std::size_t) noexcept { return vector; }
@@ -139,42 +150,45 @@ struct F32 : ShortRuns<Ops32, DType::f32> {
   struct Doubles : DoubleSums {
     static constexpr std::size_t kPerHalf = 2;
     static V value(Raw x, std::size_t, std::size_t i, __m512d) noexcept {
-      const __m512 all = _mm512_castsi512_ps(x);
-      return _mm512_cvtps_pd(i == 0 ? _mm512_castps512_ps256(all) : _mm512_extractf32x8_ps(all, 1));
+      return FloatSums::half(_mm512_castsi512_ps(x), i);
     }
   };
 };
 
 // A 16-bit dtype, given half of a vector as fp32.
 template <DType dtype, class Half>
-struct Narrow : ShortRuns<Ops16, dtype> {
+struct Narrow : ShortRuns<Ops16, dtype>, Half {
   static constexpr std::size_t kVectors = 1;
   static constexpr std::size_t kHalves = 2;
   static constexpr std::size_t slot(std::size_t, std::size_t half) noexcept { return half; }
   struct Short : FloatSums {
     static constexpr std::size_t kPerHalf = 1;
-    static V value(__m512i x, std::size_t half, std::size_t, __m512d) noexcept {
+    static V value(auto x, std::size_t half, std::size_t, __m512d) noexcept {
       return Half::floats(x, half);
     }
   };
   struct Doubles : DoubleSums {
     static constexpr std::size_t kPerHalf = 2;
     static V value(__m512i x, std::size_t half, std::size_t i, __m512d) noexcept {
-      const __m512 all = Half::floats(x, half);
-      return _mm512_cvtps_pd(i == 0 ? _mm512_castps512_ps256(all) : _mm512_extractf32x8_ps(all, 1));
+      return FloatSums::half(Half::floats(x, half), i);
     }
   };
 };
 
 struct EvenOrOdd {
+  static constexpr bool kConvertsFromMemory = false;
   static __m512 floats(__m512i x, std::size_t half) noexcept {
     return _mm512_castsi512_ps(half == 0 ? _mm512_slli_epi32(x, 16)
                                          : _mm512_and_si512(x, _mm512_set1_epi32(-65536)));
   }
 };
 struct LowerOrUpper {
+  static constexpr bool kConvertsFromMemory = true;
   static __m512 floats(__m512i x, std::size_t half) noexcept {
     return _mm512_cvtph_ps(half == 0 ? _mm512_castsi512_si256(x) : _mm512_extracti64x4_epi64(x, 1));
+  }
+  static __m512 floats(const std::byte* at, std::size_t half) noexcept {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i_u*>(at) + half));
   }
 };
 using Bf16 = Narrow<DType::bf16, EvenOrOdd>;
@@ -189,60 +203,60 @@ struct F64 : Base {
   static constexpr Element kInf = Limits::kInf;
   static constexpr bool kScaled = true;
   static constexpr bool kSubnormalsAreCommon = false;
+  static constexpr bool kConvertsFromMemory = false;
   static constexpr std::size_t kVectors = 2;
   static constexpr std::size_t kHalves = 1;
   static constexpr std::size_t slot(std::size_t vector, std::size_t) noexcept { return vector; }
 
   static __m512d doubles(Raw a) noexcept { return _mm512_castsi512_pd(a); }
   static Raw bits(__m512d a) noexcept { return _mm512_castpd_si512(a); }
-  static Raw all(std::uint64_t bits) noexcept {
-    return _mm512_set1_epi64(static_cast<long long>(bits));
-  }
+  static Raw all(Element bits) noexcept { return _mm512_set1_epi64(static_cast<long long>(bits)); }
+  static Mask less(Raw a, Element bits) noexcept { return _mm512_cmplt_epu64_mask(a, all(bits)); }
+  static Mask above(Raw a, Element bits) noexcept { return _mm512_cmpgt_epu64_mask(a, all(bits)); }
+  static Mask equal(Raw a, Element bits) noexcept { return _mm512_cmpeq_epi64_mask(a, all(bits)); }
   static Raw no_min() noexcept { return all(kInf); }
   static Raw magnitude(Raw x) noexcept { return _mm512_and_si512(x, all(kAbsMask)); }
   // Both give their second operand where the first is NaN.
   static Raw max(Raw max, Raw magnitude) noexcept {
     return bits(_mm512_max_pd(doubles(magnitude), doubles(max)));
   }
-  static Raw min(Raw a, Raw b) noexcept { return bits(_mm512_min_pd(doubles(a), doubles(b))); }
-  static Raw min_nonzero(Raw min, Raw magnitude, Mask is_zero) noexcept {
-    return bits(_mm512_mask_min_pd(doubles(min), static_cast<Mask>(~is_zero), doubles(magnitude),
-                                   doubles(min)));
+  static Raw min(Raw min, Raw magnitude) noexcept {
+    return bits(_mm512_min_pd(doubles(magnitude), doubles(min)));
   }
+  static Mask is_nonfinite(Raw magnitude) noexcept { return above(magnitude, kInf - 1); }
+  static Mask is_infinite(Raw magnitude) noexcept { return equal(magnitude, kInf); }
+  static Mask is_neg_inf(Raw x) noexcept { return equal(x, Limits::kNegInf); }
+  static Count count_small(Count count, Raw magnitude) noexcept {
+    return Base::count(count, less(magnitude, Limits::kMinNormal));
+  }
+  static Raw clear(Raw a, Mask mask) noexcept { return _mm512_mask_blend_epi64(mask, a, no_max()); }
+
+  struct Tally {
+    Raw max = no_max();
+    Raw min = F64::no_min();
+    Count zero = no_count();
+    void add(Raw magnitude) noexcept {
+      const Mask zeros = _mm512_testn_epi64_mask(magnitude, magnitude);
+      max = F64::max(max, magnitude);
+      min = F64::min(min, _mm512_mask_blend_epi64(zeros, magnitude, all(kInf)));
+      zero = Base::count(zero, zeros);
+    }
+  };
   static std::uint64_t decode_min(Element lane) noexcept {
     return lane == kInf ? ~std::uint64_t{0} : lane;
   }
-  static Mask is_zero(Raw a) noexcept { return _mm512_testn_epi64_mask(a, a); }
-  static Mask is_nonfinite(Raw magnitude) noexcept {
-    return _mm512_cmpge_epu64_mask(magnitude, all(kInf));
-  }
-  static Mask is_infinite(Raw magnitude) noexcept {
-    return _mm512_cmpeq_epi64_mask(magnitude, all(kInf));
-  }
-  static Mask is_neg_inf(Raw x) noexcept {
-    return _mm512_cmpeq_epi64_mask(x, all(Limits::kNegInf));
-  }
-  static Mask is_subnormal(Raw magnitude) noexcept {
-    return _mm512_mask_cmplt_epu64_mask(static_cast<Mask>(~is_zero(magnitude)), magnitude,
-                                        all(Limits::kMinNormal));
-  }
-  static Raw clear(Raw a, Mask mask) noexcept {
-    return _mm512_maskz_mov_epi64(static_cast<Mask>(~mask), a);
-  }
-  static bool below_normal(Raw min) noexcept {
-    return _mm512_cmplt_epu64_mask(min, all(Limits::kMinNormal)) != 0;
+  static bool below_normal(Raw min) noexcept { return less(min, Limits::kMinNormal) != 0; }
+  static int scale_exp_for(Raw max) noexcept {
+    if (above(max, Limits::kUnscaledMax) != 0) return kScaleStep;
+    return above(max, Limits::kUnscaledMin - 1) != 0 || above(max, 0) == 0 ? 0 : -kScaleStep;
   }
   // A square above 2^1000, an infinite one or a NaN fails the comparison with the lane sums.
-  static bool harmless(Raw max, Raw min, const __m512d* sum_sq) noexcept {
+  static bool harmless(const Tally& tally, const __m512d* sum_sq) noexcept {
     const __m512d squares = _mm512_add_pd(sum_sq[0], sum_sq[1]);
-    if (_mm512_cmp_pd_mask(squares, _mm512_set1_pd(0x1p1000), _CMP_LE_OQ) != 0xff) return false;
-    if (below_normal(min)) return false;
-    return _mm512_cmpge_epu64_mask(max, all(kUnscaledMinBits)) != 0 ||
-           _mm512_test_epi64_mask(max, max) == 0;
+    return _mm512_cmp_pd_mask(squares, _mm512_set1_pd(0x1p1000), _CMP_NLE_UQ) == 0 &&
+           !below_normal(tally.min) && scale_exp_for(tally.max) == 0;
   }
 
-  static constexpr std::uint64_t kUnscaledMinBits = Limits::kUnscaledMin;
-  static constexpr std::uint64_t kUnscaledMaxBits = Limits::kUnscaledMax;
   static __m512d factor(int scale_exp) noexcept {
     return _mm512_set1_pd(scale_exp == 0 ? 1 : scale_exp > 0 ? 0x1p-600 : 0x1p600);
   }

@@ -5,8 +5,10 @@
 //   - A part is cut into runs of kRunRows rows, a row being one element for each lane: kLanes of
 //     them, kWideLanes for fp64. The last run may be shorter and counts as filled up with +0.
 //   - fp32, fp16, bf16: a run whose largest finite magnitude is 0 or within [2^-40, 2^40] is summed
-//     in fp32, lane by lane and row by row; any other run in fp64. fp64: at the part's scale so far.
-//     Squares are added by fma. Non-finite elements count as +0.
+//     in fp32, lane by lane and row by row. Any other run is summed in fp64, in kWideLanes lanes: what
+//     was lane i goes to lane i % kWideLanes. fp64 likewise, at the part's scale so far.
+//     Squares are added by fma. Non-finite elements count as +0. In bf16, the even elements of a row
+//     are its first 16 lanes, the odd ones the others.
 //   - The lanes of a run are folded in what they were summed in: lane i += lane i + width, for
 //     widths 16 and 8 (fp64: 8). The kPartLanes left are added to those of the part, in fp64.
 //   - At the end of the part, lane i += lane i + width, for widths 4, 2, 1.

@@ -47,11 +47,11 @@ class RunLoop {
   static constexpr std::size_t kRun = kRowElements * kRunRows;
   static constexpr std::size_t kParts = kPartLanes * sizeof(double) / sizeof(Wide);
 
-  // A run's sums, by lane, as S::V: floats or doubles.
+  // A run's sums, by lane, as S::V: floats, or doubles in kWideLanes lanes.
   template <class S>
   struct RunSums {
     using V = typename S::V;
-    static constexpr std::size_t kCount = kVectors * T::kHalves * S::kPerHalf;
+    static constexpr std::size_t kCount = S::kRunLanes / S::kLanes;
     V sum[kCount];
     V sum_sq[kCount];
 
@@ -59,14 +59,15 @@ class RunLoop {
 #pragma GCC unroll 8
       for (std::size_t i = 0; i < kCount; ++i) sum[i] = sum_sq[i] = S::zero();
     }
-    // Vector number `vector` of a row, its elements times 2^-scale_exp.
-    [[gnu::always_inline]] void add(Raw x, std::size_t vector, Wide factor) noexcept {
+    // Vector number `vector` of a row: its bits, or its address where T converts from memory.
+    template <class Source>
+    [[gnu::always_inline]] void add(Source x, std::size_t vector, Wide factor) noexcept {
 #pragma GCC unroll 2
       for (std::size_t half = 0; half < T::kHalves; ++half) {
 #pragma GCC unroll 2
         for (std::size_t i = 0; i < S::kPerHalf; ++i) {
           const V value = S::value(x, half, i, factor);
-          const std::size_t slot = T::slot(vector, half) * S::kPerHalf + i;
+          const std::size_t slot = (T::slot(vector, half) * S::kPerHalf + i) % kCount;
           sum[slot] = S::add(sum[slot], value);
           sum_sq[slot] = S::fma(value, value, sum_sq[slot]);
         }
@@ -103,72 +104,67 @@ class RunLoop {
   template <std::size_t kRows>
   [[gnu::always_inline]] bool read_harmless(const std::byte* run, std::size_t rows) noexcept {
     RunSums<typename T::Short> sums;
-    Raw max = T::no_max();
-    Raw min = T::no_min();
-    Count zero = T::no_count();
-    Count subnormal = T::no_count();
+    typename T::Tally tally;
+    Count small = T::no_count();
     if constexpr (kRows != 0) rows = kRows;
-    for (std::size_t row = 0; row < rows; ++row, run += kRowBytes) {
+    const std::byte* const end = run + rows * kRowBytes;
+    // Unrolled further, GCC 12 moves the loop's work behind the test, and spills.
+#pragma GCC unroll 1
+    for (const std::byte* row = run; row != end; row += kRowBytes) {
 #pragma GCC unroll 8
       for (std::size_t i = 0; i < kVectors; ++i) {
-        const Raw x = T::load(run + i * sizeof(Raw));
-        const Raw magnitude = T::magnitude(x);
-        const auto is_zero = T::is_zero(magnitude);
-        max = T::max(max, magnitude);
-        min = T::min_nonzero(min, magnitude, is_zero);
-        zero = T::count(zero, is_zero);
-        if constexpr (T::kSubnormalsAreCommon) {
-          subnormal = T::count(subnormal, T::is_subnormal(magnitude));
+        const std::byte* at = row + i * sizeof(Raw);
+        if constexpr (T::kConvertsFromMemory) {
+          sums.add(at, i, T::factor(0));
+        } else {
+          sums.add(T::load(at), i, T::factor(0));
         }
-        sums.add(x, i, T::factor(0));
+        if constexpr (T::kManyRegisters) tally_one(at, tally, small);
       }
     }
-    if (!T::harmless(max, min, sums.sum_sq)) [[unlikely]] {
+    if constexpr (
+        !T::kManyRegisters) {  // with sixteen, one loop would keep part of its state in memory
+#pragma GCC unroll 4
+      for (const std::byte* at = run; at != end; at += sizeof(Raw)) tally_one(at, tally, small);
+    }
+    if (!T::harmless(tally, sums.sum_sq)) [[unlikely]] {
       return false;
     }
-    max_ = T::max(max_, max);
-    min_ = T::min(min_, min);
-    zero_ = T::fold(zero_, zero);
-    if constexpr (T::kSubnormalsAreCommon) subnormal_ = T::fold(subnormal_, subnormal);
+    keep(tally);
+    small_ = T::fold(small_, T::kSubnormalsAreCommon ? small : tally.zero);
     sums.add_to(*this);
     return true;
+  }
+
+  [[gnu::always_inline]] static void tally_one(const std::byte* at, typename T::Tally& tally,
+                                               Count& small) noexcept {
+    const Raw magnitude = T::magnitude(T::load(at));
+    tally.add(magnitude);
+    if constexpr (T::kSubnormalsAreCommon) small = T::count_small(small, magnitude);
   }
 
   // Returns whether the next run is to be read like this too.
   [[gnu::noinline]] bool read_exactly(const std::byte* run, std::size_t rows,
                                       std::size_t begin) noexcept {
-    Raw max = T::no_max();
-    Raw min = T::no_min();
-    Count zero = T::no_count();
-    Count subnormal = T::no_count();
-    Count nonfinite = T::no_count();
-    Count infinite = T::no_count();
-    Count neg_inf = T::no_count();
     const std::byte* const end = run + rows * kRowBytes;
+    typename T::Tally tally;
+    Count small = T::no_count();
+    Count nonfinite = T::no_count();
     for (const std::byte* at = run; at != end; at += sizeof(Raw)) {
-      const Raw x = T::load(at);
-      Raw magnitude = T::magnitude(x);
+      const Raw magnitude = T::magnitude(T::load(at));
       const auto is_nonfinite = T::is_nonfinite(magnitude);
       nonfinite = T::count(nonfinite, is_nonfinite);
-      infinite = T::count(infinite, T::is_infinite(magnitude));
-      neg_inf = T::count(neg_inf, T::is_neg_inf(x));
-      subnormal = T::count(subnormal, T::is_subnormal(magnitude));
-      magnitude = T::clear(magnitude, is_nonfinite);
-      const auto is_zero = T::is_zero(magnitude);
-      max = T::max(max, magnitude);
-      min = T::min_nonzero(min, magnitude, is_zero);
-      zero = T::count(zero, is_zero);  // the cleared ones too: finish() takes them off
+      small = T::count_small(small, magnitude);
+      tally.add(T::clear(magnitude, is_nonfinite));  // cleared ones are zeros: finish() knows
     }
-    max_ = T::max(max_, max);
-    min_ = T::min(min_, min);
-    zero_ = T::fold(zero_, zero);
-    subnormal_ = T::fold(subnormal_, subnormal);
-    const std::int64_t nonfinite_before = T::total(nonfinite_);
-    nonfinite_ = T::fold(nonfinite_, nonfinite);
-    infinite_ = T::fold(infinite_, infinite);
-    neg_inf_ = T::fold(neg_inf_, neg_inf);
-    const bool has_nonfinite = T::total(nonfinite_) != nonfinite_before;
-    if (has_nonfinite && first_nonfinite_ < 0) find_first(run, begin);
+    keep(tally);
+    small_ = T::fold(small_, small);
+    const bool has_nonfinite = T::any_counted(nonfinite);
+    if (has_nonfinite) {
+      nonfinite_ = T::fold(nonfinite_, nonfinite);
+      count_infinite(run, end);
+      if (first_nonfinite_ < 0) find_first(run, begin);
+    }
 
     bool wide = false;
     if constexpr (T::kScaled) {
@@ -176,14 +172,32 @@ class RunLoop {
       wide = scale_exp_ != 0;
       sum_finite<typename T::Doubles>(run, end);
     } else {
-      wide = !T::fits_short_run(max);
+      wide = !T::fits_short_run(tally.max);
       if (wide) {
         sum_finite<typename T::Doubles>(run, end);
       } else {
         sum_finite<typename T::Short>(run, end);
       }
     }
-    return has_nonfinite || wide || (!T::kSubnormalsAreCommon && T::below_normal(min));
+    return has_nonfinite || wide || (!T::kSubnormalsAreCommon && T::below_normal(tally.min));
+  }
+
+  [[gnu::always_inline]] void keep(const typename T::Tally& tally) noexcept {
+    max_ = T::max(max_, tally.max);
+    min_ = T::min(min_, tally.min);
+    zero_ = T::fold(zero_, tally.zero);
+  }
+
+  [[gnu::always_inline]] void count_infinite(const std::byte* run, const std::byte* end) noexcept {
+    Count infinite = T::no_count();
+    Count neg_inf = T::no_count();
+    for (; run != end; run += sizeof(Raw)) {
+      const Raw x = T::load(run);
+      infinite = T::count(infinite, T::is_infinite(T::magnitude(x)));
+      neg_inf = T::count(neg_inf, T::is_neg_inf(x));
+    }
+    infinite_ = T::fold(infinite_, infinite);
+    neg_inf_ = T::fold(neg_inf_, neg_inf);
   }
 
   template <class S>
@@ -202,17 +216,14 @@ class RunLoop {
 
   // Brings the part's sums to the scale that its largest magnitude so far asks for.
   void rescale() noexcept {
-    const std::uint64_t max = largest();
-    const int scale_exp = max > T::kUnscaledMaxBits               ? kScaleStep
-                          : max < T::kUnscaledMinBits && max != 0 ? -kScaleStep
-                                                                  : 0;
+    const int scale_exp = T::scale_exp_for(max_);
     for (; scale_exp_ < scale_exp; scale_exp_ += kScaleStep) {
       for (std::size_t i = 0; i < kParts; ++i) {
         sum_[i] = T::Doubles::scale(sum_[i], 0x1p-600);
         sum_sq_[i] = T::Doubles::scale(T::Doubles::scale(sum_sq_[i], 0x1p-600), 0x1p-600);
       }
     }
-    scale_exp_ = scale_exp;
+    scale_exp_ = scale_exp;  // also down, from a part that was all zeros
   }
 
   void read_tail(const std::byte* from, std::size_t count, std::size_t begin) noexcept {
@@ -270,7 +281,7 @@ class RunLoop {
     totals.pos_inf = infinite - totals.neg_inf;
     totals.nan = nonfinite - infinite;
     totals.zero = T::total(zero_) - nonfinite - padding_;
-    totals.subnormal = T::total(subnormal_);
+    totals.subnormal = T::total(small_) - padding_ - totals.zero;
     totals.first_nonfinite = first_nonfinite_;
     totals.first_kind = first_kind_;
     totals.scale_exp = scale_exp_;
@@ -282,7 +293,7 @@ class RunLoop {
   Raw max_ = T::no_max();
   Raw min_ = T::no_min();
   Total zero_ = {};
-  Total subnormal_ = {};
+  Total small_ = {};  // zeros and subnormals
   Total nonfinite_ = {};
   Total infinite_ = {};
   Total neg_inf_ = {};

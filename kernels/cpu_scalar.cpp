@@ -10,13 +10,10 @@
 namespace gradvane::kernels {
 namespace {
 
-template <DType dtype>
-constexpr int kLanesOf = dtype == DType::f64 ? kWideLanes : kLanes;
-
 // bf16 becomes fp32 by a shift or a mask, which takes the even and the odd elements apart.
 template <DType dtype>
 constexpr int lane_of(int index) noexcept {
-  const int lane = index % kLanesOf<dtype>;
+  const int lane = index % kLanes;
   return dtype == DType::bf16 ? lane % 2 * 16 + lane / 2 : lane;
 }
 
@@ -59,17 +56,18 @@ double count_run(const std::byte* run, int count, std::int64_t index, PartTotals
 // Sums a run's finite elements, each times `factor`, in `Real`.
 template <DType dtype, typename Real>
 void sum_run(const std::byte* run, int count, Real factor, PartTotals& totals) noexcept {
-  Real sum[static_cast<std::size_t>(kLanesOf<dtype>)] = {};
-  Real sum_sq[static_cast<std::size_t>(kLanesOf<dtype>)] = {};
+  constexpr int kCount = sizeof(Real) == sizeof(double) ? kWideLanes : kLanes;
+  Real sum[static_cast<std::size_t>(kCount)] = {};
+  Real sum_sq[static_cast<std::size_t>(kCount)] = {};
   for (int i = 0; i < count; ++i) {
     const auto bits = load<dtype>(run + i * size_in_bytes(dtype));
     if (classify<dtype>(bits) >= ElementClass::infinity) continue;
     const Real x = static_cast<Real>(value<dtype>(bits)) * factor;
-    const int lane = lane_of<dtype>(i);
+    const int lane = lane_of<dtype>(i) % kCount;
     sum[lane] += x;
     sum_sq[lane] = std::fma(x, x, sum_sq[lane]);
   }
-  for (int width = kLanesOf<dtype> / 2; width >= kPartLanes; width /= 2) {
+  for (int width = kCount / 2; width >= kPartLanes; width /= 2) {
     for (int lane = 0; lane < width; ++lane) {
       sum[lane] += sum[lane + width];
       sum_sq[lane] += sum_sq[lane + width];
@@ -83,7 +81,7 @@ void sum_run(const std::byte* run, int count, Real factor, PartTotals& totals) n
 
 template <DType dtype>
 void read_part(const void* data, std::int64_t count, PartTotals& totals) noexcept {
-  constexpr std::int64_t kRun = kLanesOf<dtype> * kRunRows;
+  constexpr std::int64_t kRun = (dtype == DType::f64 ? kWideLanes : kLanes) * kRunRows;
   const auto* bytes = static_cast<const std::byte*>(data);
   for (std::int64_t begin = 0; begin < count; begin += kRun) {
     const std::byte* run = bytes + begin * size_in_bytes(dtype);
