@@ -28,7 +28,7 @@ class RunLoop {
     const auto elements = static_cast<std::size_t>(count);
     std::size_t begin = 0;
     for (; begin + kRun <= elements; begin += kRun, run += kRunBytes) {
-      loop.template read_run<kRunRows>(run, kRunRows, begin);
+      loop.read_run(run, kRunRows, begin);
     }
     if (begin < elements) loop.read_tail(run, elements - begin, begin);
     loop.finish(totals);
@@ -92,21 +92,17 @@ class RunLoop {
     }
   };
 
-  // kRows is 0 where it is not known: in the last run.
-  template <std::size_t kRows>
   [[gnu::always_inline]] void read_run(const std::byte* run, std::size_t rows,
                                        std::size_t begin) noexcept {
-    if (cautious_ || !read_harmless<kRows>(run, rows)) [[unlikely]] {
+    if (cautious_ || !read_harmless(run, rows)) [[unlikely]] {
       cautious_ = read_exactly(run, rows, begin);
     }
   }
 
-  template <std::size_t kRows>
   [[gnu::always_inline]] bool read_harmless(const std::byte* run, std::size_t rows) noexcept {
     RunSums<typename T::Short> sums;
     typename T::Tally tally;
     Count small = T::no_count();
-    if constexpr (kRows != 0) rows = kRows;
     const std::byte* const end = run + rows * kRowBytes;
     // Unrolled further, GCC 12 moves the loop's work behind the test, and spills.
 #pragma GCC unroll 1
@@ -122,8 +118,7 @@ class RunLoop {
         if constexpr (T::kManyRegisters) tally_one(at, tally, small);
       }
     }
-    if constexpr (
-        !T::kManyRegisters) {  // with sixteen, one loop would keep part of its state in memory
+    if constexpr (!T::kManyRegisters) {  // of sixteen, one loop would spill a few, at every row
 #pragma GCC unroll 4
       for (const std::byte* at = run; at != end; at += sizeof(Raw)) tally_one(at, tally, small);
     }
@@ -233,7 +228,7 @@ class RunLoop {
     std::memcpy(run, from, bytes);
     std::memset(run + bytes, 0, rows * kRowBytes - bytes);
     padding_ = static_cast<std::int64_t>(rows * kRowElements - count);
-    read_run<0>(run, rows, begin);
+    read_run(run, rows, begin);
   }
 
   // Once a part at most.
