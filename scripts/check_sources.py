@@ -88,15 +88,15 @@ def tidy_jobs(tidy: str, build: Path) -> list[Job]:
 
 
 def header_jobs(build: Path) -> list[Job]:
-    """A header compiles alone, with the include paths of the first source in its folder."""
-    commands: dict[str, list[str]] = {}
+    """A header compiles alone, with the include paths of a source beside it, or in a folder above."""
+    commands: dict[Path, list[str]] = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = Path(entry["file"])
         if path.suffix == ".cpp" and path.is_relative_to(ROOT):
-            commands.setdefault(path.relative_to(ROOT).parts[0], shlex.split(entry["command"]))
+            commands.setdefault(path.parent, shlex.split(entry["command"]))
     jobs = []
     for name in git("ls-files", "--cached", "--others", "--exclude-standard", "--", "*.hpp"):
-        command = commands.get(name.split("/")[0])
+        command = next((commands[folder] for folder in (ROOT / name).parents if folder in commands), None)
         if command is None or not (ROOT / name).is_file():
             continue
         compiler = next(i for i, word in enumerate(command) if not word.endswith("ccache"))

@@ -1,0 +1,69 @@
+"""Proof that `make lint` can fail: each kind of mistake, in a tree of its own, is found and named."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[1]))
+PARTS = ["scripts/lint.sh", "scripts/check_sources.py", "versions.env", ".clang-format", ".clang-tidy",
+         ".gitignore"]
+GOOD = "namespace gradvane {\nint twice(int value) { return 2 * value; }\n}  // namespace gradvane\n"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    for part in PARTS:
+        (tmp_path / part).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / part, tmp_path / part)
+    (tmp_path / ".deps/venv/bin").mkdir(parents=True)
+    (tmp_path / ".deps/venv/bin/python").symlink_to(shutil.which("python3"))
+    (tmp_path / "kernels").mkdir()
+    write(tmp_path, "kernels/a.cpp", GOOD)
+    (tmp_path / "build/release").mkdir(parents=True)
+    command = {"directory": str(tmp_path), "file": str(tmp_path / "kernels/a.cpp"),
+               "command": f"c++ -I{tmp_path} -std=c++20 -o a.o -c {tmp_path}/kernels/a.cpp"}
+    (tmp_path / "build/release/compile_commands.json").write_text(json.dumps([command]))
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    return tmp_path
+
+
+def write(tree: Path, name: str, text: str) -> None:
+    (tree / name).parent.mkdir(parents=True, exist_ok=True)
+    (tree / name).write_text(text)
+
+
+def lint(tree: Path) -> tuple[int, str]:
+    done = subprocess.run(["bash", "scripts/lint.sh"], cwd=tree, capture_output=True, text=True)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_clean_tree_passes(tree):
+    code, said = lint(tree)
+    assert code == 0, said
+
+
+MISTAKES = {
+    "format": ("kernels/a.cpp", GOOD.replace("2 * value", "2*value"), "clang-format-19"),
+    "name": ("kernels/a.cpp", GOOD.replace("twice", "Twice"), "clang-tidy-19"),
+    "bug": ("kernels/a.cpp", GOOD.replace("2 * value", "sizeof(sizeof(value)) > 2"), "clang-tidy-19"),
+    "header": ("kernels/a.hpp", "#pragma once\ninline std::size_t one() { return 1; }\n", None),
+    "shell": ("scripts/a.sh", "#!/bin/bash\nrm -rf $1/*\n", "shellcheck"),
+    "length": ("kernels/b.py", "x = 1\n" * 401, None),
+    "path": ("a.txt", "see /" + "work/main/a.txt\n", None),
+    "unfinished": ("kernels/b.py", "# TO" + "DO: finish\n", None),
+    "blanks": ("kernels/b.py", "x = 1  \n", None),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_found_and_named(tree, mistake):
+    name, text, tool = MISTAKES[mistake]
+    if tool and not shutil.which(tool):
+        pytest.skip(f"no {tool} on this system")
+    write(tree, name, text)
+    code, said = lint(tree)
+    assert code != 0 and name in said, said
