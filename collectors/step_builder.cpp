@@ -86,6 +86,9 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
       take_weights(plan, slots.weights.first(params), slots.weights.last(params));
   }
   sum_up_groups();
+  // Nothing stands between the optimizer's hook and the update: what was read is what was used.
+  if (facts.read_at == record::ReadAt::optimizer && !record_.clip_coefficient)
+    record_.grad_norm_at_step = record_.grad_norm;
   for (std::size_t s = 0; s < record::kSites; ++s) {
     for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k)
       record_.nonfinite_total[s][k] = totals.elements[s][k];

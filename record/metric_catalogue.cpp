@@ -50,7 +50,7 @@ constexpr Words kFirstStep = "From the first step on.";
 constexpr Words kGradRead = "From the first step whose gradients were read.";
 constexpr Words kWeightRead = "From the first step that read weights (every `weight_every` steps).";
 constexpr Words kUpdateRead =
-    "From the second step that read weights, unless `update_sample` is 0.";
+    "From the first step that read weights, unless `update_sample` is 0.";
 
 // Help texts end without a full stop, as Prometheus' own do, and hold no line break.
 constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
