@@ -11,8 +11,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -53,10 +51,9 @@ def save(about, name, rows):
     return path
 
 
-def pass_against_torch():
-    out = subprocess.run(
-        [BIN / "pass_against_torch", str(ROUNDS)], capture_output=True, text=True, check=True
-    ).stdout
+def lines_of(*command):
+    """The JSON objects that a benchmark prints, one a line."""
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in out.splitlines()]
 
 
@@ -76,13 +73,21 @@ def train(size, steps, agent, threads, folder):
         command.append("--no-agent")
     subprocess.run(command, env=environment, check=True, capture_output=True)
     seconds = [float(line.split()[-1]) for line in times.read_text().splitlines()]
-    result = {"seconds": seconds[WARM_UP_STEPS:], "checksum": json.loads(summary.read_text())["checksum"]}
+    result = {
+        "seconds": seconds[WARM_UP_STEPS:],
+        "checksum": json.loads(summary.read_text())["checksum"],
+        "hooks": [],
+    }
+    if agent:
+        rows = [json.loads(line) for line in log.read_text().splitlines()]
+        result["hooks"] = [row["agent_seconds"] for row in rows[WARM_UP_STEPS:]]
     return result
 
 
 def step_time(size, steps, threads):
     """The same training with and without the agent, in turns."""
     arms = {True: [], False: []}
+    hooks = []
     checksums = set()
     ratios = []
     for round_number in range(ROUNDS):
@@ -92,6 +97,7 @@ def step_time(size, steps, threads):
             with tempfile.TemporaryDirectory() as folder:
                 run = train(size, steps, agent, threads, Path(folder))
             arms[agent].extend(run["seconds"])
+            hooks.extend(run["hooks"])
             checksums.add(run["checksum"])
             medians[agent] = statistics.median(run["seconds"])
         ratios.append(medians[True] / medians[False])
@@ -101,40 +107,8 @@ def step_time(size, steps, threads):
         "seconds_on": on, "seconds_off": off, "on_over_off": on / off,
         "ratio_of_each_round": ratios, "median_ratio": statistics.median(ratios),
         "weights_identical": len(checksums) == 1,
+        "hook_seconds_per_step": statistics.fmean(hooks),
         "raw_on": arms[True], "raw_off": arms[False],
-    }
-
-
-def hook_cost(size, steps, threads):
-    """Host time of the hooks per step, from the agent's own account while it runs."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "GRADVANE_RUN_DIR": folder, "GRADVANE_PORT": "0"}
-        process = subprocess.Popen(
-            [BIN / "char_gpt", "--size", size, "--steps", str(steps), "--threads", str(threads),
-             "--eval-every", "0", "--sample", "0"],
-            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )
-        values = {}
-        while process.poll() is None:
-            try:
-                url = json.loads(read(Path(folder) / "endpoint.rank0.json"))["url"]
-                with urllib.request.urlopen(url + "/metrics", timeout=2) as answer:
-                    text = answer.read().decode()
-                for name in ("gradvane_agent_seconds_total", "gradvane_steps_total"):
-                    for line in text.splitlines():
-                        if line.startswith(name + "{"):
-                            where = re.search(r'where="(\w+)"', line)
-                            values[name, where and where.group(1)] = float(line.split()[-1])
-            except (OSError, ValueError, KeyError):
-                pass
-            time.sleep(0.2)
-    done = values.get(("gradvane_steps_total", None), 0)
-    if not done:
-        return None
-    return {
-        "size": size, "threads": threads, "steps": done,
-        "hooks_seconds_per_step": values["gradvane_agent_seconds_total", "hooks"] / done,
-        "worker_cpu_seconds_per_step": values.get(("gradvane_agent_seconds_total", "worker"), 0) / done,
     }
 
 
@@ -152,22 +126,25 @@ def main():
     cores = about["cores"]
     print(f"{about['cpu']}, {cores} cores, {about['commit']}, {ROUNDS} rounds", flush=True)
 
-    rows = pass_against_torch()
+    rows = lines_of(BIN / "pass_against_torch", str(ROUNDS))
     print_pass_table(rows)
     paths = [save(about, "pass_against_torch", rows)]
 
     steps = [step_time("tiny", 200, 1), step_time("small", 40, cores)]
-    print(f"\n{'char_gpt':10} {'off, ms':>10} {'on, ms':>10} {'on / off':>9}  same weights")
+    print(f"\n{'char_gpt':10} {'off, ms':>10} {'on, ms':>10} {'on / off':>9} {'hooks, us':>10}  same weights")
     for row in steps:
         print(f"{row['size']:10} {1e3 * row['seconds_off']:10.3f} {1e3 * row['seconds_on']:10.3f} "
-              f"{row['median_ratio']:9.4f}  {row['weights_identical']}", flush=True)
+              f"{row['median_ratio']:9.4f} {1e6 * row['hook_seconds_per_step']:10.0f}  "
+              f"{row['weights_identical']}", flush=True)
     paths.append(save(about, "step_time", steps))
 
-    costs = [cost for cost in (hook_cost("tiny", 3000, 1), hook_cost("small", 80, cores)) if cost]
-    for row in costs:
-        print(f"{row['size']}: hooks {1e6 * row['hooks_seconds_per_step']:.0f} us a step, "
-              f"worker {1e6 * row['worker_cpu_seconds_per_step']:.0f} us of CPU a step")
-    paths.append(save(about, "hook_cost", costs))
+    hooks = lines_of(BIN / "hook_overhead")
+    print(f"\n{'parameters':>10} {'weights every':>13} {'hooks, us':>10} {'p99, us':>9} "
+          f"{'bytes / step':>12}")
+    for row in hooks:
+        print(f"{row['parameters']:10} {row['weight_every']:13} {1e6 * row['median_seconds']:10.1f} "
+              f"{1e6 * row['p99_seconds']:9.1f} {row['process_bytes_allocated_per_step']:12.0f}")
+    paths.append(save(about, "hook_overhead", hooks))
     print("raw numbers:", ", ".join(str(path.relative_to(ROOT)) for path in paths))
     return 0
 
