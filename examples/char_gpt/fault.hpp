@@ -1,0 +1,25 @@
+#pragma once
+// What --fault asks for: KIND@STEP[:PARAM][,transient].
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace char_gpt {
+
+/// The parameter that is poisoned where none is named; every size has it.
+inline constexpr std::string_view kDefaultFaultParam = "blocks.0.attention.qkv.weight";
+
+struct Fault {
+  std::string kind;       ///< nan, inf or -inf
+  std::int64_t step = 0;  ///< optimizer step of this run, counted from 1
+  std::string param{kDefaultFaultParam};
+  bool transient = false;  ///< put the element back after it was read
+
+  [[nodiscard]] double value() const;
+  bool operator==(const Fault&) const = default;
+};
+
+/// Throws std::invalid_argument, quoting `text` and saying what is allowed.
+[[nodiscard]] Fault parse_fault(std::string_view text);
+
+}  // namespace char_gpt
