@@ -34,10 +34,10 @@ def test_a_vector_unit_defines_no_shared_function(unit):
     assert shared_functions(nm.stdout) == []
 
 
-def test_a_shared_function_is_noticed():
-    source = "inline int twice(int x) { return 2 * x; } int (*keep)(int) = twice;"
-    unit = subprocess.run(["g++", "-x", "c++", "-c", "-o", "/dev/stdout", "-"], input=source.encode(),
-                          capture_output=True, check=True).stdout
-    nm = subprocess.run(["nm", "--demangle", "/dev/stdin"], input=unit, capture_output=True,
-                        check=True).stdout.decode()
-    assert shared_functions(nm) == ["twice(int)"]
+def test_a_shared_function_is_noticed(tmp_path):
+    source = tmp_path / "unit.cpp"
+    source.write_text("inline int twice(int x) { return 2 * x; }\nint (*keep)(int) = twice;\n")
+    subprocess.run(["c++", "-c", "-o", tmp_path / "unit.o", source], check=True)
+    nm = subprocess.run(["nm", "--demangle", tmp_path / "unit.o"], capture_output=True, text=True,
+                        check=True)
+    assert shared_functions(nm.stdout) == ["twice(int)"]
