@@ -4,7 +4,9 @@
 
 namespace gradvane::agent {
 
-Handoff::Handoff(int ring_slots) : ring_slots_(ring_slots) {}
+Handoff::Handoff(int ring_slots) : ring_slots_(ring_slots) {
+  rings_.reserve(kKnownRings + 1);  // so that the producer never points at a ring that nobody keeps
+}
 
 void Handoff::set_plans(std::span<const std::shared_ptr<const collectors::ReadPlan>> plans,
                         std::size_t entries) {
