@@ -1,5 +1,7 @@
 #include "agent/option_table.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -89,6 +91,15 @@ bool set_groups(Options& options, std::string_view value) {
   return options.groups = value, true;
 }
 
+bool set_address(Options& options, std::string_view value) {
+  const std::string address(value.substr(0, value.find('%')));  // "fe80::1%eth0" has a zone
+  std::array<unsigned char, sizeof(in6_addr)> parsed{};
+  if (::inet_pton(AF_INET, std::string(value).c_str(), parsed.data()) != 1 &&
+      ::inet_pton(AF_INET6, address.c_str(), parsed.data()) != 1 && value != "localhost")
+    return false;
+  return options.address = value, true;
+}
+
 constexpr std::array kTable{
     on_off<&Options::enabled>(
         "enabled",
@@ -101,9 +112,10 @@ constexpr std::array kTable{
         "run_dir", "path of a directory",
         "Holds endpoint.rank<R>.json. Default: gradvane-<uid> under the temporary "
         "directory."),
-    text<&Options::address>("address", "an IPv4 or IPv6 address",
-                            "Where the endpoint listens. There is no authentication: anything but "
-                            "loopback is for networks you trust."),
+    OptionSpec{"address", "an IPv4 or IPv6 address, or localhost",
+               "Where the endpoint listens. There is no authentication: anything but "
+               "loopback is for networks you trust.",
+               set_address, [](const Options& o) { return o.address; }},
     whole<&Options::port, -1, 65535>(
         "port", "-1 to 65535",
         "Port of local rank 0; LOCAL_RANK is added. Taken: the next free "

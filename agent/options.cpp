@@ -5,8 +5,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
+#include <optional>
 #include <stdexcept>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "agent/option_table.hpp"
@@ -35,8 +39,16 @@ std::string yaml_text(const YAML::Node& node, const std::string& where, const st
   if (node.IsNull()) return "";
   if (node.IsMap() && key == "groups") {
     std::string rule;
-    for (const auto& group : node)
-      rule += group.first.as<std::string>() + "=" + group.second.as<std::string>() + ";";
+    for (const auto& group : node) {
+      if (!group.first.IsScalar() || !group.second.IsScalar())
+        throw std::invalid_argument(where + ": groups must map each name to one regex");
+      const std::string& name = group.first.Scalar();
+      const std::string& regex = group.second.Scalar();
+      if (name.find_first_of("=;") != std::string::npos || regex.find(';') != std::string::npos)
+        throw std::invalid_argument(where + ": groups: '" + name + ": " + regex +
+                                    "' is not allowed; allowed: no ; anywhere, no = in a name");
+      rule += name + "=" + regex + ";";
+    }
     return rule;
   }
   throw std::invalid_argument(where + ": " + key + " must be one value");
@@ -45,6 +57,9 @@ std::string yaml_text(const YAML::Node& node, const std::string& where, const st
 void apply_yaml(Options& options, Sources& sources, const std::string& path) {
   YAML::Node root;
   try {
+    // yaml-cpp opens a directory without complaint, and finds it empty.
+    if (std::error_code unknown; std::filesystem::is_directory(path, unknown))
+      throw YAML::BadFile(path);
     root = YAML::LoadFile(path);
   } catch (const YAML::Exception& error) {
     throw std::invalid_argument("config: cannot read '" + path + "': " + error.what());
@@ -53,14 +68,18 @@ void apply_yaml(Options& options, Sources& sources, const std::string& path) {
   if (!root.IsMap())
     throw std::invalid_argument("config: '" + path + "' must hold a map of options");
   for (const auto& item : root) {
-    const auto key = item.first.as<std::string>();
+    if (!item.first.IsScalar())
+      throw std::invalid_argument("config: '" + path + "' has a key that is not a word");
+    const std::string& key = item.first.Scalar();
     if (key == "config")
       throw std::invalid_argument(path + ": config cannot be set in the file itself");
     apply(options, sources, key, yaml_text(item.second, path, key), path, "yaml");
   }
 }
 
-int rank_of(int given, const Environment& environment, const char* name, int otherwise) {
+/// One of the numbers that a launcher such as torchrun puts into the environment for its processes.
+int rank_of(int given, const Environment& environment, const char* name, int otherwise,
+            Sources& sources, std::string_view key) {
   if (given >= 0) return given;
   const auto text = environment(name);
   if (!text) return otherwise;
@@ -70,7 +89,39 @@ int rank_of(int given, const Environment& environment, const char* name, int oth
   if (errno != 0 || end == text->c_str() || *end != '\0' || value < 0 || value > 1 << 30)
     throw std::invalid_argument(std::string(name) + " = '" + *text +
                                 "' is not allowed; allowed: a whole number of at least 0");
+  sources[std::string(key)] = "environment";
   return static_cast<int>(value);
+}
+
+std::vector<record::Setting> settings_of(const Options& options, const Sources& sources) {
+  std::vector<record::Setting> settings;
+  for (const OptionSpec& option : option_table()) {
+    const auto source = sources.find(option.key);
+    settings.push_back({std::string(option.key), option.get(options),
+                        source == sources.end() ? "default" : source->second});
+  }
+  return settings;
+}
+
+/// Switched off from outside the program: nothing else is looked at then, so that nothing else can fail.
+std::optional<ResolvedOptions> switched_off(const Options& code, const Environment& environment) {
+  constexpr std::string_view kKey = "enabled";
+  ResolvedOptions off;
+  Sources sources;
+  const std::string variable = environment_name(kKey);
+  if (const auto value = environment(variable))
+    apply(off.options, sources, kKey, *value, variable, "environment");
+  for (const std::string_view argument : code.command_line) {
+    if (!argument.starts_with(kKey) || argument.substr(kKey.size(), 1) != "=") continue;
+    apply(off.options, sources, kKey, argument.substr(kKey.size() + 1), "command line",
+          "command line");
+  }
+  if (off.options.enabled) return std::nullopt;
+  off.options.log = code.log;
+  off.options.rank = off.options.local_rank = 0;
+  off.options.world_size = 1;
+  off.settings = settings_of(off.options, sources);
+  return off;
 }
 
 }  // namespace
@@ -84,6 +135,8 @@ Environment process_environment() {
 }
 
 ResolvedOptions resolve(const Options& code, const Environment& environment) {
+  if (auto off = switched_off(code, environment)) return *std::move(off);
+
   ResolvedOptions resolved{code, {}};
   Options& options = resolved.options;
   Sources sources;
@@ -126,15 +179,13 @@ ResolvedOptions resolve(const Options& code, const Environment& environment) {
   for (const auto& [key, value] : arguments)
     apply(options, sources, key, value, "command line", "command line");
 
-  options.rank = rank_of(options.rank, environment, "RANK", 0);
-  options.local_rank = rank_of(options.local_rank, environment, "LOCAL_RANK", 0);
-  options.world_size = std::max(1, rank_of(options.world_size, environment, "WORLD_SIZE", 1));
+  options.rank = rank_of(options.rank, environment, "RANK", 0, sources, "rank");
+  options.local_rank =
+      rank_of(options.local_rank, environment, "LOCAL_RANK", 0, sources, "local_rank");
+  options.world_size =
+      std::max(1, rank_of(options.world_size, environment, "WORLD_SIZE", 1, sources, "world_size"));
 
-  for (const OptionSpec& option : option_table()) {
-    const auto source = sources.find(option.key);
-    resolved.settings.push_back({std::string(option.key), option.get(options),
-                                 source == sources.end() ? "default" : source->second});
-  }
+  resolved.settings = settings_of(options, sources);
   return resolved;
 }
 

@@ -20,7 +20,9 @@ struct ResolvedOptions {
 };
 
 /// Throws std::invalid_argument for an unknown key or a value that is not allowed, naming the key, the
-/// value, where it was set and what is allowed; also for a YAML file that cannot be read.
+/// value, where it was set and what is allowed; also for a YAML file that cannot be read. Where the
+/// environment or the command line switches the agent off, nothing else is read or refused, and all else
+/// is default.
 [[nodiscard]] ResolvedOptions resolve(const Options& code, const Environment& environment);
 
 }  // namespace gradvane::agent
