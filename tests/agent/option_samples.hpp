@@ -1,0 +1,51 @@
+#pragma once
+// For every option two values that are allowed, neither the default unless it is a switch, and some
+// that are not.
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradvane::agent::test {
+
+struct OptionSample {
+  std::string_view key;
+  std::string_view one;
+  std::string_view other;
+  std::vector<std::string_view> bad;
+};
+
+inline const std::vector<OptionSample>& option_samples() {
+  static const std::vector<OptionSample> kSamples = {
+      {"enabled", "off", "on", {"", "ON", "maybe", "2", "on "}},
+      {"run", "gpt", "a run, with: odd = characters", {}},
+      {"config", "", "", {}},  // the tests make their own files
+      {"run_dir", "runs", "elsewhere/runs", {}},
+      {"address", "0.0.0.0", "::1", {"", "here", "127.0.0", "127.0.0.1:80", "[::1]", "1.2.3.4.5"}},
+      {"port", "-1", "65535", {"", "-2", "65536", "http", "9464 ", " 1", "0x10", "1.0", "1e3"}},
+      {"mode", "immediate", "immediate", {"", "Lagged", "eager", "immediate,lagged"}},
+      {"weight_every", "0", "2147483647", {"", "-1", "2147483648", "often", "1.5"}},
+      {"update_sample", "0", "7", {"", "-1", "99999999999", "all"}},
+      {"groups", "depth:3", "a=^x;b=y", {"", "depth:0", "depths", "a=(", "=x"}},
+      {"max_groups", "1", "1000", {"", "0", "1001", "-5", "many"}},
+      {"max_series", "100", "2147483647", {"", "99", "-1", "2147483648"}},
+      {"vanishing_threshold",
+       "0",
+       "2.5e-09",
+       {"", "-1e-9", "nan", "inf", "-inf", "1e999", "small"}},
+      {"exploding_threshold", "0.125", "1e+300", {"", "-0.1", "nan", "inf", "10x", "1,5"}},
+      {"ring_slots", "2", "65536", {"", "1", "65537", "-64"}},
+      {"history_steps", "1", "10000000", {"", "0", "10000001"}},
+      {"step_log", "steps.jsonl", "logs/steps.jsonl", {}},
+      {"step_log_max_bytes", "4096", "9223372036854775807", {"", "4095", "9223372036854775808"}},
+      {"stall_seconds", "0", "0.5", {"", "-1", "nan", "5s"}},
+      {"linger_seconds", "0", "1.5", {"", "-1", "inf", "never"}},
+      {"start_step", "1", "9223372036854775807", {"", "-1", "9223372036854775808", "1e6"}},
+      {"rank", "1", "2147483647", {"", "-2", "2147483648", "first"}},
+      {"local_rank", "3", "7", {"", "-2", "first"}},
+      {"world_size", "8", "16", {"", "-2", "all"}},
+      {"handle_sigterm", "off", "on", {"", "Off", "never", "-1"}},
+  };
+  return kSamples;
+}
+
+}  // namespace gradvane::agent::test
