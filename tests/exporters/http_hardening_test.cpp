@@ -223,6 +223,9 @@ TEST_F(Hardening, OneConnectionTooManyIsClosedAndTheOthersLive) {
     RawClient extra(port_);
     EXPECT_TRUE(extra.is_closed_within(3s));
   }
+  // The server counts after it has closed, so the last one may still be on its way.
+  const auto deadline = Clock::now() + 5s;
+  while (drops(HttpDrop::limit) < 10 && Clock::now() < deadline) std::this_thread::yield();
   EXPECT_EQ(drops(HttpDrop::limit), 10);
   clients.back().send(kGoodRequest);
   EXPECT_EQ(clients.back().receive().status, 200);
@@ -262,6 +265,7 @@ TEST_F(Hardening, AResetInTheMiddleOfAnAnswerDoesNoHarm) {
     std::this_thread::sleep_for(5ms);
     client.reset();
   }
+  EXPECT_EQ(get(port_, "/short").status, 200);  // behind ten large answers that are still being made
   expect_quick_answer();
 }
 
