@@ -49,8 +49,7 @@ constexpr Words kAtZero = "From the start of the run, at 0.";
 constexpr Words kFirstStep = "From the first step on.";
 constexpr Words kGradRead = "From the first step whose gradients were read.";
 constexpr Words kWeightRead = "From the first step that read weights (every `weight_every` steps).";
-constexpr Words kUpdateRead =
-    "From the first step that read weights, unless `update_sample` is 0.";
+constexpr Words kUpdateRead = "From the first step that read weights, unless `update_sample` is 0.";
 
 // Help texts end without a full stop, as Prometheus' own do, and hold no line break.
 constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
