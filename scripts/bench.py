@@ -64,7 +64,8 @@ def train(size, steps, agent, threads, folder):
     log = folder / "steps.jsonl"
     command = [
         BIN / "char_gpt", "--size", size, "--steps", str(steps), "--threads", str(threads),
-        "--eval-every", "0", "--sample", "0", "--step-times", times, "--json", summary, "--seed", "1",
+        "--clip-with", "torch",
+        "--eval-every", "1000000", "--sample", "0", "--step-times", times, "--json", summary, "--seed", "1",
     ]
     environment = {**os.environ, "GRADVANE_RUN_DIR": str(folder), "GRADVANE_PORT": "0"}
     if agent:
