@@ -53,9 +53,17 @@ struct Errors {
   }
 };
 
-void print_row(const std::string& name, Errors& errors) {
-  std::printf("| %s | %.2g %% | %.2g %% | %.2g %% |\n", name.c_str(), 100 * errors.quantile(0.5),
-              100 * errors.quantile(0.95), 100 * errors.quantile(1));
+std::string percent(double share) {
+  if (share < 1e-4) return "< 0.01 %";
+  char text[32];
+  std::snprintf(text, sizeof text, share < 0.1 ? "%.1f %%" : "%.0f %%", 100 * share);
+  return text;
+}
+
+void print_row(const std::string& name, const std::vector<double>& shares) {
+  std::string row = "| " + name;
+  for (const double share : shares) row += " | " + percent(share);
+  std::printf("%s |\n", row.c_str());
 }
 
 // One matrix of 1024 x 1024, fifty updates of each kind.
@@ -104,7 +112,7 @@ void measure_made_up() {
       sample.difference(params, out);
       errors.add(estimate(out[0], params[0].numel()), norm_of(params[0].to(at::kDouble) - before));
     }
-    print_row(made_up.name, errors);
+    print_row(made_up.name, {errors.quantile(0.5), errors.quantile(0.95), errors.quantile(1)});
   }
 }
 
@@ -179,9 +187,8 @@ void measure_training() {
       }
       whole.add(std::sqrt(estimated_sq), std::sqrt(exact_sq));
     }
-    std::printf("| %s | %.2g %% | %.2g %% | %.2g %% | %.2g %% |\n", trained.name,
-                100 * by_param.quantile(0.5), 100 * by_param.quantile(0.95),
-                100 * by_param.quantile(1), 100 * whole.quantile(1));
+    print_row(trained.name, {by_param.quantile(0.5), by_param.quantile(0.95), by_param.quantile(1),
+                             whole.quantile(1)});
   }
 }
 
