@@ -49,7 +49,10 @@ class CpuPaths : public testing::TestWithParam<DType> {
 TEST_P(CpuPaths, GiveTheSameBitsForDataOfEveryKindAndSize) {
   const DType dtype = GetParam();
   std::mt19937_64 random(21);
-  const std::pair<int, int> bands[] = {{-10, 3},     {-45, -38}, {38, 42},      {480, 520},
+  // Exponents: ordinary, both sides of each limit between two ways of summing, and all at once.
+  const std::pair<int, int> bands[] = {{-10, 3},     {38, 39},   {38, 40},      {38, 42},
+                                       {-45, -41},   {-45, -40}, {-45, -38},    {498, 499},
+                                       {498, 500},   {480, 520}, {-503, -501},  {-503, -500},
                                        {-520, -480}, {-60, 60},  {-1100, 1100}, {-1100, -900}};
   for (int trial = 0; trial < 600; ++trial) {
     SCOPED_TRACE(trial);

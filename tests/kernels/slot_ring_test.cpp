@@ -16,7 +16,7 @@ namespace {
 // A payload that shows whether all of it is of one write.
 struct Sample {
   std::uint64_t sequence = 0;
-  std::array<std::uint64_t, 60> words{};
+  std::array<std::uint64_t, 510> words{};
   std::uint64_t checksum = 0;
 };
 
@@ -184,20 +184,22 @@ TEST(SlotRing, ATornCopyIsNoticedByTheChecksumAndByTheRing) {
 }
 
 TEST(SlotRing, ReadersOnOtherThreadsNeverSeeATornSlot) {
-  constexpr std::uint64_t kWrites = 20'000;
+  constexpr std::uint64_t kWrites = 10'000;
   for (const int slots : {1, 2, 16}) {
     SlotRing ring(slots, sizeof(Sample));
     std::atomic<std::uint64_t> whole{0}, torn{0}, wrong{0}, lapped{0};
     std::atomic<int> running{0};
     {
       std::vector<std::jthread> readers;
-      for (int r = 0; r < 2; ++r) {
+      for (std::uint64_t r = 0; r < 3; ++r) {
         readers.emplace_back([&, r] {
           ++running;
           Sample sample;
           while (ring.latest() < kWrites) {
-            // One reader runs after the newest, the other after the one about to be overwritten.
-            const std::uint64_t sequence = r == 0 ? ring.latest() : ring.oldest();
+            // The newest, the one about to be overwritten, and the one about to be finished.
+            const std::uint64_t sequence = r == 0   ? ring.latest()
+                                           : r == 1 ? ring.oldest()
+                                                    : ring.latest() + 1;
             switch (ring.read(sequence, sample)) {
               case SlotStatus::ok:
                 ++whole;
@@ -213,7 +215,7 @@ TEST(SlotRing, ReadersOnOtherThreadsNeverSeeATornSlot) {
           }
         });
       }
-      while (running < 2) std::this_thread::yield();
+      while (running < 3) std::this_thread::yield();
       for (std::uint64_t s = 1; s <= kWrites; ++s) {
         ring.write(s, sample_of(s));
         if (s % 64 == 0) std::this_thread::yield();

@@ -79,6 +79,8 @@ TEST(TensorStats, EveryGroupingHasTheSameCountsExtremaIndexAndScaleAndTheSameSum
     EXPECT_EQ(merged.scale_exp, scale_exp_for(expected.exact.abs_max));
     const long double sum_sq = std::ldexp(static_cast<long double>(merged.sum_sq), 1200);
     EXPECT_NEAR(static_cast<double>(sum_sq / expected.sum_sq), 1, 1e-13);
+    const long double sum = std::ldexp(static_cast<long double>(merged.sum), 600);
+    EXPECT_LE(std::fabs(sum - expected.sum), 1e-13L * expected.sum_abs);
     merged.sum = merged.sum_sq = 0;
     merged.scale_exp = 0;
     EXPECT_TRUE(test::same_bits(merged, expected.exact));
