@@ -139,6 +139,10 @@ struct ShortRuns : Ops {
     const auto bits = static_cast<Element>(lane + 1);
     return bits == 0 ? ~std::uint64_t{0} : bits;
   }
+  static bool has_small(Raw low) noexcept {
+    return Ops::any(Ops::above(Ops::all(kMinNormal), low));
+  }
+  static Raw from_low(Raw low) noexcept { return Ops::less_one(low); }
   static bool below_normal(Raw min) noexcept {
     return Ops::any(Ops::equal(Ops::min(min, Ops::all(kMinNormal - 2)), min));
   }
@@ -265,6 +269,8 @@ struct F64 : Base {
   static std::uint64_t decode_min(Element lane) noexcept {
     return lane == kInf ? ~std::uint64_t{0} : lane;
   }
+  static bool has_small(Raw low) noexcept { return below_normal(low); }
+  static Raw from_low(Raw low) noexcept { return low; }
   static bool below_normal(Raw min) noexcept { return any(less(min, Limits::kMinNormal)); }
   static int scale_exp_for(Raw max) noexcept {
     if (any(above(max, Limits::kUnscaledMax))) return kScaleStep;

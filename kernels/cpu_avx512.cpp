@@ -126,6 +126,8 @@ struct ShortRuns : Ops {
     const auto bits = static_cast<Element>(lane + 1);
     return bits == 0 ? ~std::uint64_t{0} : bits;
   }
+  static bool has_small(Raw low) noexcept { return Ops::less(low, Limits::kMinNormal) != 0; }
+  static Raw from_low(Raw low) noexcept { return Ops::less_one(low); }
   static bool below_normal(Raw min) noexcept { return Ops::less(min, Limits::kMinNormal - 1) != 0; }
   static bool fits_short_run(Raw max) noexcept {
     if (Ops::above(max, Limits::kShortMax) != 0) return false;
@@ -245,6 +247,8 @@ struct F64 : Base {
   static std::uint64_t decode_min(Element lane) noexcept {
     return lane == kInf ? ~std::uint64_t{0} : lane;
   }
+  static bool has_small(Raw low) noexcept { return below_normal(low); }
+  static Raw from_low(Raw low) noexcept { return low; }
   static bool below_normal(Raw min) noexcept { return less(min, Limits::kMinNormal) != 0; }
   static int scale_exp_for(Raw max) noexcept {
     if (above(max, Limits::kUnscaledMax) != 0) return kScaleStep;

@@ -2,9 +2,11 @@
 // The vector paths' loop over a part, in the order of cpu_part.hpp, written once for every instruction
 // set and dtype. What is particular to one of them is in its traits T: see cpu_avx2.cpp.
 //
-// A run is first read as if it were harmless, with its zeros counted and one test at its end. A run
-// that fails the test is read again, exactly; so is the run after it, without trying, until one is
-// harmless again. A harmless run gets the same bits either way.
+// A run is first read as if there were nothing in it to count, with one test at its end. Where the
+// test finds zeros, they are counted in a second sweep, and in the run after it in the first one. A run
+// with anything worse (NaN, Inf, subnormals, squares that fp32 cannot hold) is read again, exactly; so
+// is the run after it, without trying, until one is harmless again. Which way a run is read changes
+// no bit of its result.
 //
 // T is a type of an unnamed namespace, which makes every function here private to its unit: a linker
 // that merged the units' copies would hand one processor's code to all. For the same reason nothing
@@ -92,17 +94,21 @@ class RunLoop {
     }
   };
 
-  [[gnu::always_inline]] void read_run(const std::byte* run, std::size_t rows,
-                                       std::size_t begin) noexcept {
-    if (cautious_ || !read_harmless(run, rows)) [[unlikely]] {
-      cautious_ = read_exactly(run, rows, begin);
+  void read_run(const std::byte* run, std::size_t rows, std::size_t begin) noexcept {
+    if (!cautious_) {
+      if (counting_ ? read_harmless<true>(run, rows) : read_harmless<false>(run, rows)) return;
     }
+    cautious_ = read_exactly(run, rows, begin);
   }
 
+  // kCounting: zeros (and in fp16 subnormals) are expected, and counted in the same sweep.
+  template <bool kCounting>
   [[gnu::always_inline]] bool read_harmless(const std::byte* run, std::size_t rows) noexcept {
     RunSums<typename T::Short> sums;
     typename T::Tally tally;
     Count small = T::no_count();
+    Raw max = T::no_max();
+    Raw low = T::no_min();
     const std::byte* const end = run + rows * kRowBytes;
     // Unrolled further, GCC 12 moves the loop's work behind the test, and spills.
 #pragma GCC unroll 1
@@ -115,23 +121,35 @@ class RunLoop {
         } else {
           sums.add(T::load(at), i, T::factor(0));
         }
-        if constexpr (T::kManyRegisters) tally_one(at, tally, small);
+        if constexpr (!kCounting) {
+          const Raw magnitude = T::magnitude(T::load(at));
+          max = T::max(max, magnitude);
+          low = T::min(low, magnitude);
+        } else if constexpr (T::kManyRegisters) {
+          count_one(at, tally, small);
+        }
       }
     }
-    if constexpr (!T::kManyRegisters) {  // of sixteen, one loop would spill a few, at every row
+    // With few registers, one loop for both would keep some of its state in memory.
+    if (kCounting ? !T::kManyRegisters : T::has_small(low)) {
 #pragma GCC unroll 4
-      for (const std::byte* at = run; at != end; at += sizeof(Raw)) tally_one(at, tally, small);
+      for (const std::byte* at = run; at != end; at += sizeof(Raw)) count_one(at, tally, small);
+    } else if constexpr (!kCounting) {
+      tally.max = max;
+      tally.min = T::from_low(low);
     }
     if (!T::harmless(tally, sums.sum_sq)) [[unlikely]] {
       return false;
     }
+    if constexpr (!T::kSubnormalsAreCommon) small = tally.zero;
+    counting_ = T::any_counted(small);
     keep(tally);
-    small_ = T::fold(small_, T::kSubnormalsAreCommon ? small : tally.zero);
+    small_ = T::fold(small_, small);
     sums.add_to(*this);
     return true;
   }
 
-  [[gnu::always_inline]] static void tally_one(const std::byte* at, typename T::Tally& tally,
+  [[gnu::always_inline]] static void count_one(const std::byte* at, typename T::Tally& tally,
                                                Count& small) noexcept {
     const Raw magnitude = T::magnitude(T::load(at));
     tally.add(magnitude);
@@ -296,7 +314,8 @@ class RunLoop {
   std::int64_t padding_ = 0;
   std::int32_t first_kind_ = -1;
   std::int32_t scale_exp_ = 0;
-  bool cautious_ = false;
+  bool cautious_ = false;  // the run before was not harmless
+  bool counting_ = false;  // the run before had zeros (in fp16, or subnormals)
 };
 
 }  // namespace gradvane::kernels

@@ -19,7 +19,6 @@
 namespace gradvane::kernels {
 namespace {
 
-using test::encode;
 using test::expect_of;
 using test::Expected;
 using test::fill_normal;
