@@ -183,13 +183,13 @@ class RunLoop {
     if constexpr (T::kScaled) {
       rescale();
       wide = scale_exp_ != 0;
-      sum_finite<typename T::Doubles>(run, end);
+      sum_finite<typename T::Doubles>(run, end, has_nonfinite);
     } else {
       wide = !T::fits_short_run(tally.max);
       if (wide) {
-        sum_finite<typename T::Doubles>(run, end);
+        sum_finite<typename T::Doubles>(run, end, has_nonfinite);
       } else {
-        sum_finite<typename T::Short>(run, end);
+        sum_finite<typename T::Short>(run, end, has_nonfinite);
       }
     }
     return has_nonfinite || wide || (!T::kSubnormalsAreCommon && T::below_normal(tally.min));
@@ -214,17 +214,28 @@ class RunLoop {
   }
 
   template <class S>
-  [[gnu::always_inline]] void sum_finite(const std::byte* run, const std::byte* end) noexcept {
+  [[gnu::always_inline]] void sum_finite(const std::byte* run, const std::byte* end,
+                                         bool has_nonfinite) noexcept {
     RunSums<S> sums;
     const Wide factor = T::factor(scale_exp_);
-    for (; run != end; run += kRowBytes) {
-#pragma GCC unroll 8
-      for (std::size_t i = 0; i < kVectors; ++i) {
-        const Raw x = T::load(run + i * sizeof(Raw));
-        sums.add(T::clear(x, T::is_nonfinite(T::magnitude(x))), i, factor);
-      }
+    if (has_nonfinite) {
+      sum_rows(run, end, factor, sums,
+               [](Raw x) { return T::clear(x, T::is_nonfinite(T::magnitude(x))); });
+    } else {
+      sum_rows(run, end, factor, sums, [](Raw x) { return x; });
     }
     sums.add_to(*this);
+  }
+
+  template <class Sums, class Finite>
+  [[gnu::always_inline]] static void sum_rows(const std::byte* row, const std::byte* end,
+                                              Wide factor, Sums& sums, Finite finite) noexcept {
+    for (; row != end; row += kRowBytes) {
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < kVectors; ++i) {
+        sums.add(finite(T::load(row + i * sizeof(Raw))), i, factor);
+      }
+    }
   }
 
   // Brings the part's sums to the scale that its largest magnitude so far asks for.
