@@ -57,10 +57,10 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
     write_exposition(response.body, metrics->collect(), format);
     last_size = response.body.size();
     const double took = seconds(Clock::now() - begin);
-    response.delivered = [self = shared_from_this(), took] {
+    response.delivered = [self = shared_from_this(), begin, took] {
       self->metrics->add(Metric::scrapes_total, 1);
       self->metrics->add(Metric::scrape_seconds_total, took);
-      self->last_scrape = Clock::now().time_since_epoch().count();
+      self->last_scrape = begin.time_since_epoch().count();
       ++self->scrapes;
     };
     return response;

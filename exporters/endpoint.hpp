@@ -34,7 +34,8 @@ struct EndpointStart {
   std::string error = {};  ///< why it did not start, for a person
 };
 
-/// How often /metrics was delivered to its last byte, and when last.
+/// How often /metrics was delivered to its last byte. `last` is when the latest of them was begun: it
+/// shows everything that was exported before.
 struct Scrapes {
   std::uint64_t count = 0;
   std::optional<std::chrono::steady_clock::time_point> last;

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "exporters/record_json.hpp"
@@ -67,7 +68,7 @@ EndpointFile::EndpointFile(fs::path directory, const record::RunInfo& run)
       run_(run) {}
 
 std::string EndpointFile::write(std::string_view url, record::RunState state) noexcept try {
-  if (is_written_ && was_taken_over()) return {};
+  if (!written_.empty() && was_taken_over()) return {};
   if (std::string wrong = claim_directory(directory_); !wrong.empty()) return wrong;
   const nlohmann::ordered_json json{
       {"url", url},
@@ -80,20 +81,19 @@ std::string EndpointFile::write(std::string_view url, record::RunState state) no
       {"version", run_.version},
       {"started", to_json(run_.start_time)},
   };
-  std::string wrong = write_text(to_text(json) + '\n');
-  is_written_ = is_written_ || wrong.empty();
+  const std::string text = to_text(json) + '\n';
+  std::string wrong = write_text(text);
+  if (wrong.empty()) written_ = text;
   return wrong;
 } catch (const std::exception& error) {
   return std::string(error.what()).substr(0, 200);
 }
 
 std::string EndpointFile::write_text(const std::string& text) const {
-  const fs::path temporary =
-      directory_ / ('.' + path_.filename().string() + '.' + std::to_string(run_.pid) + ".tmp");
-  ::unlink(temporary.c_str());  // of an earlier process that had our number
-  const int descriptor =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (descriptor < 0) return because("cannot create", temporary);
+  // A name of its own, since two runs of one process may write at the same time. Mode 0600.
+  std::string temporary = (directory_ / ('.' + path_.filename().string() + ".XXXXXX")).string();
+  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (descriptor < 0) return because("cannot create a file in", directory_);
   const auto written = ::write(descriptor, text.data(), text.size());
   const bool is_whole = written == static_cast<ssize_t>(text.size());
   if (::close(descriptor) == 0 && is_whole && ::rename(temporary.c_str(), path_.c_str()) == 0) {
@@ -106,8 +106,9 @@ std::string EndpointFile::write_text(const std::string& text) const {
 
 bool EndpointFile::was_taken_over() const {
   std::ifstream file(path_);
-  const auto json = nlohmann::json::parse(file, nullptr, false);
-  return json.is_object() && json.contains("pid") && json["pid"] != run_.pid;
+  if (!file) return false;  // gone, which is nobody's claim
+  const std::string there(std::istreambuf_iterator<char>(file), {});
+  return there != written_;
 }
 
 }  // namespace gradvane::exporters

@@ -33,7 +33,7 @@ class EndpointFile {
   std::filesystem::path directory_;
   std::filesystem::path path_;
   record::RunInfo run_;
-  bool is_written_ = false;
+  std::string written_;  ///< what we wrote last
 };
 
 }  // namespace gradvane::exporters

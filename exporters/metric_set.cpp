@@ -80,6 +80,7 @@ std::size_t index_of(Metric metric) { return static_cast<std::size_t>(metric); }
 struct MetricSet::Store {
   prometheus::Registry registry;
   std::array<Family, record::kMetrics> families;
+  std::mutex collectables_mutex;
   std::vector<std::weak_ptr<prometheus::Collectable>> collectables;
   FixedLabels fixed;
   std::size_t max_series = 0;
@@ -285,7 +286,7 @@ double MetricSet::value(Metric metric, LabelValues labels) const noexcept try {
 }
 
 void MetricSet::add_collectable(std::weak_ptr<prometheus::Collectable> collectable) {
-  const std::scoped_lock lock(mutex_);
+  const std::scoped_lock lock(store_->collectables_mutex);
   std::erase_if(store_->collectables, [](const auto& known) { return known.expired(); });
   store_->collectables.push_back(std::move(collectable));
 }
@@ -296,6 +297,9 @@ std::vector<prometheus::MetricFamily> MetricSet::collect() const {
   {
     const std::scoped_lock lock(mutex_);
     families = store_->registry.Collect();
+  }
+  {
+    const std::scoped_lock lock(store_->collectables_mutex);
     collectables = store_->collectables;
   }
 

@@ -23,7 +23,8 @@ struct MetricSetOptions {
   std::size_t max_series = 2000;
 };
 
-/// Threading: any thread, through one mutex that the training thread never takes. Nothing throws once
+/// Threading: any thread, through one mutex; the training thread calls add_collectable() at most, which
+/// does not take it. Nothing throws once
 /// the constructor is through. Every series carries `run` and `rank`; `labels` are the values of the
 /// other labels, in the catalogue's order.
 ///

