@@ -1,19 +1,23 @@
 // Serves a made-up run, for tests in other languages and for looking at the page by hand.
 //   fake_server [--steps N] [--layers N] [--poison STEP] [--state STATE] [--live MS] [--port P]
+//               [--dir DIR]   for the endpoint file and the step log
 // Prints the URL, then serves until its standard input ends.
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <thread>
 
 #include "exporters/endpoint.hpp"
+#include "exporters/endpoint_file.hpp"
 #include "exporters/exporter_set.hpp"
 #include "exporters/prometheus_exporter.hpp"
 #include "exporters/status_board.hpp"
+#include "exporters/step_log.hpp"
 #include "record/names.hpp"
 #include "tests/exporters/fake_run.hpp"
 
@@ -21,9 +25,9 @@ namespace gx = gradvane::exporters;
 namespace gr = gradvane::record;
 
 int main(int argc, char** argv) {
-  std::map<std::string, std::string> options{{"--steps", "120"}, {"--layers", "2"},
-                                             {"--poison", "0"},  {"--state", "running"},
-                                             {"--live", "0"},    {"--port", "0"}};
+  std::map<std::string, std::string> options{
+      {"--steps", "120"}, {"--layers", "2"}, {"--poison", "0"}, {"--state", "running"},
+      {"--live", "0"},    {"--port", "0"},   {"--dir", ""}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const auto number = [&](const char* key) { return std::atoi(options[key].c_str()); };
 
@@ -33,6 +37,11 @@ int main(int argc, char** argv) {
   gx::ExporterSet exporters(metrics);
   exporters.add(std::make_shared<gx::PrometheusExporter>(metrics));
   exporters.add(board);
+  const std::filesystem::path directory = options["--dir"];
+  if (!directory.empty()) {
+    exporters.add(
+        std::make_shared<gx::StepLog>(gx::StepLogOptions{.path = directory / "steps.jsonl"}));
+  }
   (void)exporters.start(gx::fakes::fake_run(), model);
 
   gx::fakes::FakeTraining training(model);
@@ -60,6 +69,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", started.error.c_str());
     return 1;
   }
+  gx::EndpointFile file(directory, gx::fakes::fake_run());
+  if (!directory.empty()) (void)file.write(started.url, gr::RunState::running);
   std::printf("%s\n", started.url.c_str());
   std::fflush(stdout);
 
@@ -75,5 +86,6 @@ int main(int argc, char** argv) {
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) > 0) {
   }
+  if (!directory.empty()) (void)file.write(started.url, gr::RunState::finished);
   return 0;
 }

@@ -144,6 +144,28 @@ def test_the_schemas_notice_what_does_not_belong(run):
             validate("status.schema.json", broken)
 
 
+def test_the_files_of_a_run_are_as_their_schemas_say(tmp_path):
+    run = Run("--poison", 50, "--dir", tmp_path)
+    validate("endpoint.schema.json", endpoint := json.loads((tmp_path / "endpoint.rank0.json").read_text()))
+    assert (endpoint["url"], endpoint["state"]) == (run.url, "running")
+    run.close()
+    assert json.loads((tmp_path / "endpoint.rank0.json").read_text())["state"] == "finished"
+    lines = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    for line in lines:
+        validate("step.schema.json", line)
+    assert [line["run_step"] for line in lines] == list(range(1, 121))
+    assert [line["run_step"] for line in lines if "first_nonfinite" in line] == [50]
+
+
+def test_the_page_about_the_step_log_knows_every_key():
+    page = (ROOT / "docs/step-log.md").read_text()
+    documented = {key for row in page.splitlines() if row.startswith("| `")
+                  for key in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert documented == set(SCHEMAS["step.schema.json"]["properties"])
+    example = json.loads(re.search(r"```json\n(.*?)\n```", page, re.DOTALL).group(1))
+    validate("step.schema.json", example)
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
