@@ -166,13 +166,13 @@ void Worker::export_step(const collectors::StepFacts& facts, std::uint64_t lost)
   const auto take = [&](std::uint64_t sequence, std::vector<kernels::TensorStats>& stats) {
     std::span<const kernels::TensorStats> taken;
     if (sequence == 0 || !handoff_.read(sequence, header_, stats)) return taken;
-    if (slots.plan == nullptr || slots.plan->id != header_.plan_id)
-      slots.plan = handoff_.plan(header_.plan_id);
+    if (slots.plan == nullptr) slots.plan = handoff_.plan(header_.plan_id);
     if (sequence > newest) {
       newest = sequence;
       totals_ = header_.totals;
     }
-    taken = stats;
+    // The parameters may have been replaced within the step: entries of two plans do not mix.
+    if (slots.plan != nullptr && slots.plan->id == header_.plan_id) taken = stats;
     return taken;
   };
   slots.gradients = take(facts.grad_sequence, gradients_);

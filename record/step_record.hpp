@@ -87,7 +87,7 @@ struct StepRecord {
   std::array<std::int64_t, kSites> nonfinite_steps_total{};
 
   std::optional<double> weight_norm;
-  std::optional<double> update_ratio;  ///< estimate: ‖Δw‖ / ‖w‖ over a strided sample
+  std::optional<double> update_ratio;  ///< estimate: ‖Δw‖ / ‖w‖ over a sample
 
   std::array<double, kMaxLearningRates> lr{};
   std::int32_t lr_count = 0;

@@ -1,6 +1,6 @@
 // A training run that ends in the way its first argument names. lifecycle_test.py looks at what is left
 // of it: exit status, endpoint file and step log.
-#include <ATen/ops/scalar_tensor.h>
+#include <ATen/Parallel.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,8 +26,13 @@ void train(Agent& agent, Training& training, int steps) {
   for (int step = 0; step < steps; ++step) agent.step(*training.optimizer, training.backward());
 }
 
+/// GNU OpenMP's threads do not live on in a child: torch hangs there unless it keeps to one, as data
+/// loaders do.
+void keep_to_one_thread() { at::set_num_threads(1); }
+
 /// 0 where a child that has our agent but not its thread can use, and drop, the agent unharmed.
 int use_in_child(Agent& agent, Training& training) {
+  keep_to_one_thread();
   train(agent, training, 3);
   agent.log("child", 1);
   if (agent.flush(std::chrono::milliseconds(10))) return 1;
@@ -87,6 +92,7 @@ int run(const std::string& how) {
   if (how == "fork-trains") {
     const pid_t child = ::fork();
     if (child == 0) {
+      keep_to_one_thread();
       Options own = options;
       own.run = "lifecycle-child";
       Training again;
