@@ -1,7 +1,8 @@
 // The example of README.md, which consumer_test.py holds against the lines between the marks.
 // readme-begin
-#include <gradvane/agent.hpp>
 #include <torch/torch.h>
+
+#include <gradvane/agent.hpp>
 
 int main() {
   torch::nn::Linear model(10, 1);

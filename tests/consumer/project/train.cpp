@@ -7,10 +7,11 @@
 int main() {
   torch::manual_seed(0);
 
-  torch::nn::Sequential model(torch::nn::Linear(8, 16), torch::nn::Tanh(), torch::nn::Linear(16, 1));
+  torch::nn::Sequential model(torch::nn::Linear(8, 16), torch::nn::Tanh(),
+                              torch::nn::Linear(16, 1));
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  gradvane::Agent agent;              // +
-  agent.attach(*model, optimizer);    // +
+  gradvane::Agent agent;            // +
+  agent.attach(*model, optimizer);  // +
 
   const torch::Tensor data = torch::randn({512, 8});
   const torch::Tensor target = data.sum(1, /*keepdim=*/true).sin();
