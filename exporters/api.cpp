@@ -40,7 +40,10 @@ void put_identity(Json& json, const Status& status) {
 
 template <typename T>
 void put_dated(Json& json, const char* key, const std::optional<Dated<T>>& dated) {
-  if (dated) json[key] = {{"value", to_json(dated->value)}, {"run_step", dated->run_step}};
+  if (!dated) return;
+  json[key] = Json::object();
+  put(json[key], "value", std::optional(dated->value));
+  json[key]["run_step"] = dated->run_step;
 }
 
 Json run_json(const record::RunInfo& run) {
@@ -182,6 +185,8 @@ HttpResponse status_json(const StatusBoard& board, std::string_view query) {
     put_dated(json, "last_finite_loss", status->loss);
     put_dated(json, "weight_norm", status->weight_norm);
     put_dated(json, "update_ratio", status->update_ratio);
+    put_dated(json, "process_resident_bytes", status->process_resident_bytes);
+    put_dated(json, "device_allocated_bytes", status->device_allocated_bytes);
     json["nonfinite"] = nonfinite_json(*status);
     json["incidents_total"] = status->incidents_total;
     json["incidents"] = Json::array();

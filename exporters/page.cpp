@@ -183,11 +183,13 @@ void loss_tile(std::string& html, const Status& status) {
   tile(html, "Loss", human_number(loss), note, is_bad ? "bad" : "");
 }
 
-void memory_tile(std::string& html, const record::StepRecord& latest) {
-  const auto& resident = latest.process_resident_bytes;
-  const auto& device = latest.device_allocated_bytes;
+void memory_tile(std::string& html, const Status& status) {
+  const auto& resident = status.process_resident_bytes;
+  const auto& device = status.device_allocated_bytes;
   if (!resident && !device) return;
-  const auto bytes = [](std::int64_t value) { return human_bytes(static_cast<double>(value)); };
+  const auto bytes = [](const auto& dated) {
+    return human_bytes(static_cast<double>(dated.value));
+  };
   if (!device) return tile(html, "Memory", bytes(*resident), "resident");
   tile(html, "Device memory", bytes(*device), resident ? bytes(*resident) + " resident" : "");
 }
@@ -221,7 +223,7 @@ void tiles(std::string& html, const Status& status, const std::vector<record::St
     note += "; " + human_count(status.records_dropped) + " records dropped";
   }
   tile(html, "Cost of the agent", human_percent(share), note);
-  memory_tile(html, latest);
+  memory_tile(html, status);
   html += "</dl>\n";
 }
 

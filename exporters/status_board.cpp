@@ -100,6 +100,8 @@ ExportResult StatusBoard::export_step(const record::StepRecord& record,
   if (record.loss && std::isfinite(*record.loss)) note(now_.loss, record.loss, record.run_step);
   note(now_.weight_norm, record.weight_norm, record.run_step);
   note(now_.update_ratio, record.update_ratio, record.run_step);
+  note(now_.process_resident_bytes, record.process_resident_bytes, record.run_step);
+  note(now_.device_allocated_bytes, record.device_allocated_bytes, record.run_step);
   ++now_.steps;
   now_.records_dropped += record.dropped_before;
   if (record.skipped != record::SkipReason::none) ++now_.skipped_steps;

@@ -62,6 +62,8 @@ struct Status {
   std::optional<Dated<double>> loss;  ///< the last finite one
   std::optional<Dated<double>> weight_norm;
   std::optional<Dated<double>> update_ratio;
+  std::optional<Dated<std::int64_t>> process_resident_bytes;
+  std::optional<Dated<std::int64_t>> device_allocated_bytes;
   std::int64_t steps = 0;            ///< records seen
   std::int64_t records_dropped = 0;  ///< records lost before they reached the worker
   std::int64_t skipped_steps = 0;

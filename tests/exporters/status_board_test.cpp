@@ -138,6 +138,15 @@ TEST_F(StatusBoardTest, KeepsTheLastWeightsWithTheStepTheyAreOf) {
   EXPECT_EQ(board_.status()->groups[0].weight_norm->run_step, 10);
 }
 
+TEST_F(StatusBoardTest, KeepsWhatOnlySomeStepsMeasure) {
+  step();
+  training_.next();
+  training_.current().record.process_resident_bytes.reset();
+  export_current();
+  EXPECT_EQ(board_.status()->process_resident_bytes->run_step, 1);
+  EXPECT_EQ(board_.status()->process_resident_bytes->value, 512 << 20);
+}
+
 TEST_F(StatusBoardTest, CarriesParametersOverByNameWhenTheModelChanges) {
   training_.next();
   training_.poison_gradient(3, NonfiniteKind::nan);
