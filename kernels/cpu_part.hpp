@@ -10,7 +10,7 @@
 //     Squares are added by fma. Non-finite elements count as +0. In bf16, the even elements of a row
 //     are its first 16 lanes, the odd ones the others.
 //   - The lanes of a run are folded in what they were summed in: lane i += lane i + width, for
-//     widths 16 and 8 (fp64: 8). The kPartLanes left are added to those of the part, in fp64.
+//     widths 16 and 8 (in fp64: 8). The kPartLanes left are added to those of the part, in fp64.
 //   - At the end of the part, lane i += lane i + width, for widths 4, 2, 1.
 // Rounding of a sum of squares: 16 additions and 2 folds in fp32, so at most 18 * 2^-24 = 1.1e-6 of
 // it, and half of that in the norm, whatever the values; the fp64 part is far below.
