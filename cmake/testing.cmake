@@ -3,7 +3,6 @@
 find_package(GTest REQUIRED)
 
 # torch is not instrumented, so its own leaks and races are kept out by suppressions; new code gets none.
-# A child of a fork may have threads of its own: one test makes such a child.
 set(GRADVANE_TEST_ENVIRONMENT
   GTEST_COLOR=no
   GRADVANE_SOURCE_DIR=${PROJECT_SOURCE_DIR}
@@ -11,10 +10,11 @@ set(GRADVANE_TEST_ENVIRONMENT
   GRADVANE_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
   GRADVANE_SERVERS_DIR=${GRADVANE_SERVERS_DIR}
   GRADVANE_VENV_PYTHON=${GRADVANE_VENV_PYTHON}
+  GRADVANE_SANITIZE=${GRADVANE_SANITIZE}
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1:protect_shadow_gap=0
   LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/lsan.supp:print_suppressions=0
   UBSAN_OPTIONS=print_stacktrace=1
-  TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp:halt_on_error=1:second_deadlock_stack=1:die_after_fork=0)
+  TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp:halt_on_error=1:second_deadlock_stack=1)
 
 # Sanitizers make code some ten times slower; limits are for a machine that is busy besides.
 function(gradvane_test_properties name timeout labels environment serial)

@@ -84,6 +84,10 @@ def test_a_forked_child_is_inert_and_the_parents_run_goes_on(tmp_path):
     assert run.endpoint()["state"] == "finished"
 
 
+@pytest.mark.skipif(
+    os.environ.get("GRADVANE_SANITIZE") == "thread",
+    reason="ThreadSanitizer cannot start threads in the child of a process that has some",
+)
 def test_a_forked_child_that_trains_gets_an_agent_of_its_own(tmp_path):
     assert Run(tmp_path, "fork-trains").wait() == 0
 
