@@ -42,7 +42,7 @@ struct HttpStart {
 class HttpServer {
  public:
   /// Routes by exact path. A path that is not here gets 404.
-  HttpServer(std::map<std::string, HttpHandler> routes, HttpServerOptions options = {});
+  explicit HttpServer(std::map<std::string, HttpHandler> routes, HttpServerOptions options = {});
   /// stop() with a budget of one second; in a forked child it leaves everything to the parent.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;  // one thread, one port

@@ -5,12 +5,14 @@
 #include <atomic>
 #include <cstddef>
 
+// NOLINTBEGIN(readability-identifier-naming): the C library's names
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
 void* __libc_realloc(void*, std::size_t);
 void* __libc_memalign(std::size_t, std::size_t);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace {
 std::atomic<std::int64_t> total{0};
