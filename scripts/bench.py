@@ -76,7 +76,7 @@ def train(size, steps, agent, threads, folder):
     seconds = [float(line.split()[-1]) for line in times.read_text().splitlines()]
     result = {
         "seconds": seconds[WARM_UP_STEPS:],
-        "checksum": json.loads(summary.read_text())["checksum"],
+        "checksum": json.loads(summary.read_text())["weights_checksum"],
         "hooks": [],
     }
     if agent:

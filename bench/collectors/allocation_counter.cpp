@@ -21,7 +21,9 @@ void count(std::size_t bytes) noexcept {
 }
 }  // namespace
 
-// A program's own definitions come before the C library's, also for the libraries it loads.
+// A program's own definitions come before the C library's, also for the libraries it loads, as long as
+// those can see them.
+#pragma GCC visibility push(default)
 extern "C" {
 void* malloc(std::size_t bytes) {
   count(bytes);
@@ -45,6 +47,7 @@ void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   return __libc_memalign(alignment, bytes);
 }
 }
+#pragma GCC visibility pop
 
 namespace gradvane::bench {
 std::int64_t bytes_allocated() noexcept { return total.load(std::memory_order_relaxed); }
