@@ -110,7 +110,7 @@ constexpr std::array kTable{
                            "Read before the environment. Keys are those of this table."),
     text<&Options::run_dir>(
         "run_dir", "path of a directory",
-        "Holds endpoint.rank<R>.json. Default: gradvane-<uid> under the temporary "
+        "Holds endpoint.rank<R>.json. Default: gradvane-<uid>/<run> under the temporary "
         "directory."),
     OptionSpec{"address", "an IPv4 or IPv6 address, or localhost",
                "Where the endpoint listens. There is no authentication: anything but "

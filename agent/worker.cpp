@@ -85,6 +85,7 @@ void Worker::start_endpoint() {
     throw std::invalid_argument("port: " + std::to_string(options_.port) + " plus local rank " +
                                 std::to_string(run_.local_rank) + " is above 65535");
   endpoint.port = static_cast<std::uint16_t>(port);
+  endpoint.host = run_.host;
   const exporters::EndpointStart started = endpoint_->start(endpoint);
   if (started.url.empty())
     throw std::runtime_error("endpoint: " + started.error +
@@ -131,6 +132,7 @@ void Worker::run() noexcept {
     const bool by_signal = !ending && options_.handle_sigterm && sigterm_received();
     if (by_signal) ending = Ending{RunState::failed, "SIGTERM"};
     try {
+      announce_model();
       idle = drain() ? 0 : idle + 1;
       look_around();
     } catch (...) {  // no memory for a step: the next one may fit
@@ -141,6 +143,15 @@ void Worker::run() noexcept {
     if (by_signal) done_with_sigterm();
     return;
   }
+}
+
+/// Before the first step, so that the counters of its groups stand at 0 when a scrape first sees them.
+void Worker::announce_model() {
+  if (state_ != RunState::starting) return;
+  const auto newest = handoff_.newest_model();
+  if (newest == nullptr || newest == model_) return;
+  model_ = newest;
+  (void)exporters_.set_model(model_);
 }
 
 bool Worker::drain() {
@@ -252,11 +263,11 @@ void Worker::wind_up(const Ending& ending) noexcept {
 
 void Worker::linger() noexcept {
   if (!endpoint_ || options_.linger_seconds <= 0) return;
-  const exporters::Scrapes before = endpoint_->scrapes();
-  if (before.count == 0) return;  // nobody is listening
-  const auto until =
-      std::chrono::steady_clock::now() + std::chrono::duration<double>(options_.linger_seconds);
-  while (endpoint_->scrapes().count < before.count + 1 && std::chrono::steady_clock::now() < until)
+  if (endpoint_->scrapes().count == 0) return;  // nobody is listening
+  const auto ended = std::chrono::steady_clock::now();
+  const auto until = ended + std::chrono::duration<double>(options_.linger_seconds);
+  // A scrape that was begun before the end has not seen it.
+  while (endpoint_->scrapes().last < ended && std::chrono::steady_clock::now() < until)
     std::this_thread::sleep_for(5ms);
 }
 

@@ -56,6 +56,7 @@ class Worker final : public ProcessMember {
   void start_endpoint();
   void start_thread();
   void run() noexcept;
+  void announce_model();
   bool drain();
   void export_step(const collectors::StepFacts& facts, std::uint64_t lost);
   void look_around();

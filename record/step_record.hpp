@@ -141,7 +141,7 @@ struct ParamStats {
   std::optional<double> update_ratio;
 };
 
-/// Group and parameter detail of one step. `weights_step` says which step the weight columns are of.
+/// Group and parameter detail of one step.
 struct StepDetail {
   std::vector<GroupStats> groups;
   std::vector<ParamStats> params;

@@ -50,7 +50,7 @@ struct Options {
   std::string run = {};     ///< name of the run; default: the program's name
   std::string config = {};  ///< YAML file; empty: none
   std::string run_dir =
-      {};  ///< holds endpoint.rank<R>.json; empty: gradvane-<uid> under the temp dir
+      {};  ///< holds endpoint.rank<R>.json; empty: gradvane-<uid>/<run> under the temp dir
   std::string address = "127.0.0.1";
   int port = 9464;  ///< plus LOCAL_RANK; taken: the next free one; 0: any; -1: no endpoint
   Mode mode = Mode::lagged;
