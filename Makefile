@@ -10,7 +10,7 @@ PRESET ?= release
 JOBS ?= $(shell awk -v cores="$$(nproc)" '/MemAvailable/ { jobs = int($$2 / 2097152); \
   print jobs < 1 ? 1 : jobs < cores ? jobs : cores }' /proc/meminfo)
 # About two minutes on two cores.
-DEMO ?= build/release/bin/char_gpt --size small --steps 400
+DEMO ?= build/release/bin/char_gpt --size small
 
 # The compiler cache stays in the checkout, like everything else, unless the user has one.
 export CCACHE_DIR ?= $(CURDIR)/.deps/cache/ccache
