@@ -65,7 +65,7 @@ def train(size, steps, agent, threads, folder):
     command = [
         BIN / "char_gpt", "--size", size, "--steps", str(steps), "--threads", str(threads),
         "--clip-with", "torch",
-        "--eval-every", "1000000", "--sample", "0", "--step-times", times, "--json", summary, "--seed", "1",
+        "--no-eval", "--sample", "0", "--step-times", times, "--json", summary, "--seed", "1",
     ]
     environment = {**os.environ, "GRADVANE_RUN_DIR": str(folder), "GRADVANE_PORT": "0"}
     if agent:

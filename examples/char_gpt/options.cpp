@@ -59,6 +59,7 @@ struct Given {
   std::optional<double> learning_rate, dropout;
   std::vector<std::string> faults;
   bool no_agent = false;
+  bool no_eval = false;
 };
 
 /// A check that does not put its limits into --help: the lines are long enough.
@@ -123,6 +124,8 @@ void declare(CLI::App& app, Given& given, Options& options) {
                  "steps from one held-out loss to the next;\ndefault: before and after the run")
       ->check(plain(CLI::Range(1, kMany)))
       ->type_name("N");
+  app.add_flag("--no-eval", given.no_eval, "no held-out loss at all: for timing")
+      ->excludes("--eval-every");
   app.add_option("--sample", given.sample, "characters of text written at the end")
       ->check(plain(CLI::Range(0, 1'000'000)))
       ->type_name("N");
@@ -184,6 +187,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, std::ostream& 
     prefer(given.learning_rate, options.shape.learning_rate);
     prefer(given.dropout, options.shape.dropout);
     options.agent = !given.no_agent;
+    options.evaluate = !given.no_eval;
     const bool agent_clips = options.agent && given.clip_with == "agent";
     options.clipper = agent_clips ? Clipper::agent : Clipper::torch;
     options.faults = parse_faults(given.faults, options.shape.steps);

@@ -26,7 +26,8 @@ struct Options {
   bool agent = true;
   std::vector<Fault> faults;
   std::int64_t log_every = 50;
-  std::int64_t eval_every = 0;  ///< 0: before and after the run only
+  bool evaluate = true;         ///< held-out loss before and after the run
+  std::int64_t eval_every = 0;  ///< and every so many steps; 0: not within the run
   std::string json;             ///< files; empty: none
   std::string loss_log;
   std::string step_times;

@@ -68,8 +68,8 @@ void write_summary(std::ofstream& file, const Summary& summary) {
       json_number(summary.seconds > 0 ? static_cast<double>(summary.steps) / summary.seconds : 0));
   if (summary.first_loss) put("first_loss", json_number(*summary.first_loss));
   if (summary.last_loss) put("last_loss", json_number(*summary.last_loss));
-  put("held_out_loss_before", json_number(summary.held_out_before));
-  put("held_out_loss", json_number(summary.held_out_after));
+  if (summary.held_out_before) put("held_out_loss_before", json_number(*summary.held_out_before));
+  if (summary.held_out_after) put("held_out_loss", json_number(*summary.held_out_after));
   if (summary.nonfinite_steps) put("nonfinite_steps", std::to_string(*summary.nonfinite_steps));
   put("weights_checksum", json_text(summary.checksum));
   file << "\n}\n";

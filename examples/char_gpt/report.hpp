@@ -21,8 +21,8 @@ struct Summary {
   double seconds = 0;
   std::optional<double> first_loss = {};
   std::optional<double> last_loss = {};
-  double held_out_before = 0;
-  double held_out_after = 0;
+  std::optional<double> held_out_before = {};  ///< absent with --no-eval
+  std::optional<double> held_out_after = {};
   std::optional<std::int64_t> nonfinite_steps = {};  ///< as the agent counted them
   std::string checksum = {};                         ///< of all weights
 };

@@ -126,8 +126,10 @@ int run(const Options& options, std::vector<std::string> agent_arguments) {
   Summary summary = summarise(options, model, text, device);
   terminal.print(
       {"ln(vocabulary): ", format_loss(std::log(static_cast<double>(summary.vocabulary)))});
-  summary.held_out_before = held_out_loss(model, text, device);
-  terminal.print({"held-out loss before training: ", format_loss(summary.held_out_before)});
+  if (options.evaluate) {
+    summary.held_out_before = held_out_loss(model, text, device);
+    terminal.print({"held-out loss before training: ", format_loss(*summary.held_out_before)});
+  }
 
   // Behind the model and the optimizer, so that it goes before them, however this function is left.
   std::optional<gradvane::Agent> agent;
@@ -149,8 +151,10 @@ int run(const Options& options, std::vector<std::string> agent_arguments) {
   add_training(summary, result);
   if (summary.interrupted) terminal.print("interrupted: ending the run");
 
-  summary.held_out_after = held_out_loss(model, text, device);
-  terminal.print({"held-out loss: ", format_loss(summary.held_out_after)});
+  if (options.evaluate) {
+    summary.held_out_after = held_out_loss(model, text, device);
+    terminal.print({"held-out loss: ", format_loss(*summary.held_out_after)});
+  }
   if (options.shape.sample > 0) {
     terminal.print("sample:");
     terminal.print(sample(model, text, options.shape.sample, options.seed, device));

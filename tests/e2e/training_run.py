@@ -20,7 +20,7 @@ class TrainingRun:
         self.output = open(self.folder / "output.txt", "w+", encoding="utf-8")
         self.process = subprocess.Popen(
             [CHAR_GPT, "--size", "tiny", "--steps", str(steps), "--threads", "1", "--sample", "0",
-             "--eval-every", "1000000", *arguments],
+             "--no-eval", *arguments],
             env={**os.environ, "GRADVANE_PORT": "0", "GRADVANE_RUN_DIR": str(self.folder),
                  "GRADVANE_STEP_LOG": str(self.log), "OMP_NUM_THREADS": "1", **environment},
             stdout=self.output, stderr=subprocess.STDOUT,

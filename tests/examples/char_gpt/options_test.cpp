@@ -43,6 +43,7 @@ TEST(Options, TakeWhatIsNotGivenFromTheSize) {
   EXPECT_EQ(options.shape.learning_rate, 0.5);
   EXPECT_EQ(options.shape.dropout, 0.25);
   EXPECT_TRUE(options.agent);
+  EXPECT_TRUE(options.evaluate);
   EXPECT_EQ(options.clipper, Clipper::agent);
 }
 
@@ -77,7 +78,7 @@ TEST(Options, HelpListsEveryOptionAndExitsWithZero) {
        {"--size",       "--steps",  "--batch",   "--context",   "--lr",       "--accumulate",
         "--dropout",    "--device", "--threads", "--log-every", "--no-agent", "--fault",
         "--gradvane-",  "--clip",   "--data",    "--seed",      "--json",     "--loss-log",
-        "--step-times", "--sample", "130"}) {
+        "--step-times", "--sample", "--no-eval", "130"}) {
     EXPECT_THAT(parsed.out, HasSubstr(option));
   }
   EXPECT_THAT(parsed.err, IsEmpty());
@@ -95,6 +96,8 @@ TEST(Options, RefuseWithTheOptionTheValueAndWhatIsAllowed) {
                  AllOf(HasSubstr("--size"), HasSubstr("huge"), HasSubstr("gpt2")));
   expect_refused({"--steps", "0"}, AllOf(HasSubstr("--steps"), HasSubstr("0")));
   expect_refused({"--steps", "many"}, AllOf(HasSubstr("--steps"), HasSubstr("many")));
+  expect_refused({"--no-eval", "--eval-every", "5"},
+                 AllOf(HasSubstr("--no-eval"), HasSubstr("--eval-every")));
   expect_refused({"--lr", "-1"}, HasSubstr("--lr"));
   expect_refused({"--dropout", "2"}, HasSubstr("--dropout"));
   expect_refused({"--device", "tpu"}, AllOf(HasSubstr("tpu"), HasSubstr("cuda")));
