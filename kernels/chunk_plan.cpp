@@ -28,7 +28,7 @@ void check(const TensorShape& tensor, std::size_t index, std::int64_t bytes_befo
   }
 }
 
-// Where block `block` of `blocks` starts in the cost of all chunks. 2^63 times 528 needs 128 bits.
+// Where block `block` of `blocks` starts in the cost of all chunks. 2^63 times a number of blocks needs 128 bits.
 std::int64_t share(std::int64_t total_cost, int block, int blocks) {
   __extension__ using Wide = __int128;
   return static_cast<std::int64_t>(static_cast<Wide>(total_cost) * block / blocks);
@@ -42,7 +42,10 @@ struct ChunkPlan::Tables {
   std::int64_t bytes = 0;
 };
 
-ChunkPlan::ChunkPlan(std::span<const TensorShape> tensors) {
+ChunkPlan::ChunkPlan(std::span<const TensorShape> tensors, int max_blocks) {
+  if (max_blocks <= 0) {
+    throw std::invalid_argument("ChunkPlan: max_blocks is " + std::to_string(max_blocks));
+  }
   auto tables = std::make_shared<Tables>();
   tables->tensors.assign(tensors.begin(), tensors.end());
   std::int64_t total_cost = 0;
@@ -54,7 +57,7 @@ ChunkPlan::ChunkPlan(std::span<const TensorShape> tensors) {
 
   const auto tensor_count = static_cast<std::int64_t>(tensors.size());
   const int blocks = static_cast<int>(std::min<std::int64_t>(
-      kMaxBlocks, total_cost / kFullChunkCost + (total_cost % kFullChunkCost != 0)));
+      max_blocks, total_cost / kFullChunkCost + (total_cost % kFullChunkCost != 0)));
   tables->starts.reserve(static_cast<std::size_t>(blocks) + 1);
 
   // One walk over the tensors: a chunk belongs to the block in whose share of the cost it begins.

@@ -18,8 +18,18 @@ struct TensorShape {
 
 inline constexpr std::int64_t kChunkBytes = 32768;
 
+/// Constants by dtype: a device has no instruction to divide.
 GRADVANE_HOST_DEVICE constexpr std::int64_t chunk_elements(DType dtype) noexcept {
-  return kChunkBytes / size_in_bytes(dtype);
+  switch (dtype) {
+    case DType::f64:
+      return kChunkBytes / 8;
+    case DType::f32:
+      return kChunkBytes / 4;
+    case DType::f16:
+    case DType::bf16:
+      break;
+  }
+  return kChunkBytes / 2;
 }
 GRADVANE_HOST_DEVICE constexpr std::int64_t chunk_count(const TensorShape& tensor) noexcept {
   const std::int64_t per_chunk = chunk_elements(tensor.dtype);
@@ -59,18 +69,27 @@ struct ChunkPlanView {
   std::int64_t tensor_count = 0;
   int blocks = 0;
 
+  /// What the block has of a tensor; false: nothing. `part` is filled in for any tensor that the block
+  /// touches or passes over.
+  GRADVANE_HOST_DEVICE constexpr bool part_of(int block, std::int64_t tensor,
+                                              TensorPart& part) const noexcept {
+    const ChunkPosition from = starts[block];
+    const ChunkPosition to = starts[block + 1];
+    if (tensor < from.tensor || tensor > to.tensor || tensor >= tensor_count) return false;
+    const TensorShape shape = tensors[tensor];
+    const std::int64_t per_chunk = chunk_elements(shape.dtype);
+    const std::int64_t begin = tensor == from.tensor ? from.chunk * per_chunk : 0;
+    const std::int64_t end = tensor == to.tensor ? to.chunk * per_chunk : shape.numel;
+    part = {tensor, begin, end, shape.numel, shape.dtype};
+    return begin < end;
+  }
+
   /// Calls visit(TensorPart) for each tensor that the block touches, in order.
   template <typename Visit>
   GRADVANE_HOST_DEVICE void for_each_part(int block, Visit&& visit) const {
-    const ChunkPosition end = starts[block + 1];
-    ChunkPosition at = starts[block];
-    for (; at.tensor < end.tensor || (at.tensor == end.tensor && at.chunk < end.chunk);
-         ++at.tensor, at.chunk = 0) {
-      const TensorShape shape = tensors[at.tensor];
-      if (shape.numel == 0) continue;
-      const std::int64_t per_chunk = chunk_elements(shape.dtype);
-      const std::int64_t part_end = at.tensor == end.tensor ? end.chunk * per_chunk : shape.numel;
-      visit(TensorPart{at.tensor, at.chunk * per_chunk, part_end, shape.numel, shape.dtype});
+    TensorPart part;
+    for (std::int64_t tensor = starts[block].tensor; tensor <= starts[block + 1].tensor; ++tensor) {
+      if (part_of(block, tensor, part)) visit(part);
     }
   }
 };
@@ -86,14 +105,14 @@ struct ChunkPlanView {
 class ChunkPlan {
  public:
   static constexpr std::int64_t kChunkBytes = kernels::kChunkBytes;
-  static constexpr int kMaxBlocks = 528;  ///< 4 for each of the 132 multiprocessors of an H100
+  static constexpr int kMaxBlocks = 528;  ///< for a CPU's threads
   /// What a chunk costs beside its bytes, in bytes: so that a thousand tiny tensors do not end up in
   /// one block because together they hold little.
   static constexpr std::int64_t kChunkOverheadBytes = 1024;
 
-  /// Throws std::invalid_argument on a negative size or an unknown dtype, and where the sizes add up
-  /// to more than 2^62 bytes.
-  explicit ChunkPlan(std::span<const TensorShape> tensors);
+  /// Throws std::invalid_argument on a negative size or an unknown dtype, where the sizes add up to
+  /// more than 2^62 bytes, and unless max_blocks > 0.
+  explicit ChunkPlan(std::span<const TensorShape> tensors, int max_blocks = kMaxBlocks);
 
   [[nodiscard]] std::span<const TensorShape> tensors() const noexcept;
   [[nodiscard]] std::int64_t bytes() const noexcept;  ///< of all elements

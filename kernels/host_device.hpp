@@ -1,7 +1,21 @@
 #pragma once
-// The one macro of the kernel layer: arithmetic that the CPU pass, the CUDA pass and the tests share.
+// The macros of the kernel layer: arithmetic and control flow that the CPU pass, the CUDA pass and the
+// tests share.
 #ifdef __CUDACC__
 #define GRADVANE_HOST_DEVICE __host__ __device__
 #else
 #define GRADVANE_HOST_DEVICE
+#endif
+
+#ifdef __CUDACC__
+#define GRADVANE_OUT_OF_LINE __noinline__
+#else
+#define GRADVANE_OUT_OF_LINE
+#endif
+
+/// Before a loop that a device must unroll to keep its arrays in registers.
+#ifdef __CUDA_ARCH__
+#define GRADVANE_UNROLL _Pragma("unroll")
+#else
+#define GRADVANE_UNROLL
 #endif

@@ -44,6 +44,7 @@ std::uint64_t RingProducer::publish(std::uint64_t plan_id, std::span<const Site>
   header.sequence = sequence;
   header.plan_id = plan_id;
   header.tensors = static_cast<std::int64_t>(carried.size());
+  header.token = sequence;
   header.totals = state_.totals;
   ring_->slots().write(sequence, header, carried);
   return sequence;

@@ -19,11 +19,13 @@ struct SlotHeader {
   std::uint64_t sequence = 0;  ///< counts reads from 1
   std::uint64_t plan_id = 0;
   std::int64_t tensors = 0;
-  RunningTotals totals;  ///< this read included
+  std::uint64_t token = 0;  ///< the producer's own number of what made it read; a replay repeats it
+  RunningTotals totals;     ///< this read included
 };
 static_assert(std::is_trivially_copyable_v<SlotHeader> && std::is_standard_layout_v<SlotHeader>);
 static_assert(offsetof(SlotHeader, plan_id) == 8 && offsetof(SlotHeader, tensors) == 16);
-static_assert(offsetof(SlotHeader, totals) == 24 && sizeof(SlotHeader) == 240);
+static_assert(offsetof(SlotHeader, token) == 24 && offsetof(SlotHeader, totals) == 32);
+static_assert(sizeof(SlotHeader) == 248);
 
 class ResultRing {
  public:

@@ -79,6 +79,7 @@ class SlotRing {
 
   [[nodiscard]] std::uint64_t slots() const noexcept { return slots_; }
   [[nodiscard]] std::size_t payload_bytes() const noexcept { return payload_bytes_; }
+  [[nodiscard]] std::size_t stride_bytes() const noexcept { return stride_bytes_; }
   [[nodiscard]] std::span<std::byte> memory() const noexcept { return memory_; }
 
   /// The highest finished sequence number, 0 before the first.

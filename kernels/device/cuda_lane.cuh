@@ -1,0 +1,63 @@
+#pragma once
+// A thread of a CUDA block, as block_program.hpp wants it.
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/device/packed.hpp"
+
+namespace gradvane::kernels::device {
+
+class CudaLane {
+ public:
+  __device__ static int thread() noexcept { return static_cast<int>(threadIdx.x); }
+  __device__ static int block() noexcept { return static_cast<int>(blockIdx.x); }
+  __device__ static int grid() noexcept { return static_cast<int>(gridDim.x); }
+
+  __device__ static void sync() noexcept { __syncthreads(); }
+  __device__ static void sync_warp() noexcept { __syncwarp(); }
+
+  __device__ static std::uint32_t ballot(bool value) noexcept {
+    return __ballot_sync(kAllLanes, value);
+  }
+  __device__ static bool any(bool value) noexcept { return __any_sync(kAllLanes, value) != 0; }
+  template <class T>
+  __device__ static T shuffle_down(T value, int distance) noexcept {
+    return __shfl_down_sync(kAllLanes, value, static_cast<unsigned>(distance));
+  }
+
+  __device__ static void add(std::int64_t* to, std::int64_t value) noexcept {
+    atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+  }
+  __device__ static void raise(std::uint64_t* to, std::uint64_t value) noexcept {
+    atomicMax(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
+  }
+
+  // The pattern of a grid-wide barrier: the fence covers what the barrier before it made this thread
+  // see, and reaches the host because the ring is written by many blocks and published by one.
+  __device__ static std::uint32_t arrive(std::uint32_t* counter) noexcept {
+    __threadfence_system();
+    return atomicAdd(counter, 1u);
+  }
+  __device__ static void acquire() noexcept { __threadfence_system(); }
+
+  /// Sixteen bytes that nobody writes while the kernel runs. Not kept in L1: nobody here reads them again.
+  __device__ static Vector load(const std::byte* at) noexcept {
+    Vector v;
+    asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(__cvta_generic_to_global(at)));
+    return v;
+  }
+
+  __device__ static void store_host(std::uint64_t* to, std::uint64_t value) noexcept {
+    *static_cast<volatile std::uint64_t*>(to) = value;
+  }
+  __device__ static void fence_host() noexcept { __threadfence_system(); }
+
+ private:
+  static constexpr unsigned kAllLanes = 0xffffffff;
+};
+
+}  // namespace gradvane::kernels::device

@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <cassert>
+
+#include "kernels/device/cuda_pass.cuh"
+#include "kernels/device/cuda_pass.hpp"
+
+namespace gradvane::kernels {
+namespace {
+
+using device::kFewPointers;
+using device::kManyPointers;
+
+template <std::size_t kPointers>
+const void* kernel() noexcept {
+  return reinterpret_cast<const void*>(&device::read_tensors<kPointers>);
+}
+
+/// Makes `device` current for set-up and loads the kernel: loaded at the first launch, it could meet a
+/// capture.
+int blocks_at_once(int device, const void* kernel) {
+  cudaFuncAttributes attributes{};
+  check_cuda("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, kernel));
+  int multiprocessors = 0;
+  check_cuda("cudaDeviceGetAttribute",
+             cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
+  int each = 0;
+  check_cuda("cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+             cudaOccupancyMaxActiveBlocksPerMultiprocessor(&each, kernel, device::kThreads, 0));
+  return std::max(1, each) * multiprocessors;
+}
+
+/// The set-up's place: on the device, and not in the way of another thread's capture.
+struct SetUp {
+  RelaxedCapture relaxed;
+  CurrentDevice current;
+  explicit SetUp(int device) : current(device) { check_cuda("cudaSetDevice", current.error()); }
+};
+
+}  // namespace
+
+/// What is there before the memory is allocated.
+struct CudaPass::Parts {
+  SetUp place;
+  device::PlanTables tables;
+  Parts(int device, std::span<const TensorShape> shapes, std::span<const Site> sites)
+      : place(device), tables(shapes, sites) {}
+};
+
+CudaPass::CudaPass(int device, std::span<const TensorShape> shapes, std::span<const Site> sites,
+                   int ring_slots, std::uint64_t plan_id)
+    : CudaPass(device, Parts(device, shapes, sites), ring_slots, plan_id) {}
+
+CudaPass::CudaPass(int device, const Parts& parts, int ring_slots, std::uint64_t plan_id)
+    : device_(device),
+      memory_(parts.tables.bytes()),
+      ring_memory_(ResultRing::bytes_needed(std::max(ring_slots, 2), parts.tables.tensors())),
+      ring_(std::max(ring_slots, 2), parts.tables.tensors(), ring_memory_.host()),
+      tables_(parts.tables.at(memory_.data())) {
+  copy_to_device(memory_.data(), parts.tables.image());
+  tables_.ring = {ring_memory_.device(), ring_.slots().slots(), ring_.slots().stride_bytes(),
+                  ring_.max_tensors()};
+  tables_.plan_id = plan_id;
+  few_ = parts.tables.tensors() <= std::int64_t{kFewPointers};
+  if (few_) {
+    few_launch_ = std::make_unique<device::Launch<kFewPointers>>();
+    launches_ = parts.tables.launches(kFewPointers);
+  } else {
+    many_launch_ = std::make_unique<device::Launch<kManyPointers>>();
+    launches_ = parts.tables.launches(kManyPointers);
+  }
+  resident_blocks_ =
+      blocks_at_once(device, few_ ? kernel<kFewPointers>() : kernel<kManyPointers>());
+}
+
+CudaPass::~CudaPass() = default;
+
+cudaError_t CudaPass::enqueue(std::span<const void* const> data, std::uint64_t token,
+                              cudaStream_t stream) noexcept {
+  assert(static_cast<std::int64_t>(data.size()) == tables_.plan.tensor_count);
+  // An error that is there already is the program's, and stays for it to find.
+  const cudaError_t before = cudaPeekAtLastError();
+  const CurrentDevice current(device_);
+  cudaError_t error = current.error();
+  if (error == cudaSuccess) {
+    error = few_ ? launch_all(*few_launch_, data, token, stream)
+                 : launch_all(*many_launch_, data, token, stream);
+  }
+  if (error != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
+  return error;
+}
+
+template <std::size_t kPointers>
+cudaError_t CudaPass::launch_all(device::Launch<kPointers>& launch,
+                                 std::span<const void* const> data, std::uint64_t token,
+                                 cudaStream_t stream) noexcept {
+  launch.tables = tables_;
+  launch.token = token;
+  for (std::size_t i = 0; i < launches_.size(); ++i) {
+    const device::LaunchRange& range = launches_[i];
+    launch.tensor_begin = range.tensor_begin;
+    launch.tensor_end = range.tensor_end;
+    launch.block_begin = range.block_begin;
+    launch.block_end = range.block_end;
+    launch.last = i + 1 == launches_.size();
+    std::copy(data.begin() + range.tensor_begin, data.begin() + range.tensor_end, launch.data);
+    const auto grid = std::clamp(range.block_end - range.block_begin, 1, resident_blocks_);
+    void* arguments[] = {&launch};  // copied by the call
+    const cudaError_t error =
+        cudaLaunchKernel(kernel<kPointers>(), dim3(static_cast<unsigned>(grid)),
+                         dim3(device::kThreads), arguments, 0, stream);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t CudaPass::wait(cudaStream_t stream) noexcept {
+  const cudaError_t before = cudaPeekAtLastError();
+  const CurrentDevice current(device_);
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  cudaError_t error = current.error();
+  if (error == cudaSuccess) error = cudaStreamIsCapturing(stream, &capture);
+  if (error == cudaSuccess && capture != cudaStreamCaptureStatusNone) {
+    return cudaErrorStreamCaptureUnsupported;
+  }
+  if (error == cudaSuccess) error = cudaEventRecord(done_.get(), stream);
+  if (error == cudaSuccess) error = cudaEventSynchronize(done_.get());
+  if (error != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
+  return error;
+}
+
+const double* CudaPass::gradient_norm() const noexcept { return &tables_.state->gradient_norm; }
+
+const float* CudaPass::found_nonfinite() const noexcept { return &tables_.state->found_nonfinite; }
+
+}  // namespace gradvane::kernels

@@ -1,0 +1,83 @@
+#pragma once
+// The statistics pass on a CUDA device: every tensor of a plan in one read, enqueued on a stream of the
+// caller and published in a ring of host memory, without the host waiting for anything.
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/chunk_plan.hpp"
+#include "kernels/device/cuda_handles.hpp"
+#include "kernels/device/pass_layout.hpp"
+#include "kernels/device/plan_tables.hpp"
+#include "kernels/result_ring.hpp"
+#include "kernels/running_totals.hpp"
+
+namespace gradvane::kernels {
+
+/// One plan on one device, its results in a ring of its own. Reads happen in stream order: enqueue them
+/// on one stream, or on streams ordered by events.
+///
+/// The ring's sequence numbers are counted on the device, so a captured graph that is replayed keeps
+/// counting; each slot's token says which enqueue() it comes from. A device overwrites the slot to come
+/// early: of the ring's n slots, n - 1 can be read.
+class CudaPass {
+ public:
+  /// Set-up: allocates, loads the kernel and waits for the copy of the tables; legal while another
+  /// thread captures a graph, not while this one does. Throws CudaError, and what PlanTables throws.
+  CudaPass(int device, std::span<const TensorShape> shapes, std::span<const Site> sites,
+           int ring_slots, std::uint64_t plan_id);
+  ~CudaPass();
+  CudaPass(const CudaPass&) = delete;  // kernels in flight hold its addresses
+  CudaPass& operator=(const CudaPass&) = delete;
+
+  /// Enqueues one read. data[i] is the address of tensor i on this device, aligned to its element; a
+  /// number below device::kAddressLimit: the tensor is absent, and its numel comes out as minus it.
+  /// Allocates nothing, waits for nothing, leaves no error behind and takes none away; legal in a
+  /// capturing stream. An error other than success means that nothing was enqueued, or that the device
+  /// is lost.
+  cudaError_t enqueue(std::span<const void* const> data, std::uint64_t token,
+                      cudaStream_t stream) noexcept;
+
+  /// The one host sync of immediate mode: until everything on `stream` so far is done. Refused
+  /// (cudaErrorStreamCaptureUnsupported) while the stream captures.
+  cudaError_t wait(cudaStream_t stream) noexcept;
+
+  [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] const ResultRing& ring() const noexcept { return ring_; }
+  [[nodiscard]] int launches() const noexcept { return static_cast<int>(launches_.size()); }
+
+  // On the device, valid behind an enqueue() in stream order, until the next one.
+  /// L2 norm of the tensors of Site::grad, fp64: NaN or +Inf where one holds such an element.
+  [[nodiscard]] const double* gradient_norm() const noexcept;
+  /// 1.0f where one of them holds a non-finite element, else 0.0f.
+  [[nodiscard]] const float* found_nonfinite() const noexcept;
+  [[nodiscard]] const TensorStats* stats() const noexcept { return tables_.stats; }  ///< by tensor
+
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_.size(); }
+  [[nodiscard]] std::size_t ring_bytes() const noexcept { return ring_memory_.host().size(); }
+
+ private:
+  struct Parts;
+  CudaPass(int device, const Parts& parts, int ring_slots, std::uint64_t plan_id);
+  template <std::size_t kPointers>
+  cudaError_t launch_all(device::Launch<kPointers>& launch, std::span<const void* const> data,
+                         std::uint64_t token, cudaStream_t stream) noexcept;
+
+  int device_;
+  int resident_blocks_ = 0;  ///< of the kernel, on the whole device
+  std::vector<device::LaunchRange> launches_;
+  DeviceMemory memory_;
+  MappedMemory ring_memory_;
+  ResultRing ring_;
+  Event done_;
+  device::PassTables tables_;
+  bool few_ = false;  ///< the small parameter block is enough
+  std::unique_ptr<device::Launch<device::kManyPointers>> many_launch_;
+  std::unique_ptr<device::Launch<device::kFewPointers>> few_launch_;
+};
+
+}  // namespace gradvane::kernels

@@ -1,0 +1,102 @@
+#pragma once
+// Two 16-bit floats in a word, and four words in a vector: the operations that sm_90 does in one
+// instruction, with what they mean written out for the host.
+//
+// The words are always taken as fp16, also where they hold bf16: the order of sign-cleared bits is the
+// same, and so are zero and the sign. bf16 from 2^121 on looks like an fp16 NaN, which the pass treats
+// as a reason to read exactly.
+#include <cstdint>
+
+#include "kernels/host_device.hpp"
+
+namespace gradvane::kernels::device {
+
+struct alignas(16) Vector {
+  std::uint32_t word[4];
+};
+
+inline constexpr std::uint32_t kPackedInf = 0x7c007c00;
+inline constexpr std::uint32_t kLaneTops = 0x80008000;  ///< bit 15 of both lanes
+
+/// The same 16 bits in both lanes.
+constexpr std::uint32_t both(std::uint32_t bits) noexcept { return bits << 16 | bits; }
+
+#if defined(__CUDA_ARCH__)
+
+__device__ inline std::uint32_t packed_abs(std::uint32_t x) noexcept {
+  std::uint32_t result;
+  asm("abs.f16x2 %0, %1;" : "=r"(result) : "r"(x));
+  return result;
+}
+__device__ inline std::uint32_t packed_max_nan(std::uint32_t a, std::uint32_t b) noexcept {
+  std::uint32_t result;
+  asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+__device__ inline std::uint32_t packed_min(std::uint32_t a, std::uint32_t b) noexcept {
+  std::uint32_t result;
+  asm("min.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
+  return result;
+}
+__device__ inline std::uint32_t packed_zero_mask(std::uint32_t x) noexcept {
+  std::uint32_t result;
+  asm("set.eq.u32.f16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(0));
+  return result;
+}
+__device__ inline std::uint32_t packed_below_mask(std::uint32_t x, std::uint32_t limit) noexcept {
+  std::uint32_t result;
+  asm("set.lt.u32.f16x2 %0, %1, %2;" : "=r"(result) : "r"(x), "r"(limit));
+  return result;
+}
+
+#else
+
+namespace host {
+constexpr bool is_nan(std::uint32_t lane) noexcept { return (lane & 0x7fff) > 0x7c00; }
+
+template <class Operation>
+constexpr std::uint32_t by_lane(std::uint32_t a, std::uint32_t b, Operation operation) noexcept {
+  return operation(a >> 16, b >> 16) << 16 | operation(a & 0xffff, b & 0xffff);
+}
+}  // namespace host
+
+constexpr std::uint32_t packed_abs(std::uint32_t x) noexcept { return x & 0x7fff7fff; }
+
+/// Of magnitudes: the larger one, NaN (0x7fff) where either is.
+constexpr std::uint32_t packed_max_nan(std::uint32_t a, std::uint32_t b) noexcept {
+  return host::by_lane(a, b, [](std::uint32_t x, std::uint32_t y) -> std::uint32_t {
+    if (host::is_nan(x) || host::is_nan(y)) return 0x7fff;
+    return x > y ? x : y;
+  });
+}
+/// Of magnitudes: the smaller one; a NaN loses.
+constexpr std::uint32_t packed_min(std::uint32_t a, std::uint32_t b) noexcept {
+  return host::by_lane(a, b, [](std::uint32_t x, std::uint32_t y) -> std::uint32_t {
+    if (host::is_nan(x)) return host::is_nan(y) ? 0x7fff : y;
+    return host::is_nan(y) || x < y ? x : y;
+  });
+}
+/// All ones in a lane that holds +0 or -0.
+constexpr std::uint32_t packed_zero_mask(std::uint32_t x) noexcept {
+  return host::by_lane(x, 0, [](std::uint32_t lane, std::uint32_t) -> std::uint32_t {
+    return (lane & 0x7fff) == 0 ? 0xffff : 0;
+  });
+}
+/// All ones in a lane of a magnitude below that of `limit`; not where it is NaN.
+constexpr std::uint32_t packed_below_mask(std::uint32_t x, std::uint32_t limit) noexcept {
+  return host::by_lane(x, limit, [](std::uint32_t lane, std::uint32_t below) -> std::uint32_t {
+    return lane < below ? 0xffff : 0;
+  });
+}
+
+#endif
+
+/// How many lanes were set in masks whose plain sum modulo 2^32 is `sum`, at most 2^15 of them. A set
+/// low lane adds 2^16 - 1, a set high one 2^32 - 2^16.
+GRADVANE_HOST_DEVICE constexpr std::uint32_t set_lanes(std::uint32_t sum) noexcept {
+  const std::uint32_t low = (0u - sum) & 0xffff;
+  const std::uint32_t high = (low - ((sum + low) >> 16)) & 0xffff;
+  return low + high;
+}
+
+}  // namespace gradvane::kernels::device

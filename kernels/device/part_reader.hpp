@@ -1,0 +1,193 @@
+#pragma once
+// One thread's share of a part: which vectors it loads, in which order it adds them, and how the shares
+// of a warp become one TensorStats. Order is part of the result:
+//   - Elements before the first 16-byte boundary are read by thread 0, those behind the last one by
+//     thread 1, exactly.
+//   - The vectors between are taken in groups of kGroup * team: thread t loads numbers t, t + team, ...
+//     The last group is filled up with zeros.
+//   - A warp folds lane i += lane i + distance for distances 16, 8, 4, 2, 1; then what lanes read
+//     exactly is merged in the order of lanes.
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/chunk_plan.hpp"
+#include "kernels/device/group.hpp"
+#include "kernels/device/pass_layout.hpp"
+#include "kernels/element.hpp"
+#include "kernels/tensor_stats.hpp"
+
+namespace gradvane::kernels::device {
+
+/// A virtual block's share of one tensor, as one launch sees it.
+struct Share {
+  const std::byte* data = nullptr;  ///< of the tensor's first element; below kAddressLimit: absent
+  TensorPart part;
+
+  [[nodiscard]] GRADVANE_HOST_DEVICE bool absent() const noexcept {
+    return reinterpret_cast<std::uintptr_t>(data) < kAddressLimit;
+  }
+};
+
+/// The plain definition, for what the fast path refuses: `vectors` vectors that are `stride` bytes apart,
+/// of `elements` each. Out of line: rare, and long.
+/// @param tensor  its first element
+template <DType dtype>
+GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE void read_exactly(const std::byte* tensor,
+                                                            const std::byte* at, int elements,
+                                                            int vectors, int stride,
+                                                            TensorStats& into) noexcept {
+  for (int v = 0; v < vectors; ++v, at += stride) {
+    const std::int64_t index = (at - tensor) / size_in_bytes(dtype);
+    const auto* bits = reinterpret_cast<const Bits<dtype>*>(at);
+    for (int i = 0; i < elements; ++i) accumulate<dtype>(into, bits[i], index + i);
+  }
+}
+
+template <DType dtype, int kTeam, class Lane>
+class PartReader {
+ public:
+  /// @param exact  this thread's, for what the fast path refuses
+  GRADVANE_HOST_DEVICE PartReader(Lane& lane, const Share& share, TensorStats& exact) noexcept
+      : lane_(lane), thread_(lane.thread() % kTeam), share_(share), exact_(exact) {}
+
+  /// The tensor's first element is aligned to its size, its vectors need not be to theirs.
+  GRADVANE_HOST_DEVICE void read() noexcept {
+    const std::byte* const at = share_.data + share_.part.begin * kSize;
+    const std::int64_t count = share_.part.end - share_.part.begin;
+    const std::int64_t before = elements_before(at, count);
+    const std::int64_t vectors = (count - before) / kPerVector;
+    // First, so that nothing of it is in the way of the loops.
+    if (thread_ == 0 && before > 0) exactly(at, static_cast<int>(before), 1);
+    const auto behind = static_cast<int>((count - before) % kPerVector);
+    if (thread_ == 1 && behind > 0) exactly(at + (count - behind) * kSize, behind, 1);
+
+    const std::byte* mine = at + before * kSize + thread_ * kVectorBytes;
+    auto left = static_cast<int>(vectors / kStep);
+    while (left > 0) {
+      read_plain(mine, left);
+      read_counting(mine, left);
+    }
+    read_rest(mine, static_cast<int>(vectors % kStep));
+  }
+
+  [[nodiscard]] GRADVANE_HOST_DEVICE const Tally<dtype>& tally() const noexcept { return tally_; }
+  /// Whether `exact` has anything in it.
+  [[nodiscard]] GRADVANE_HOST_DEVICE bool used_exact() const noexcept { return used_exact_; }
+
+ private:
+  static constexpr int kVectorBytes = sizeof(Vector);
+  static constexpr std::int64_t kSize = size_in_bytes(dtype);
+  static constexpr int kPerVector = static_cast<int>(kVectorBytes / kSize);
+  static constexpr int kStride = kTeam * kVectorBytes;  ///< between a thread's vectors
+  static constexpr std::int64_t kStep = std::int64_t{kTeam} * kGroup;
+
+  static GRADVANE_HOST_DEVICE std::int64_t elements_before(const std::byte* at,
+                                                           std::int64_t count) noexcept {
+    const auto over = static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % kVectorBytes);
+    const std::int64_t before = over == 0 ? 0 : (kVectorBytes - over) / kSize;
+    return before < count ? before : count;
+  }
+
+  static GRADVANE_HOST_DEVICE Group load(const std::byte* mine) noexcept {
+    Group group;
+    GRADVANE_UNROLL
+    for (int i = 0; i < kGroup; ++i) group.vector[i] = Lane::load(mine + i * kStride);
+    return group;
+  }
+
+  /// Groups without zeros, up to the first that holds one in any lane of the warp. Both ways are the
+  /// whole warp's: lanes that differ would make it go both, one after the other.
+  GRADVANE_HOST_DEVICE void read_plain(const std::byte*& mine, int& left) noexcept {
+    if constexpr (dtype != DType::f64) {
+      for (; left > 0; --left, mine += kStep * kVectorBytes) {
+        const Group group = load(mine);
+        const auto min = smallest<dtype>(group);
+        if (lane_.any(below_normal<dtype>(min))) return;
+        if (!add_sums<dtype>(group, min, tally_)) [[unlikely]] {
+          exactly(mine, kPerVector, kGroup);
+        }
+      }
+    }
+  }
+
+  /// Groups with zeros, up to the first without.
+  GRADVANE_HOST_DEVICE void read_counting(const std::byte*& mine, int& left) noexcept {
+    bool found = true;
+    for (; left > 0 && found; --left, mine += kStep * kVectorBytes) {
+      const Group group = load(mine);
+      if (!add_counting<dtype>(group, 0, found, tally_)) [[unlikely]] {
+        exactly(mine, kPerVector, kGroup);
+      }
+      found = lane_.any(found);
+    }
+  }
+
+  /// The last group, of fewer vectors: filled up with zeros.
+  GRADVANE_HOST_DEVICE void read_rest(const std::byte* mine, int vectors_of_team) noexcept {
+    if (thread_ >= vectors_of_team) return;
+    const int vectors = (vectors_of_team - thread_ + kTeam - 1) / kTeam;
+    Group group;
+    GRADVANE_UNROLL
+    for (int i = 0; i < kGroup; ++i) {
+      group.vector[i] = i < vectors ? Lane::load(mine + i * kStride) : Vector{};
+    }
+    const auto padding = static_cast<std::uint32_t>((kGroup - vectors) * kPerVector);
+    bool found = false;
+    if (!add_counting<dtype>(group, padding, found, tally_)) exactly(mine, kPerVector, vectors);
+  }
+
+  GRADVANE_HOST_DEVICE void exactly(const std::byte* at, int elements, int vectors) noexcept {
+    used_exact_ = true;
+    read_exactly<dtype>(share_.data, at, elements, vectors, kStride, exact_);
+  }
+
+  Lane& lane_;
+  int thread_;
+  const Share& share_;
+  TensorStats& exact_;
+  Tally<dtype> tally_;
+  bool used_exact_ = false;
+};
+
+/// Makes a warp's shares one, in its first lane's `into`; all lanes call it, with their `exact`s side by
+/// side in `exact_of_warp`, which are left empty. numel is the caller's to set.
+/// A part holds fewer than 2^32 elements: plans of more than 2^32 * kMaxBlocks do not exist.
+template <DType dtype, class Lane>
+GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool used_exact,
+                                           TensorStats* exact_of_warp, TensorStats& into) noexcept {
+  Extremes extremes = tally.extremes();
+  std::uint32_t zero = tally.zero;
+  std::uint32_t subnormal = tally.subnormal;
+  GRADVANE_UNROLL
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    tally.sum += lane.shuffle_down(tally.sum, distance);
+    tally.sum_sq += lane.shuffle_down(tally.sum_sq, distance);
+    const std::uint64_t max = lane.shuffle_down(extremes.max, distance);
+    const std::uint64_t min = lane.shuffle_down(extremes.min, distance);
+    if (max > extremes.max) extremes.max = max;
+    if (min < extremes.min) extremes.min = min;
+    zero += lane.shuffle_down(zero, distance);
+    subnormal += lane.shuffle_down(subnormal, distance);
+  }
+  std::uint32_t exact_lanes = lane.ballot(used_exact);
+  const int mine = lane.thread() % kWarp;
+  if (mine == 0) {
+    TensorStats stats;
+    stats.sum = tally.sum;
+    stats.sum_sq = tally.sum_sq;
+    stats.zero = zero;
+    stats.subnormal = subnormal;
+    if (extremes.max != 0) {
+      stats.abs_max = value<dtype>(static_cast<Bits<dtype>>(extremes.max));
+      stats.abs_min_nonzero = value<dtype>(static_cast<Bits<dtype>>(extremes.min));
+    }
+    for (int i = 0; exact_lanes != 0; ++i, exact_lanes >>= 1) {
+      if ((exact_lanes & 1) != 0) merge(stats, exact_of_warp[i]);
+    }
+    into = stats;
+  }
+  lane.sync_warp();
+  if (used_exact) exact_of_warp[mine] = TensorStats{};
+}
+
+}  // namespace gradvane::kernels::device

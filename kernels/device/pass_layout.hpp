@@ -1,0 +1,93 @@
+#pragma once
+// What a device needs in its memory to run the pass, as plain structs: filled in on the host, read by
+// the kernel, and by tests that play the kernel.
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "kernels/chunk_plan.hpp"
+#include "kernels/running_totals.hpp"
+#include "kernels/tensor_stats.hpp"
+
+namespace gradvane::kernels::device {
+
+inline constexpr int kWarp = 32;
+inline constexpr int kThreads = 256;  ///< of a physical block
+inline constexpr int kWarps = kThreads / kWarp;
+
+/// Twelve for each of the 132 multiprocessors of an H100: with one to four blocks resident on each, as
+/// many rounds come out whole.
+inline constexpr int kMaxBlocks = 1584;
+
+/// A tensor of at most this is read by one warp, without a barrier.
+inline constexpr std::int64_t kTinyBytes = 8192;
+
+/// The blocks among which one tensor is split. Its part i is record 1 of block `first` for i = 0, else
+/// record 0 of block first + i; blocks between that own no chunk leave an empty record.
+struct Span {
+  std::int32_t first = 0;
+  std::int32_t blocks = 0;
+  std::int32_t parts = 0;  ///< records that are written; 0: nothing is split here
+};
+
+/// A read in progress and all reads before it. Zero bytes are the state before the first.
+struct PassState {
+  std::uint64_t sequence = 0;  ///< of the last read published
+  RunningTotals totals;
+  ReadCounts read;                ///< of the read in progress
+  std::uint32_t blocks_done = 0;  ///< physical blocks of the launch in progress
+  // Of the last read, over its gradients, for whoever clips or skips on the device.
+  float found_nonfinite = 0;  ///< 1 where a gradient held one
+  double gradient_norm = 0;   ///< as torch has it: NaN or +Inf where a gradient holds one
+};
+static_assert(std::is_trivially_copyable_v<PassState>);
+
+/// Where results go: a ResultRing's memory as the device sees it. See slot_ring.hpp and result_ring.hpp.
+struct RingTarget {
+  std::byte* memory = nullptr;
+  std::uint64_t slots = 0;
+  std::uint64_t stride_bytes = 0;
+  std::int64_t max_tensors = 0;
+};
+
+/// One plan's tables. All pointers are the device's.
+struct PassTables {
+  ChunkPlanView plan;
+  const Span* spans = nullptr;  ///< 2 * blocks: by block and record
+  const Site* sites = nullptr;  ///< by tensor
+  TensorStats* records =
+      nullptr;  ///< 2 * blocks: by block and record; TensorStats{} before the first read
+  std::uint32_t* arrived = nullptr;  ///< by first block of a span; 0 between reads
+  TensorStats* stats = nullptr;      ///< by tensor: the read in progress, or the last one
+  PassState* state = nullptr;
+  RingTarget ring;
+  std::uint64_t plan_id = 0;
+};
+
+/// An address below this says why a tensor is not there: its numel is published as minus the number.
+inline constexpr std::uintptr_t kAddressLimit = 64;
+
+/// One kernel launch: tensors [tensor_begin, tensor_end) of the plan, all of whose blocks are in
+/// [block_begin, block_end). kPointers bounds the tensors of one launch.
+template <std::size_t kPointers>
+struct Launch {
+  PassTables tables;
+  std::uint64_t token = 0;  ///< carried by the slot: tells which host call a read belongs to
+  std::int64_t tensor_begin = 0;
+  std::int64_t tensor_end = 0;
+  std::int32_t block_begin = 0;
+  std::int32_t block_end = 0;
+  bool last = true;                  ///< of its read: publishes
+  const void* data[kPointers] = {};  ///< by tensor - tensor_begin
+};
+/// What fits into a kernel's parameters: 32,764 bytes, from CUDA 12.1 and sm_70 on; and a small block
+/// for the usual model, which is copied at every launch.
+inline constexpr std::size_t kManyPointers = 4064;
+inline constexpr std::size_t kFewPointers = 480;
+inline constexpr std::size_t kParameterBytes = 32764;
+static_assert(std::is_trivially_copyable_v<Launch<kManyPointers>>);
+static_assert(sizeof(Launch<kManyPointers>) <= kParameterBytes);
+static_assert(sizeof(Launch<kFewPointers>) <= 4096);
+
+}  // namespace gradvane::kernels::device
