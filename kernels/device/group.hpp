@@ -7,6 +7,7 @@
 // the thread's fp64 sums. Their rounding: at most 16 additions and 2 folds, 18 * 2^-24 = 1.1e-6 of a
 // sum of squares, half of that of a norm.
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -76,24 +77,24 @@ namespace detail {
 
 /// fp32 sums of a group, in accumulators of sixteen elements. Each starts with its first element: an
 /// addition to zero is one instruction more.
-template <int kAccumulators>
+template <std::size_t kAccumulators>
 struct ShortSums {
   float sum[kAccumulators];
   float sum_sq[kAccumulators];
 
-  GRADVANE_HOST_DEVICE void start(int accumulator, float x) noexcept {
+  GRADVANE_HOST_DEVICE void start(std::size_t accumulator, float x) noexcept {
     sum[accumulator] = x;
     sum_sq[accumulator] = x * x;
   }
-  GRADVANE_HOST_DEVICE void add(int accumulator, float x) noexcept {
+  GRADVANE_HOST_DEVICE void add(std::size_t accumulator, float x) noexcept {
     sum[accumulator] += x;
     sum_sq[accumulator] = ::fmaf(x, x, sum_sq[accumulator]);
   }
   GRADVANE_HOST_DEVICE void fold() noexcept {
     GRADVANE_UNROLL
-    for (int width = kAccumulators / 2; width > 0; width /= 2) {
+    for (std::size_t width = kAccumulators / 2; width > 0; width /= 2) {
       GRADVANE_UNROLL
-      for (int i = 0; i < width; ++i) {
+      for (std::size_t i = 0; i < width; ++i) {
         sum[i] += sum[i + width];
         sum_sq[i] += sum_sq[i + width];
       }
@@ -260,14 +261,14 @@ template <DType dtype>
 GRADVANE_HOST_DEVICE inline auto sums_of(const Group& group) noexcept {
   ShortSums<4> sums;
   GRADVANE_UNROLL
-  for (int j = 0; j < 2; ++j) {
+  for (std::size_t j = 0; j < 2; ++j) {
     sums.start(2 * j, low_value<dtype>(group.vector[0].word[j]));
     sums.start(2 * j + 1, high_value<dtype>(group.vector[0].word[j]));
   }
   GRADVANE_UNROLL
   for (int i = 0; i < kGroup; ++i) {
     GRADVANE_UNROLL
-    for (int j = i == 0 ? 2 : 0; j < 4; ++j) {
+    for (std::size_t j = i == 0 ? 2 : 0; j < 4; ++j) {
       sums.add(j % 2 * 2, low_value<dtype>(group.vector[i].word[j]));
       sums.add(j % 2 * 2 + 1, high_value<dtype>(group.vector[i].word[j]));
     }
@@ -285,7 +286,7 @@ GRADVANE_HOST_DEVICE inline auto sums_of(const Group& group) noexcept {
   GRADVANE_UNROLL
   for (int i = 0; i < kGroup; ++i) {
     GRADVANE_UNROLL
-    for (int j = i == 0 ? 2 : 0; j < 4; ++j) {
+    for (std::size_t j = i == 0 ? 2 : 0; j < 4; ++j) {
       sums.add(j % 2, __builtin_bit_cast(float, group.vector[i].word[j]));
     }
   }

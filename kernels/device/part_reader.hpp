@@ -184,6 +184,7 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
     for (int i = 0; exact_lanes != 0; ++i, exact_lanes >>= 1) {
       if ((exact_lanes & 1) != 0) merge(stats, exact_of_warp[i]);
     }
+    stats.numel = 0;  // of what was read exactly only
     into = stats;
   }
   lane.sync_warp();
