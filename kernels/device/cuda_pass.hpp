@@ -48,6 +48,8 @@ class CudaPass {
 
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] const ResultRing& ring() const noexcept { return ring_; }
+  /// Uses at most so many physical blocks: no bit of the result depends on it.
+  void limit_blocks(int blocks) noexcept { resident_blocks_ = blocks; }
   [[nodiscard]] int launches() const noexcept { return static_cast<int>(launches_.size()); }
 
   // On the device, valid behind an enqueue() in stream order, until the next one.

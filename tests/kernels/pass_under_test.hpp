@@ -15,6 +15,7 @@ namespace gradvane::kernels::test {
 struct PassUnderTest {
   std::string name;
   std::string missing = {};  ///< why it cannot be had here; then its tests skip
+  bool required = false;     ///< or fail
   std::function<TensorStats(const TensorData&)> read = {};  ///< one tensor, alone
   std::int64_t run_bytes = 2048;
   bool any_address = true;    ///< also one that is no multiple of the element

@@ -1,0 +1,189 @@
+// What the pass does to a training program's streams: nothing but run in them.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "kernels/device/cuda_pass.hpp"
+#include "tests/kernels/cuda_device.hpp"
+#include "tests/kernels/sync_counter.hpp"
+
+namespace gradvane::kernels::test {
+namespace {
+
+class CudaStream : public OnDevice {
+ protected:
+  void SetUp() override {
+    OnDevice::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    std::mt19937_64 random(41);
+    for (const std::int64_t numel : {1, 300'000, 700}) {
+      TensorData tensor(DType::bf16, numel);
+      fill_normal(tensor, random, -4, 4);
+      copies_.push_back(std::make_unique<DeviceTensor>(tensor));
+      shapes_.push_back(tensor.shape());
+      data_.push_back(copies_.back()->data());
+    }
+  }
+  std::unique_ptr<CudaPass> make_pass(int slots = 64) {
+    return std::make_unique<CudaPass>(0, shapes_, sites_, slots, 9);
+  }
+
+  std::vector<std::unique_ptr<DeviceTensor>> copies_;
+  std::vector<TensorShape> shapes_;
+  std::vector<Site> sites_{Site::loss, Site::grad, Site::grad};
+  std::vector<const void*> data_;
+};
+
+TEST_F(CudaStream, LaggedReadsMakeTheHostWaitForNothing) {
+  const auto pass = make_pass();
+  const Stream stream;
+  SyncCounter counter;
+  for (std::uint64_t step = 1; step <= 100; ++step)
+    ASSERT_CUDA(pass->enqueue(data_, step, stream.get()));
+  EXPECT_EQ(counter.syncs(), 0);
+  EXPECT_EQ(counter.allocations(), 0);
+  EXPECT_EQ(counter.launches(), 100) << "the counter sees nothing";
+  stream.finish();
+  EXPECT_EQ(pass->ring().latest(), 100u);
+}
+
+TEST_F(CudaStream, ImmediateReadsMakeItWaitOnce) {
+  const auto pass = make_pass();
+  const Stream stream;
+  SyncCounter counter;
+  for (std::uint64_t step = 1; step <= 100; ++step) {
+    ASSERT_CUDA(pass->enqueue(data_, step, stream.get()));
+    ASSERT_CUDA(pass->wait(stream.get()));
+    EXPECT_EQ(pass->ring().latest(), step);
+  }
+  EXPECT_EQ(counter.syncs(), 100);
+  EXPECT_EQ(counter.allocations(), 0);
+}
+
+TEST_F(CudaStream, AReplayedGraphKeepsCountingAndGivesTheSameBits) {
+  const auto pass = make_pass();
+  const Stream stream;
+  ASSERT_CUDA(pass->enqueue(data_, 1, stream.get()));
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_CUDA(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal));
+  ASSERT_CUDA(pass->enqueue(data_, 2, stream.get()));
+  EXPECT_EQ(pass->wait(stream.get()), cudaErrorStreamCaptureUnsupported);
+  ASSERT_CUDA(cudaStreamEndCapture(stream.get(), &graph));
+  ASSERT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  for (int replay = 0; replay < 20; ++replay)
+    ASSERT_CUDA(cudaGraphLaunch(executable, stream.get()));
+  ASSERT_CUDA(pass->enqueue(data_, 3, stream.get()));
+  stream.finish();
+
+  EXPECT_EQ(pass->ring().latest(), 22u);
+  RingReader reader(pass->ring());
+  SlotHeader header;
+  std::vector<TensorStats> first;
+  std::vector<TensorStats> stats;
+  ASSERT_EQ(reader.read_next(header, first).status, ReadStatus::ok);
+  for (std::uint64_t sequence = 2; sequence <= 22; ++sequence) {
+    ASSERT_EQ(reader.read_next(header, stats).status, ReadStatus::ok);
+    EXPECT_EQ(header.sequence, sequence);
+    EXPECT_EQ(header.token, sequence < 22 ? 2u : 3u);
+    for (std::size_t i = 0; i < stats.size(); ++i) EXPECT_TRUE(same_bits(stats[i], first[i]));
+  }
+  (void)cudaGraphExecDestroy(executable);
+  (void)cudaGraphDestroy(graph);
+}
+
+TEST_F(CudaStream, AThousandCapturesSucceedWhileAnotherThreadPollsTheRing) {
+  const auto pass = make_pass();
+  const Stream stream;
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> taken{0};
+  std::jthread worker([&] {
+    RingReader reader(pass->ring());
+    SlotHeader header;
+    std::vector<TensorStats> stats;
+    while (!stop)
+      if (reader.read_next(header, stats).status == ReadStatus::ok) ++taken;
+  });
+  for (std::uint64_t capture = 1; capture <= 1000; ++capture) {
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    ASSERT_CUDA(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal));
+    ASSERT_CUDA(pass->enqueue(data_, capture, stream.get()));
+    ASSERT_CUDA(cudaStreamEndCapture(stream.get(), &graph));
+    ASSERT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+    ASSERT_CUDA(cudaGraphLaunch(executable, stream.get()));
+    stream.finish();
+    (void)cudaGraphExecDestroy(executable);
+    (void)cudaGraphDestroy(graph);
+  }
+  EXPECT_EQ(pass->ring().latest(), 1000u);
+  stop = true;
+  worker.join();
+  EXPECT_GT(taken, 0u);
+}
+
+TEST_F(CudaStream, ABlockedReaderLosesTheOldestReadsAndNothingOfTheTotals) {
+  const auto pass = make_pass(8);
+  const Stream stream;
+  for (std::uint64_t step = 1; step <= 1000; ++step)
+    ASSERT_CUDA(pass->enqueue(data_, step, stream.get()));
+  stream.finish();
+  RingReader reader(pass->ring());
+  SlotHeader header;
+  std::vector<TensorStats> stats;
+  std::uint64_t lost = 0;
+  std::uint64_t read = 0;
+  for (;;) {
+    const ReadResult result = reader.read_next(header, stats);
+    lost += result.lost;
+    if (result.status != ReadStatus::ok) break;
+    EXPECT_EQ(stats.size(), 3u);
+    ++read;
+  }
+  EXPECT_EQ(read, 7u);
+  EXPECT_EQ(lost, 993u);
+}
+
+TEST_F(CudaStream, DeviceMemoryStaysFlatOverTenThousandReads) {
+  const auto pass = make_pass();
+  const Stream stream;
+  ASSERT_CUDA(pass->enqueue(data_, 1, stream.get()));
+  stream.finish();
+  std::size_t before = 0;
+  std::size_t after = 0;
+  std::size_t total = 0;
+  ASSERT_CUDA(cudaMemGetInfo(&before, &total));
+  for (std::uint64_t step = 0; step < 10'000; ++step)
+    ASSERT_CUDA(pass->enqueue(data_, step, stream.get()));
+  stream.finish();
+  ASSERT_CUDA(cudaMemGetInfo(&after, &total));
+  EXPECT_EQ(before, after);
+}
+
+TEST_F(CudaStream, TheMemoryOfAPlanIsWithinItsBar) {
+  const std::vector<TensorShape> shapes(10'000, TensorShape{100'000, DType::bf16});
+  const std::vector<Site> sites(shapes.size(), Site::grad);
+  const CudaPass pass(0, shapes, sites, 2, 1);
+  EXPECT_LE(pass.device_bytes(), 128 * shapes.size() + (1 << 20));
+}
+
+TEST_F(CudaStream, AnErrorOfTheProgramStaysForTheProgram) {
+  const auto pass = make_pass();
+  const Stream stream;
+  ASSERT_EQ(cudaErrorInvalidDevice, cudaSetDevice(9999));
+  EXPECT_EQ(cudaSuccess, pass->enqueue(data_, 1, stream.get()));
+  EXPECT_EQ(cudaErrorInvalidDevice, cudaGetLastError());
+  EXPECT_EQ(cudaSuccess, cudaGetLastError());
+  stream.finish();
+}
+
+TEST_F(CudaStream, AnErrorOfOursIsTakenAway) {
+  EXPECT_THROW(CudaPass(9999, shapes_, sites_, 2, 1), CudaError);
+  EXPECT_EQ(cudaSuccess, cudaPeekAtLastError());
+}
+
+}  // namespace
+}  // namespace gradvane::kernels::test
