@@ -30,7 +30,7 @@ mkdir -p build
 ) 9>build/$(1).lock
 endef
 
-.PHONY: deps build test test-all demo bench lint format clean help
+.PHONY: deps build test test-all demo bench sass lint format clean help
 
 deps:  ## install what is needed: Debian packages, and the rest under .deps/
 	@scripts/setup.sh
@@ -59,6 +59,13 @@ bench: deps  ## measure, write bench/results/ and print one table
 	@$(call configure_and_build,release)
 	exec scripts/bench.sh
 
+sass: deps  ## count the kernel's machine instructions against docs/sass.json
+	@$(use_deps)
+	exec "$$GRADVANE_VENV_PYTHON" -B scripts/sass.py
+
+gpu-bundle:  ## collect in .deps/gpu-bundle what bench/gpu/run.sh needs where there is no network
+	@scripts/gpu_bundle.sh
+
 lint: deps  ## check format, names, likely bugs, scripts, and rules about files
 	@$(use_deps)
 	[[ -f build/release/build.ninja ]] || "$$GRADVANE_CMAKE" --preset release >/dev/null
@@ -74,4 +81,4 @@ clean:  ## remove build/ (what make deps installed stays in .deps/)
 	@rm -rf build
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

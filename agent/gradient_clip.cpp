@@ -1,5 +1,6 @@
 #include "agent/gradient_clip.hpp"
 
+#include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
@@ -37,6 +38,15 @@ at::Tensor clip_with_torch(const std::vector<at::Tensor>& gradients, double max_
   for (at::Tensor gradient : gradients)
     gradient.mul_(coefficient.to(gradient.device(), gradient.scalar_type(), /*non_blocking=*/true));
   return norm;
+}
+
+at::Tensor clip_on_device(const std::vector<at::Tensor>& gradients, const at::Tensor& norm,
+                          double max_norm) {
+  const c10::AutoGradMode off(false);
+  const at::Tensor coefficient =
+      norm.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0).to(at::kFloat);
+  at::_foreach_mul_(gradients, coefficient);
+  return norm.clone();
 }
 
 at::Tensor scalar_tensor(double value) { return at::scalar_tensor(value, at::kDouble); }

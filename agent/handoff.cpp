@@ -1,6 +1,7 @@
 #include "agent/handoff.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gradvane::agent {
 
@@ -25,6 +26,28 @@ void Handoff::set_plans(std::span<const std::shared_ptr<const collectors::ReadPl
   producer_ = std::make_unique<kernels::RingProducer>(*ring, state);
   rings_.push_back({std::move(ring), state.sequence});
   if (rings_.size() > kKnownRings) rings_.erase(rings_.begin());
+}
+
+void Handoff::add_sources(std::vector<std::shared_ptr<const collectors::DeviceSource>> sources) {
+  const std::lock_guard lock(mutex_);
+  for (auto& source : sources) sources_.push_back(std::move(source));
+}
+
+void Handoff::note_device_failure(const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (device_failure_.empty()) device_failure_ = why;
+}
+
+std::shared_ptr<const collectors::DeviceSource> Handoff::source(std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& known : sources_)
+    if (known->id == id) return known;
+  return nullptr;
+}
+
+std::string Handoff::device_failure() {
+  const std::lock_guard lock(mutex_);
+  return device_failure_;
 }
 
 std::uint64_t Handoff::publish(std::uint64_t plan_id, std::span<const kernels::Site> sites,

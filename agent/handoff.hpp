@@ -6,8 +6,10 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "collectors/device_source.hpp"
 #include "collectors/model_watch.hpp"
 #include "collectors/step_facts.hpp"
 #include "kernels/result_ring.hpp"
@@ -28,6 +30,12 @@ class Handoff {
   /// that the worker holds only while it copies a pointer.
   void set_plans(std::span<const std::shared_ptr<const collectors::ReadPlan>> plans,
                  std::size_t entries);
+
+  /// Makes the rings of devices known. Allocates; takes the same lock.
+  void add_sources(std::vector<std::shared_ptr<const collectors::DeviceSource>> sources);
+  /// Why a device is no longer read; the first reason stays.
+  void note_device_failure(const std::string& why);
+  [[nodiscard]] int ring_slots() const noexcept { return ring_slots_; }
 
   /// Publishes one read; returns its sequence number. noexcept, allocates nothing.
   std::uint64_t publish(std::uint64_t plan_id, std::span<const kernels::Site> sites,
@@ -51,6 +59,10 @@ class Handoff {
             std::vector<kernels::TensorStats>& stats);
   /// Null where the plan is too old to be known.
   [[nodiscard]] std::shared_ptr<const collectors::ReadPlan> plan(std::uint64_t id);
+  /// Null where it is not known.
+  [[nodiscard]] std::shared_ptr<const collectors::DeviceSource> source(std::uint64_t id);
+  /// Empty: no device has failed.
+  [[nodiscard]] std::string device_failure();
   /// The model of the newest plan; null before there is one.
   [[nodiscard]] std::shared_ptr<const record::ModelInfo> newest_model();
 
@@ -71,6 +83,8 @@ class Handoff {
   std::mutex mutex_;  ///< guards what follows
   std::vector<Ring> rings_;
   std::vector<std::shared_ptr<const collectors::ReadPlan>> plans_;
+  std::vector<std::shared_ptr<const collectors::DeviceSource>> sources_;
+  std::string device_failure_;
 };
 
 }  // namespace gradvane::agent

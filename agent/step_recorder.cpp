@@ -1,12 +1,14 @@
 #include "agent/step_recorder.hpp"
 
+#include <ATen/ops/add.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <new>
 #include <utility>
 
-#include "agent/gradient_clip.hpp"
 #include "agent/step_result.hpp"
 #include "collectors/tensor_view.hpp"
 
@@ -30,6 +32,7 @@ StepRecorder::StepRecorder(const Options& options, bool enabled)
       enabled_(enabled),
       watch_(options.groups, options.max_groups),
       handoff_(options.ring_slots),
+      gatherer_(handoff_),
       builder_({options.vanishing_threshold, options.exploding_threshold}) {
   user_.fill(std::numeric_limits<double>::quiet_NaN());
   loss_reader_.resize(1);
@@ -57,9 +60,12 @@ void StepRecorder::make_room() {
     watched.gradient_sites.push_back(kernels::Site::loss);
     watched.weight_sites.assign(count, kernels::Site::weight);
     watched.weight_sites.resize(2 * count, kernels::Site::scalar);
+    const std::uint64_t plan_id = watch_.plan(o)->id;
+    watched.device_gradients.resize(watched.gradient_sites, options_.ring_slots, plan_id);
+    watched.device_weights.resize(watched.weight_sites, options_.ring_slots, plan_id);
+    if (o == 0) device_loss_reads_.resize({kernels::Site::loss}, options_.ring_slots, plan_id);
     watched.weight_stats.assign(2 * count, kernels::TensorStats{});
     watched.stamps.assign(count, Stamp{});
-    if (options_.mode == Mode::immediate) watched.published.reserve(count + 1);
     plans.push_back(watch_.plan(o));
   }
   handoff_.set_plans(plans, std::max<std::size_t>(2 * watch_.largest_plan(), 1) + 1);
@@ -76,24 +82,51 @@ void StepRecorder::follow_changes(int optimizer) noexcept try {
   new_names_ = true;
 }
 
-void StepRecorder::take_loss(const at::Tensor& loss) noexcept {
+void StepRecorder::take_loss(const at::Tensor& loss) noexcept try {
+  if (device_loss_reads_.takes(loss) && loss.numel() == 1) {
+    const c10::AutoGradMode off(false);
+    const at::Tensor value = loss.detach();
+    device_loss_ = device_losses_ == 0 ? value : device_loss_.add(value);
+    ++device_losses_;
+    return;
+  }
   const auto value = collectors::scalar_value(loss);
   if (!value) return;
   loss_ += *value;
   ++losses_;
+} catch (...) {  // no memory on the device: the step's loss is not measured
+  device_losses_ = 0;
 }
 
+/// Sets every gradient and the loss so far, and reads those on a CPU.
 bool StepRecorder::scan_gradients(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  watched.on_host = losses_ > 0;
+  watched.all_read = true;
   for (std::size_t i = 0; i < params.size(); ++i) {
     const bool frozen = !params[i].requires_grad();
     const at::Tensor& gradient = params[i].grad();
-    watched.gradients.set(i, gradient, frozen ? EntryTag::frozen : EntryTag::read);
     watched.stamps[i] = stamp_of(gradient);
+    const EntryTag tag = frozen               ? EntryTag::frozen
+                         : gradient.defined() ? EntryTag::read
+                                              : EntryTag::missing;
+    if (tag == EntryTag::read && watched.device_gradients.takes(gradient)) {
+      watched.all_read &= watched.device_gradients.set(i, gradient) != EntryTag::unsupported;
+      watched.gradients.set(i, gradient, EntryTag::elsewhere);
+      continue;
+    }
+    watched.gradients.set(i, gradient, tag);
+    if (tag == EntryTag::read) {
+      watched.on_host = true;
+      watched.all_read &= gradient.is_cpu();
+    } else {
+      watched.device_gradients.leave_out(i, tag);
+    }
   }
   if (losses_ > 0) mean_loss_ = loss_ / losses_;
   watched.gradients.set_scalar(params.size(), losses_ > 0 ? &mean_loss_ : nullptr);
+  if (device_losses_ > 0) (void)watched.device_gradients.set(params.size(), device_loss_);
   return watched.gradients.read();
 }
 
@@ -103,13 +136,31 @@ void StepRecorder::read_gradients(int optimizer, record::ReadAt where) noexcept 
   Watched& watched = at(optimizer);
   if (!scan_gradients(optimizer)) return;
   watched.has_read = true;
-  watched.loss_in_gradients = losses_ > 0;
-  watched.facts.read_at = where;
-  watched.facts.contiguous_copies += watched.gradients.copies();
-  const auto stats = watched.gradients.stats();
-  watched.facts.grad_sequence =
-      handoff_.publish(watch_.plan(optimizer)->id, watched.gradient_sites, stats);
-  if (options_.mode == Mode::immediate) watched.published.assign(stats.begin(), stats.end());
+  watched.loss_in_gradients = losses_ + device_losses_ > 0;
+  collectors::StepFacts& facts = watched.facts;
+  facts.read_at = where;
+  facts.contiguous_copies += watched.gradients.copies();
+  read_device_gradients(watched);
+  // What devices hold is in their own slots, and these say too what is missing.
+  if (!watched.on_host && watched.device_reads > 0) return;
+  facts.grad_sequence = handoff_.publish(watch_.plan(optimizer)->id, watched.gradient_sites,
+                                         watched.gradients.stats());
+}
+
+void StepRecorder::read_device_gradients(Watched& watched) noexcept {
+  collectors::DeviceReads& reads = watched.device_gradients;
+  watched.device_reads = reads.read(watched.facts.device_gradients);
+  watched.facts.contiguous_copies += reads.copies();
+  watched.facts.captured |= reads.captured();
+  watched.facts.losses = std::max(device_losses_, 1);
+  follow_device(reads);
+}
+
+void StepRecorder::follow_device(collectors::DeviceReads& reads) noexcept try {
+  auto sources = reads.take_new_sources();
+  if (!sources.empty()) handoff_.add_sources(std::move(sources));
+  if (!reads.failure().empty()) handoff_.note_device_failure(reads.failure());
+} catch (...) {  // no memory: those reads will count as lost
 }
 
 bool StepRecorder::reads_weights(const Watched& watched) const noexcept {
@@ -131,9 +182,18 @@ void StepRecorder::after_update(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   if (!enabled_ || !reads_weights(watched)) return;
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
-  for (std::size_t i = 0; i < params.size(); ++i) watched.weights.set(i, params[i], EntryTag::read);
+  bool on_host = false;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const bool elsewhere = watched.device_weights.takes(params[i]);
+    if (elsewhere) (void)watched.device_weights.set(i, params[i]);
+    watched.weights.set(i, params[i], elsewhere ? EntryTag::elsewhere : EntryTag::read);
+    on_host |= !elsewhere;
+  }
   if (!watched.weights.read()) return;
-  watched.facts.contiguous_copies += watched.weights.copies();
+  const std::size_t device_reads = watched.device_weights.read(watched.facts.device_weights);
+  follow_device(watched.device_weights);
+  watched.facts.contiguous_copies += watched.weights.copies() + watched.device_weights.copies();
+  if (!on_host && device_reads > 0) return;
   const auto stats = watched.weights.stats();
   std::copy(stats.begin(), stats.end(), watched.weight_stats.begin());
   if (options_.update_sample > 0)
@@ -143,7 +203,15 @@ void StepRecorder::after_update(int optimizer) noexcept {
 }
 
 void StepRecorder::publish_loss(Watched& watched, const collectors::ReadPlan& plan) noexcept {
-  if (losses_ == 0 || (watched.has_read && watched.loss_in_gradients)) return;
+  if (watched.has_read && watched.loss_in_gradients) return;
+  if (device_losses_ > 0) {
+    (void)device_loss_reads_.set(0, device_loss_);
+    (void)device_loss_reads_.read({&watched.facts.device_loss, 1});
+    watched.facts.losses = device_losses_;
+    follow_device(device_loss_reads_);
+    return;
+  }
+  if (losses_ == 0) return;
   mean_loss_ = loss_ / losses_;
   loss_reader_.set_scalar(0, &mean_loss_);
   if (!loss_reader_.read()) return;
@@ -187,10 +255,11 @@ std::optional<StepResult> StepRecorder::finish(int optimizer) noexcept try {
     facts.phase_seconds[other] += std::max(0.0, seconds(now - *last_end_ - known));
   }
   last_end_ = now;
+  const bool whole = options_.mode == Mode::immediate && wait_for_devices(watched);
   handoff_.publish(facts);
 
   std::optional<StepResult> result;
-  if (options_.mode == Mode::immediate) result = result_of(watched, plan);
+  if (whole) result = result_of(facts);
   forget_step(watched);
   return result;
 } catch (...) {  // no memory for the result; the step itself has been handed over
@@ -198,14 +267,20 @@ std::optional<StepResult> StepRecorder::finish(int optimizer) noexcept try {
   return std::nullopt;
 }
 
-StepResult StepRecorder::result_of(const Watched& watched,
-                                   std::shared_ptr<const collectors::ReadPlan> plan) {
-  collectors::StepSlots slots;
-  slots.plan = std::move(plan);
-  if (watched.facts.grad_sequence != 0) slots.gradients = watched.published;
-  if (watched.facts.loss_sequence != 0) slots.loss = loss_reader_.stats();
-  if (watched.facts.weight_sequence != 0) slots.weights = watched.weight_stats;
-  const record::StepRecord& record = builder_.build(watched.facts, slots, {});
+/// The one host sync a device of immediate mode. False where a step is being captured: it has no result.
+bool StepRecorder::wait_for_devices(Watched& watched) noexcept {
+  bool done = !watched.facts.captured;
+  for (collectors::DeviceReads* reads : {&watched.device_gradients, &watched.device_weights}) {
+    done = done && reads->wait();
+    follow_device(*reads);
+  }
+  return done;
+}
+
+StepResult StepRecorder::result_of(const collectors::StepFacts& facts) {
+  (void)gatherer_.ready(facts);
+  const record::StepRecord& record = builder_.build(facts, gatherer_.take(facts), {});
+  if (builder_.model() == nullptr) return {};
   return step_result(record, *builder_.model());
 }
 
@@ -215,8 +290,11 @@ void StepRecorder::forget_step(Watched& watched) noexcept {
   watched.has_read = false;
   watched.loss_in_gradients = false;
   watched.facts = collectors::StepFacts{};
+  watched.device_reads = 0;
   loss_ = 0;
   losses_ = 0;
+  device_loss_.reset();
+  device_losses_ = 0;
   micro_steps_ = 0;
   phases_ = {};
   agent_time_ = {};
@@ -243,44 +321,6 @@ bool StepRecorder::gradients_unchanged(int optimizer) const noexcept {
     if (stamp_of(gradient) != watched.stamps[i]) return false;
   }
   return true;
-}
-
-at::Tensor StepRecorder::clip(int optimizer, double max_norm) {
-  const int begin = std::max(optimizer, 0);
-  const int end = optimizer < 0 ? watch_.optimizers() : optimizer + 1;
-  std::vector<at::Tensor> gradients;
-  double norm = 0;
-  bool all_read = true;
-  for (int o = begin; o < end; ++o) {
-    if (enabled_ && !at(o).has_read && optimizer >= 0) read_gradients(o, record::ReadAt::clip);
-    // What was read before and written to since has another norm now.
-    if (!at(o).has_read || !gradients_unchanged(o)) {
-      follow_changes(o);
-      if (!scan_gradients(o)) throw std::bad_alloc();
-    }
-    const auto stats = at(o).gradients.stats();
-    const std::vector<at::Tensor>& params = watch_.params(o);
-    for (std::size_t i = 0; i < params.size(); ++i) {
-      const EntryTag tag = collectors::tag_of(stats[i]);
-      if (tag == EntryTag::unsupported) all_read = false;
-      if (params[i].requires_grad() && params[i].grad().defined())
-        gradients.push_back(params[i].grad());
-      if (tag != EntryTag::read) continue;
-      norm = std::hypot(norm, stats[i].norm());
-      if (stats[i].nan > 0) norm = std::numeric_limits<double>::quiet_NaN();
-      if (stats[i].pos_inf + stats[i].neg_inf > 0 && !std::isnan(norm))
-        norm = std::numeric_limits<double>::infinity();
-    }
-  }
-  if (!all_read) return clip_with_torch(gradients, max_norm);
-  const double coefficient = clip_coefficient(norm, max_norm);
-  scale_gradients(gradients, coefficient);
-  for (int o = begin; o < end; ++o) {
-    if (!std::isfinite(norm)) continue;
-    at(o).facts.clip_coefficient = coefficient;
-    at(o).facts.norm_after_clip = norm * coefficient;
-  }
-  return scalar_tensor(norm);
 }
 
 void StepRecorder::add_phase(Phase phase, Clock::duration time) noexcept {

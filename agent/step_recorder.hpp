@@ -13,7 +13,9 @@
 
 #include "agent/handoff.hpp"
 #include "agent/include/gradvane/agent.hpp"
+#include "agent/slot_gatherer.hpp"
 #include "collectors/cpu_reader.hpp"
+#include "collectors/device_reads.hpp"
 #include "collectors/model_watch.hpp"
 #include "collectors/step_builder.hpp"
 #include "collectors/step_facts.hpp"
@@ -74,6 +76,8 @@ class StepRecorder {
   struct Watched {
     collectors::CpuReader gradients;
     collectors::CpuReader weights;
+    collectors::DeviceReads device_gradients;
+    collectors::DeviceReads device_weights;
     collectors::UpdateSample sample;
     std::vector<kernels::Site> gradient_sites;
     std::vector<kernels::Site> weight_sites;
@@ -84,8 +88,10 @@ class StepRecorder {
     std::int64_t first_step = 0;  ///< finished before this process
     bool has_read = false;
     bool loss_in_gradients = false;
-    collectors::StepFacts facts;                  ///< of the step in progress
-    std::vector<kernels::TensorStats> published;  ///< the gradient read, kept in immediate mode
+    bool on_host = false;          ///< what was read of the gradients: any of it on a CPU,
+    std::size_t device_reads = 0;  ///< on how many devices,
+    bool all_read = false;         ///< and whether nothing was unsupported
+    collectors::StepFacts facts;   ///< of the step in progress
   };
 
   static Stamp stamp_of(const at::Tensor& gradient) noexcept;
@@ -93,10 +99,16 @@ class StepRecorder {
   void forget_step(Watched& watched) noexcept;
   void follow_changes(int optimizer) noexcept;
   bool scan_gradients(int optimizer) noexcept;
+  void read_device_gradients(Watched& watched) noexcept;
+  void follow_device(collectors::DeviceReads& reads) noexcept;
+  [[nodiscard]] bool wait_for_devices(Watched& watched) noexcept;
+  [[nodiscard]] at::Tensor clip_on_host(int begin, int end, double max_norm,
+                                        const std::vector<at::Tensor>& gradients);
+  [[nodiscard]] at::Tensor device_norm(int begin, int end) const;
   [[nodiscard]] bool gradients_unchanged(int optimizer) const noexcept;
   [[nodiscard]] bool reads_weights(const Watched& watched) const noexcept;
   void publish_loss(Watched& watched, const collectors::ReadPlan& plan) noexcept;
-  StepResult result_of(const Watched& watched, std::shared_ptr<const collectors::ReadPlan> plan);
+  StepResult result_of(const collectors::StepFacts& facts);
   Watched& at(int optimizer) noexcept { return *watched_[static_cast<std::size_t>(optimizer)]; }
   [[nodiscard]] const Watched& at(int optimizer) const noexcept {
     return *watched_[static_cast<std::size_t>(optimizer)];
@@ -106,13 +118,16 @@ class StepRecorder {
   bool enabled_;
   collectors::ModelWatch watch_;
   Handoff handoff_;
+  SlotGatherer gatherer_;  ///< of immediate mode, as the next one
   collectors::StepBuilder builder_;
   std::vector<std::unique_ptr<Watched>> watched_;
   int first_stepper_ = -1;
 
   // Of the step in progress, whichever optimizer ends it.
-  double loss_ = 0;
+  double loss_ = 0;  ///< sum of those on a CPU
   std::int32_t losses_ = 0;
+  at::Tensor device_loss_;  ///< sum of those on a device
+  std::int32_t device_losses_ = 0;
   std::int32_t micro_steps_ = 0;
   std::array<Clock::duration, record::kPhases> phases_{};
   Clock::duration agent_time_{};
@@ -124,6 +139,7 @@ class StepRecorder {
   bool new_names_ = false;
   std::array<double, record::kMaxUserMetrics> user_{};
   collectors::CpuReader loss_reader_;
+  collectors::DeviceReads device_loss_reads_;
   double mean_loss_ = 0;
   std::int32_t refused_names_ = 0;
 };

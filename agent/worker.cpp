@@ -26,11 +26,16 @@ constexpr auto kPollIdle = 20ms;
 constexpr int kIdleAfter = 100;  ///< polls without a step
 constexpr auto kLookEvery = 1s;
 constexpr auto kStopBudget = 1s;
+constexpr auto kDeviceBudget = 2s;  ///< for what is still in flight at the end
 
 double thread_cpu_seconds() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+double unix_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 bool any_nonfinite(const record::StepRecord& record, record::Site site) {
@@ -56,7 +61,8 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff)
                    say(incident.closed_at ? "cleared: " + incident.evidence : incident.evidence);
                  }),
       last_step_(std::chrono::steady_clock::now()),
-      last_look_(last_step_) {
+      last_look_(last_step_),
+      gatherer_(handoff) {
   exporters_.add(std::make_shared<exporters::PrometheusExporter>(metrics_));
   exporters_.add(board_);
   if (!options_.step_log.empty())
@@ -134,6 +140,7 @@ void Worker::run() noexcept {
     try {
       announce_model();
       idle = drain() ? 0 : idle + 1;
+      if (ending) settle();
       look_around();
     } catch (...) {  // no memory for a step: the next one may fit
       metrics_->add(record::Metric::records_dropped_total, 1, {"ring_overrun"});
@@ -155,48 +162,87 @@ void Worker::announce_model() {
 }
 
 bool Worker::drain() {
-  bool found = false;
+  take_facts();
+  note_device_failure();
+  const bool found = export_ready(!device_failure_.empty());
+  export_replays();
+  if (pending_.empty()) {
+    const std::lock_guard lock(mutex_);
+    steps_exported_ = handoff_.steps_taken();
+    changed_.notify_all();
+  }
+  return found || !pending_.empty();
+}
+
+/// The last steps of a run: their devices get a while to finish them.
+void Worker::settle() {
+  const auto until = std::chrono::steady_clock::now() + kDeviceBudget;
+  while (!pending_.empty() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(1ms);
+    (void)drain();
+  }
+  (void)export_ready(true);
+}
+
+void Worker::take_facts() {
   collectors::StepFacts facts;
   for (;;) {
     const Handoff::NextFacts next = handoff_.next(facts);
-    if (!next.found) break;
-    found = true;
-    export_step(facts, next.lost);
+    if (!next.found) return;
+    if (facts.captured) {
+      gatherer_.note_captured(facts);
+    } else {
+      pending_.push_back({facts, next.lost, handoff_.steps_taken()});
+    }
   }
-  if (found) {
+}
+
+/// Exports the steps whose slots have arrived, in order; with `all`, the others too, with what there is.
+bool Worker::export_ready(bool all) {
+  bool found = false;
+  while (!pending_.empty() && (gatherer_.ready(pending_.front().facts) || all)) {
+    Pending step = pending_.front();
+    pending_.pop_front();
+    // A graph may have taken steps that the training thread did not count.
+    std::int64_t& last = last_steps_[step.facts.optimizer];
+    step.facts.step = last = std::max(step.facts.step, last + 1);
+    export_step(step.facts, step.lost);
+    found = true;
     const std::lock_guard lock(mutex_);
-    steps_exported_ = handoff_.steps_taken();
+    steps_exported_ = step.taken;
     changed_.notify_all();
   }
   return found;
 }
 
-void Worker::export_step(const collectors::StepFacts& facts, std::uint64_t lost) {
-  collectors::StepSlots slots;
-  std::uint64_t newest = 0;
-  const auto take = [&](std::uint64_t sequence, std::vector<kernels::TensorStats>& stats) {
-    std::span<const kernels::TensorStats> taken;
-    if (sequence == 0 || !handoff_.read(sequence, header_, stats)) return taken;
-    if (slots.plan == nullptr) slots.plan = handoff_.plan(header_.plan_id);
-    if (sequence > newest) {
-      newest = sequence;
-      totals_ = header_.totals;
-    }
-    // The parameters may have been replaced within the step: entries of two plans do not mix.
-    if (slots.plan != nullptr && slots.plan->id == header_.plan_id) taken = stats;
-    return taken;
-  };
-  slots.gradients = take(facts.grad_sequence, gradients_);
-  slots.loss = take(facts.loss_sequence, loss_);
-  slots.weights = take(facts.weight_sequence, weights_);
+/// Steps that no hook saw: a graph took them. Between steps only, so that theirs do not mix.
+void Worker::export_replays() {
+  if (!pending_.empty()) return;
+  while (auto facts = gatherer_.next_replay()) {
+    std::int64_t& last = last_steps_[facts->optimizer];
+    facts->step = facts->run_step = last = last == 0 ? facts->step : last + 1;
+    facts->time = unix_time();
+    facts->step_seconds = collectors::kNotMeasured;
+    export_step(*facts, 0);
+  }
+}
 
-  record::StepRecord record = builder_.build(facts, slots, totals_);
+void Worker::note_device_failure() {
+  if (!device_failure_.empty()) return;
+  device_failure_ = handoff_.device_failure();
+  if (device_failure_.empty()) return;
+  say(device_failure_ + "; its tensors are no longer read");
+  set_state(state_, device_failure_);
+}
+
+void Worker::export_step(const collectors::StepFacts& facts, std::uint64_t lost) {
+  record::StepRecord record = builder_.build(facts, gatherer_.take(facts), gatherer_.totals());
   record.dropped_before = static_cast<std::int64_t>(lost);
   if (builder_.model() != nullptr && builder_.model() != model_) {
     model_ = builder_.model();
     (void)exporters_.set_model(model_);
   }
-  if (state_ != RunState::running) set_state(RunState::running, "");
+  if (state_ != RunState::running) set_state(RunState::running, device_failure_);
   last_step_ = std::chrono::steady_clock::now();
   if (facts.refused_names > 0)
     metrics_->add(record::Metric::records_dropped_total, facts.refused_names,
@@ -250,7 +296,7 @@ void Worker::note_status(const record::StepRecord& record) {
 
 void Worker::wind_up(const Ending& ending) noexcept {
   try {
-    set_state(ending.state, ending.reason);
+    set_state(ending.state, ending.reason.empty() ? device_failure_ : ending.reason);
   } catch (...) {  // no memory for the reason: the end itself matters more
   }
   (void)exporters_.finish(std::chrono::milliseconds(kStopBudget));

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +17,7 @@
 #include "agent/handoff.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/process_watch.hpp"
+#include "agent/slot_gatherer.hpp"
 #include "collectors/step_builder.hpp"
 #include "detectors/nonfinite.hpp"
 #include "exporters/endpoint.hpp"
@@ -58,7 +61,12 @@ class Worker final : public ProcessMember {
   void run() noexcept;
   void announce_model();
   bool drain();
+  void settle();
+  void take_facts();
+  bool export_ready(bool all);
+  void export_replays();
   void export_step(const collectors::StepFacts& facts, std::uint64_t lost);
+  void note_device_failure();
   void look_around();
   void set_state(record::RunState state, std::string_view reason);
   void note_status(const record::StepRecord& record);
@@ -86,11 +94,16 @@ class Worker final : public ProcessMember {
   std::chrono::steady_clock::time_point last_look_;
   double cpu_seconds_ = 0;
   double step_seconds_ema_ = 0;
-  kernels::RunningTotals totals_;  ///< as of the step exported last
-  kernels::SlotHeader header_;
-  std::vector<kernels::TensorStats> gradients_;
-  std::vector<kernels::TensorStats> loss_;
-  std::vector<kernels::TensorStats> weights_;
+  /// A step whose devices are still at it.
+  struct Pending {
+    collectors::StepFacts facts;
+    std::uint64_t lost = 0;   ///< steps overwritten before it
+    std::uint64_t taken = 0;  ///< steps taken from the hand-off, this one included
+  };
+  std::deque<Pending> pending_;
+  SlotGatherer gatherer_;
+  std::map<std::int32_t, std::int64_t> last_steps_;  ///< exported, by optimizer
+  std::string device_failure_;
 
   mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;

@@ -8,8 +8,16 @@ endif()
 option(GRADVANE_CUDA "Build the CUDA half of the pass" ${found})
 
 if(found)
-  # What we build for: Ampere and Hopper, and Blackwell's data-centre parts.
+  # What we build for: Ampere and Hopper, and Blackwell's data-centre parts; or what the command line
+  # says. That is taken out of the cache, where torch's scripts would warn of it.
+  if(DEFINED CACHE{CMAKE_CUDA_ARCHITECTURES})
+    set(GRADVANE_CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}" CACHE INTERNAL "")
+    unset(CMAKE_CUDA_ARCHITECTURES CACHE)
+  endif()
   set(CMAKE_CUDA_ARCHITECTURES 80 90 100)
+  if(GRADVANE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES ${GRADVANE_CUDA_ARCHITECTURES})
+  endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
   set(CMAKE_CUDA_EXTENSIONS OFF)

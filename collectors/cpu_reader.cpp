@@ -10,21 +10,6 @@ namespace {
 /// Blocks a thread takes at least: below this, waking a thread costs more than it saves.
 constexpr std::int64_t kGrainBytes = 256 * 1024;
 
-EntryTag tag_of(Readable readable) noexcept {
-  switch (readable) {
-    case Readable::yes:
-    case Readable::copied:
-      return EntryTag::read;
-    case Readable::empty:
-      return EntryTag::empty;
-    case Readable::absent:
-      return EntryTag::missing;
-    case Readable::unsupported:
-      return EntryTag::unsupported;
-  }
-  return EntryTag::unsupported;
-}
-
 std::int64_t bytes(std::span<const kernels::TensorShape> shapes) noexcept {
   std::int64_t sum = 0;
   for (const auto& shape : shapes) sum += shape.numel * kernels::size_in_bytes(shape.dtype);
@@ -51,8 +36,9 @@ void CpuReader::set(std::size_t entry, const at::Tensor& tensor, EntryTag tag) n
     at.view = TensorView{};
     return;
   }
-  at.view = view_of(tensor);
-  at.tag = tag_of(at.view.readable);
+  const bool foreign = tensor.defined() && !tensor.is_cpu();
+  at.view = foreign ? TensorView{} : view_of(tensor);
+  at.tag = foreign ? EntryTag::unsupported : tag_of(at.view.readable);
 }
 
 void CpuReader::set_scalar(std::size_t entry, const double* value) noexcept {

@@ -38,6 +38,7 @@ ParamState state_of(const TensorStats& stats) {
     case EntryTag::frozen:
       return ParamState::frozen;
     case EntryTag::missing:
+    case EntryTag::elsewhere:  // its own slot was lost
       return ParamState::missing;
     case EntryTag::empty:
       return ParamState::empty;
@@ -86,6 +87,7 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
       take_weights(plan, slots.weights.first(params), slots.weights.last(params));
   }
   sum_up_groups();
+  take_clipping();
   // Nothing stands between the optimizer's hook and the update: what was read is what was used.
   if (facts.read_at == record::ReadAt::optimizer && !record_.clip_coefficient)
     record_.grad_norm_at_step = record_.grad_norm;
@@ -122,6 +124,8 @@ void StepBuilder::take_facts(const StepFacts& facts) {
   record_.time = facts.time;
   record_.read_at = facts.read_at;
   record_.skipped = facts.skipped;
+  clip_max_norm_ = measured(facts.clip_max_norm);
+  losses_ = facts.losses;
   record_.clip_coefficient = measured(facts.clip_coefficient);
   record_.grad_norm_at_step = measured(facts.norm_after_clip);
   record_.lr = facts.lr;
@@ -146,7 +150,7 @@ void StepBuilder::take_loss(const TensorStats& stats) {
     const double infinity = std::numeric_limits<double>::infinity();
     record_.loss = stats.pos_inf > 0 ? infinity : -infinity;
   } else {
-    record_.loss = stats.total();
+    record_.loss = stats.total() / losses_;
   }
   if (stats.nonfinite() > 0) blame(Site::loss, -1, stats);
 }
@@ -217,6 +221,16 @@ void StepBuilder::take_weights(const ReadPlan& plan, std::span<const TensorStats
   record_.site_measured[index(Site::weight)] = true;
   record_.weight_norm = norm;
   if (update && updated_norm > 0) record_.update_ratio = *update / updated_norm;
+}
+
+/// Where the clipping was done on a device, what it did follows from the norm that it used.
+void StepBuilder::take_clipping() {
+  if (!clip_max_norm_ || !record_.grad_norm || record_.clip_coefficient) return;
+  const auto& bad = record_.nonfinite[index(Site::grad)];
+  if (std::any_of(bad.begin(), bad.end(), [](std::int64_t count) { return count > 0; })) return;
+  const double coefficient = std::min(1.0, *clip_max_norm_ / (*record_.grad_norm + 1e-6));
+  record_.clip_coefficient = coefficient;
+  record_.grad_norm_at_step = *record_.grad_norm * coefficient;
 }
 
 void StepBuilder::sum_up_groups() {

@@ -2,6 +2,7 @@
 // From a step's facts and ring slots to its record. Pure: no clock, no I/O, no torch; one per thread.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "collectors/model_watch.hpp"
@@ -48,6 +49,7 @@ class StepBuilder {
   void take_gradients(const ReadPlan& plan, std::span<const kernels::TensorStats> stats);
   void take_weights(const ReadPlan& plan, std::span<const kernels::TensorStats> weights,
                     std::span<const kernels::TensorStats> updates);
+  void take_clipping();
   void sum_up_groups();
   void blame(record::Site site, std::int32_t param, const kernels::TensorStats& stats);
 
@@ -55,6 +57,8 @@ class StepBuilder {
   std::shared_ptr<const record::ModelInfo> model_;
   record::StepRecord record_;
   record::StepDetail detail_;
+  std::optional<double> clip_max_norm_;  ///< of the step in hand, as the next one
+  std::int32_t losses_ = 1;
 };
 
 }  // namespace gradvane::collectors

@@ -11,6 +11,13 @@ namespace gradvane::collectors {
 
 inline constexpr double kNotMeasured = -1;  ///< for values that are never negative
 
+/// One read enqueued on a device: its slot is the one in the source's ring that carries the token.
+struct DeviceRead {
+  std::uint64_t source = 0;  ///< 0: none
+  std::uint64_t token = 0;
+};
+inline constexpr std::size_t kMaxDevices = 8;  ///< of one step; tensors on more are unsupported
+
 struct StepFacts {
   std::int64_t step = 0;
   std::int64_t run_step = 0;
@@ -23,10 +30,19 @@ struct StepFacts {
   std::uint64_t loss_sequence = 0;
   std::uint64_t weight_sequence = 0;
 
+  // And of its slots on devices; unused ones have source 0.
+  std::array<DeviceRead, kMaxDevices> device_gradients{};
+  std::array<DeviceRead, kMaxDevices> device_weights{};
+  DeviceRead device_loss{};
+  bool captured =
+      false;  ///< into a graph: the step is not taken now, but each time that is replayed
+  std::int32_t losses = 1;  ///< that a device's loss is the sum of
+
   record::ReadAt read_at = record::ReadAt::none;
   record::SkipReason skipped = record::SkipReason::none;
   double clip_coefficient = kNotMeasured;
   double norm_after_clip = kNotMeasured;
+  double clip_max_norm = kNotMeasured;  ///< clipped on the device: the rest follows from the norm
 
   std::int32_t lr_count = 0;
   std::int32_t user_count = 0;
@@ -49,7 +65,8 @@ enum class EntryTag : std::int64_t {
   empty = 0,
   frozen = -1,
   missing = -2,
-  unsupported = -3
+  unsupported = -3,
+  elsewhere = -4  ///< on another device: another slot of the same step has it
 };
 
 [[nodiscard]] inline EntryTag tag_of(const kernels::TensorStats& stats) noexcept {

@@ -5,9 +5,7 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
-#include <algorithm>
-#include <numeric>
-#include <vector>
+#include "collectors/memory_order.hpp"
 
 namespace gradvane::collectors {
 namespace {
@@ -66,31 +64,17 @@ std::int64_t sparse_row_major(const at::Tensor& tensor, std::int64_t in_values) 
   return linear * dense_numel + in_values % dense_numel;
 }
 
-std::int64_t strided_row_major(const at::Tensor& tensor, std::int64_t in_memory) {
-  std::vector<std::int64_t> by_stride(static_cast<std::size_t>(tensor.dim()));
-  std::iota(by_stride.begin(), by_stride.end(), 0);
-  std::stable_sort(by_stride.begin(), by_stride.end(), [&](std::int64_t a, std::int64_t b) {
-    return tensor.stride(a) > tensor.stride(b);
-  });
-  std::vector<std::int64_t> coordinate(by_stride.size(), 0);
-  for (const std::int64_t d : by_stride) {
-    if (tensor.size(d) <= 1) continue;  // its stride says nothing
-    coordinate[static_cast<std::size_t>(d)] = in_memory / tensor.stride(d);
-    in_memory %= tensor.stride(d);
-  }
-  std::int64_t linear = 0;
-  for (std::int64_t d = 0; d < tensor.dim(); ++d)
-    linear = linear * tensor.size(d) + coordinate[static_cast<std::size_t>(d)];
-  return linear;
-}
-
 TensorView look(const at::Tensor& tensor) {
   TensorView view;
   if (!tensor.defined()) return view;
   const auto dtype = pass_dtype(tensor.scalar_type());
   view.readable = Readable::unsupported;
-  if (!dtype || tensor.device().type() != at::kCPU) return view;
-  if (tensor.layout() == at::kSparse) return sparse_view(tensor, *dtype);
+  if (!dtype || !(tensor.is_cpu() || tensor.is_cuda())) return view;
+  if (tensor.layout() == at::kSparse) {
+    // Coalescing waits for the device, and another number of values each step wants another plan.
+    if (tensor.is_cuda()) return view;
+    return sparse_view(tensor, *dtype);
+  }
   if (tensor.layout() != at::kStrided || !tensor.has_storage() || tensor.is_neg()) return view;
   if (tensor.numel() == 0) {
     view.readable = Readable::empty;
@@ -125,6 +109,21 @@ std::optional<DType> pass_dtype(at::ScalarType type) noexcept {
   }
 }
 
+EntryTag tag_of(Readable readable) noexcept {
+  switch (readable) {
+    case Readable::yes:
+    case Readable::copied:
+      return EntryTag::read;
+    case Readable::empty:
+      return EntryTag::empty;
+    case Readable::absent:
+      return EntryTag::missing;
+    case Readable::unsupported:
+      return EntryTag::unsupported;
+  }
+  return EntryTag::unsupported;
+}
+
 TensorView view_of(const at::Tensor& tensor) noexcept try {
   return look(tensor);
 } catch (...) {  // no memory for a temporary, or a tensor subclass that refuses: not worth a run
@@ -156,11 +155,8 @@ std::optional<double> scalar_value(const at::Tensor& tensor) noexcept try {
 
 std::int64_t row_major_index(const at::Tensor& tensor, std::int64_t in_memory) noexcept try {
   if (in_memory < 0) return in_memory;
-  const std::int64_t element = tensor.is_complex() ? in_memory / 2 : in_memory;
-  if (tensor.layout() == at::kSparse) return sparse_row_major(tensor, element);
-  // A copy is made row-major; a dense tensor is read in the order of its memory.
-  if (tensor.is_contiguous() || !tensor.is_non_overlapping_and_dense()) return element;
-  return strided_row_major(tensor, element);
+  if (tensor.layout() != at::kSparse) return MemoryOrder::of(tensor).row_major(in_memory);
+  return sparse_row_major(tensor, tensor.is_complex() ? in_memory / 2 : in_memory);
 } catch (...) {
   return in_memory;
 }

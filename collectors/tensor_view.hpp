@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "collectors/step_facts.hpp"
 #include "kernels/dtype.hpp"
 
 namespace gradvane::collectors {
@@ -30,9 +31,13 @@ struct TensorView {
   at::Tensor holder;                ///< keeps a temporary alive; undefined when read in place
 };
 
-/// Looks at `tensor` without changing it. Allocates only for `copied`. CPU tensors only.
-/// Does not synchronise. An allocation that fails makes the tensor `unsupported`.
+/// Looks at `tensor`, on a CPU or a CUDA device, without changing it. Allocates only for `copied`, there
+/// on the current stream. Does not synchronise: a sparse tensor on a device is `unsupported`. So is a
+/// tensor whose copy finds no memory.
 [[nodiscard]] TensorView view_of(const at::Tensor& tensor) noexcept;
+
+/// What becomes of an entry that looks like this.
+[[nodiscard]] EntryTag tag_of(Readable readable) noexcept;
 
 /// The row-major linear index, in `tensor`, of element `in_memory` of its view.
 [[nodiscard]] std::int64_t row_major_index(const at::Tensor& tensor,

@@ -51,8 +51,8 @@ void sample(const TensorView& view, std::int64_t count, Use use) noexcept {
 
 /// A tensor that can be sampled where it lies: dense real numbers. Anything else: not readable.
 TensorView sampled_view(const at::Tensor& tensor) noexcept try {
-  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_complex() ||
-      !tensor.is_non_overlapping_and_dense())
+  if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided ||
+      tensor.is_complex() || !tensor.is_non_overlapping_and_dense())
     return {};
   TensorView view = view_of(tensor);
   return view.readable == Readable::yes ? view : TensorView{};

@@ -34,7 +34,8 @@ RingProducer::RingProducer(ResultRing& ring, ProducerState state) noexcept
     : ring_(&ring), state_(state) {}
 
 std::uint64_t RingProducer::publish(std::uint64_t plan_id, std::span<const Site> sites,
-                                    std::span<const TensorStats> stats) noexcept {
+                                    std::span<const TensorStats> stats,
+                                    std::uint64_t token) noexcept {
   const std::size_t count = std::min(sites.size(), stats.size());
   const std::uint64_t sequence = ++state_.sequence;
   accumulate_totals(state_.totals, sequence, plan_id, sites.data(), stats.data(),
@@ -44,7 +45,7 @@ std::uint64_t RingProducer::publish(std::uint64_t plan_id, std::span<const Site>
   header.sequence = sequence;
   header.plan_id = plan_id;
   header.tensors = static_cast<std::int64_t>(carried.size());
-  header.token = sequence;
+  header.token = token != 0 ? token : sequence;
   header.totals = state_.totals;
   ring_->slots().write(sequence, header, carried);
   return sequence;

@@ -60,11 +60,12 @@ class RingProducer {
 
   /// Publishes one read: adds it to the running totals and writes the next slot.
   /// @param sites, stats  one per tensor of the plan
+  /// @param token        what the slot carries; 0: the read's sequence number
   /// @return the read's sequence number
   /// A read of more tensors than the ring holds goes into the totals whole; the slot carries as many
   /// as fit, and says how many.
   std::uint64_t publish(std::uint64_t plan_id, std::span<const Site> sites,
-                        std::span<const TensorStats> stats) noexcept;
+                        std::span<const TensorStats> stats, std::uint64_t token = 0) noexcept;
 
   [[nodiscard]] ProducerState state() const noexcept { return state_; }
 

@@ -32,6 +32,16 @@ struct RunningTotals {
 static_assert(std::is_trivially_copyable_v<RunningTotals>);
 static_assert(sizeof(RunningTotals) == (9 + 3 + 3 * 5) * 8);
 
+/// Brings totals of another ring in; `first` stays that of `into`: sequence numbers of two rings say
+/// nothing of each other.
+inline void add_totals(RunningTotals& into, const RunningTotals& more) noexcept {
+  for (int site = 0; site < kCountedSites; ++site) {
+    for (int kind = 0; kind < kNonfiniteKinds; ++kind)
+      into.elements[site][kind] += more.elements[site][kind];
+    into.reads[site] += more.reads[site];
+  }
+}
+
 /// What one read found, before it becomes part of the totals. Zero bytes are an empty read, and every
 /// field only grows: so that many threads can add to it in any order.
 struct ReadCounts {

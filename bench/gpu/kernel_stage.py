@@ -1,0 +1,108 @@
+"""Stage kernel: cuda_pass_bench, then torch's rivals on the same tensors, and how they compare."""
+
+import json
+import sys
+
+import machine
+from process import ROOT, StageError, run
+
+RIVALS = ("foreach_norm", "clip_grad", "amp_check", "eager")
+EXIT_NO_DEVICE = 77
+
+
+def rows_of(text, what):
+    """The JSON objects that a benchmark printed, one a line; a run that was stopped may end in half a one."""
+    rows = []
+    for line in text.splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            print(f"{what}: not JSON: {line[:100]}")
+    return rows
+
+
+def key(row):
+    return tuple(row[name] for name in ("shape", "dtype", "data", "offset", "numel"))
+
+
+def by_case(rows):
+    """{case: {contender: row}}, in the order of the rows."""
+    cases = {}
+    for row in rows:
+        if "device_seconds" in row:
+            cases.setdefault(key(row), {})[row["contender"]] = row
+    return cases
+
+
+def ratios(cases):
+    """Our device time over each contender's, and our host time over theirs."""
+    result = []
+    for case, rows in cases.items():
+        ours = rows.get("gradvane")
+        if ours is None:
+            continue
+        result.append(dict(zip(("shape", "dtype", "data", "offset", "numel"), case)) | {
+            "bytes": ours["bytes"],
+            "device": {name: ours["device_seconds"] / row["device_seconds"] for name, row in rows.items()
+                       if name != "gradvane"},
+            "host": {name: ours["host_seconds"] / row["host_seconds"] for name, row in rows.items()
+                     if name != "gradvane"}})
+    return result
+
+
+def print_tables(cases, compared):
+    names = ("roofline", "naive", *RIVALS)
+    print("GB/s of the pass, and its device time over that of each:")
+    print(f"{'shape':11} {'dtype':5} {'MB':>7} {'us':>9} {'GB/s':>6} {'host us':>8}",
+          *(f"{name:>13}" for name in names))
+    for row in compared:
+        if (row["data"], row["offset"]) != ("uniform", 0):
+            continue
+        ours = cases[key(row)]["gradvane"]
+        values = (f"{row['device'][name]:13.4f}" if name in row["device"] else f"{'-':>13}" for name in names)
+        print(f"{row['shape']:11} {row['dtype']:5} {row['bytes'] / 2**20:7.0f} "
+              f"{1e6 * ours['device_seconds']:9.1f} {ours['gigabytes_per_second']:6.0f} "
+              f"{1e6 * ours['host_seconds']:8.1f}", *values)
+    print("\nDevice time over the roofline's, by data and offset: least, most, and where (from 256 MB on)")
+    kinds = {}
+    for row in compared:
+        if row["bytes"] >= 200 << 20 and "roofline" in row["device"]:
+            kinds.setdefault((row["data"], row["offset"], row["dtype"]), []).append(row)
+    for (data, offset, dtype), rows in sorted(kinds.items()):
+        rows.sort(key=lambda row: row["device"]["roofline"])
+        worst = rows[-1]
+        print(f"{data:15} offset {offset} {dtype:5} {rows[0]['device']['roofline']:7.3f} "
+              f"{worst['device']['roofline']:7.3f}  {worst['shape']} {worst['bytes'] >> 20} MB")
+
+
+def run_stage(context):
+    context.build.build(["cuda_pass_bench"], context.deadline)
+    bench = context.build.program("cuda_pass_bench")
+    choice = ["--quick"] if context.quick else []
+    # Room for torch: it has fewer cases, and eager has none that are quick.
+    done = run([bench, *choice], context.log, context.deadline, limit=0.7 * context.deadline.left())
+    if done.code == EXIT_NO_DEVICE:
+        raise StageError(done.err.strip())
+    ours = rows_of(done.out, "cuda_pass_bench")
+    failures = [f"cuda_pass_bench: {row['error']} ({key(row)})" for row in ours if "error" in row]
+    if done.timed_out:
+        failures.append("cuda_pass_bench did not come to its end")
+    elif done.code != 0 and not failures:
+        failures.append(f"cuda_pass_bench failed with {done.code}: {done.err[-500:]}")
+
+    listed = run([bench, "--list", "--data", "uniform", "--offset", "0"] if not context.quick else
+                 [bench, "--quick", "--list"], context.log, context.deadline)
+    cases_file = ROOT / "build" / "gpu" / "cases.jsonl"
+    cases_file.write_text(listed.out)
+    done = run([sys.executable, "-B", ROOT / "bench" / "gpu" / "torch_rivals.py", "--cases", cases_file,
+                "--seconds", "0.2" if context.quick else "0.6"], context.log, context.deadline)
+    theirs = rows_of(done.out, "torch_rivals")
+    if done.code != 0:
+        why = "did not come to its end" if done.timed_out else f"failed with {done.code}: {done.tail(6)}"
+        failures.append(f"torch_rivals {why}")
+
+    cases = by_case(ours + theirs)
+    compared = ratios(cases)
+    print_tables(cases, compared)
+    return {"rows": ours, "torch_rows": theirs, "gradvane_over_each": compared,
+            "clocks_between": machine.clocks(), "failure": "; ".join(failures[:10]) or None}

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Proves and measures the CUDA pass on a machine with a GPU and no network.
+#
+#   bench/gpu/run.sh [--quick] [--minutes N] [STAGE...]     default: test kernel train sanitize
+#
+#   build     unpack, configure, compile; every other stage does what it needs of this first
+#   test      the tests labelled gpu, none of which may skip
+#   kernel    the pass against a plain read, against four kernels a tensor, and against torch
+#   train     char_gpt --size gpt2 with and without the agent, in turns
+#   sanitize  compute-sanitizer's four tools over the kernel's tests
+#
+# A stage takes nine minutes at most and goes on after another one failed; the exit code says whether all
+# passed. Each writes gpu_<stage>.json to $OUT, or to bench/results/<device>/, and prints a table.
+#
+# What must be there: a Python with torch, CUDA's compiler, CMake 3.25, ninja, a C++20 compiler. The C++
+# libraries may be missing: then they come from .deps/gpu-bundle, which `make gpu-bundle` fills elsewhere.
+#
+# GRADVANE_GPU_PYTHON  the Python that has torch (default python3)
+# CUDA_HOME            the toolkit (default: where nvcc is)
+# GRADVANE_GPU_BUNDLE  always: take the bundle's libraries although the system has them
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+python=${GRADVANE_GPU_PYTHON:-python3}
+command -v "$python" >/dev/null || {
+  echo "[gpu] error: there is no $python; name one that has torch with GRADVANE_GPU_PYTHON" >&2
+  exit 1
+}
+exec "$python" -B bench/gpu/stages.py "$@"

@@ -1,0 +1,186 @@
+"""What torch offers for some of the numbers that the CUDA pass gives, on the same tensors.
+
+  foreach_norm  torch._foreach_norm: one number a tensor
+  clip_grad     torch.nn.utils.clip_grad_norm_: one norm of all; reads and writes every element
+  amp_check     torch._amp_foreach_non_finite_check_and_unscale_: one flag; reads and writes every element
+  eager         isnan().any(), isinf().any(), norm(), abs().max(), (== 0).sum() a tensor, .item() each
+
+Reads cases from `cuda_pass_bench --list` (a file, or standard input) and prints one JSON object a line.
+As there, device_seconds is between two events behind a kernel that keeps the device waiting while the host
+enqueues; host_bound says that it could not, as where .item() makes the host wait. Before each run the L2
+cache is filled with something else. extra_device_bytes is the peak beside the tensors. With --device cpu it
+only shows that it runs: device_seconds is the host's, and there are no bytes.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import torch
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
+ALIGNMENT = 512  # bytes, as in cuda_pass_bench
+
+
+def make_data(count, dtype, kind, device):
+    """Like those of cuda_pass_bench: magnitudes from 2^-10 to 1, or half of them zero or subnormal."""
+    generator = torch.Generator(device=device).manual_seed(7)
+    values = torch.empty(count, dtype=dtype, device=device)
+    for begin in range(0, count, 1 << 26):  # in pieces: temporaries would double the memory
+        piece = values[begin:begin + (1 << 26)]
+        piece.uniform_(2.0 ** -10, 1.0, generator=generator)
+        if kind != "uniform":
+            chosen = torch.rand(piece.shape, device=device, generator=generator) < 0.5
+            piece[chosen] = 0.0 if kind == "half_zero" else torch.finfo(dtype).tiny / 4
+    return values
+
+
+def make_tensors(case, device):
+    """Views of one buffer: as far from a boundary as the case says."""
+    dtype = DTYPES[case["dtype"]]
+    step = ALIGNMENT // dtype.itemsize
+    begins, end = [], 0
+    for numel in case["numels"]:
+        begins.append(end + case["offset"])
+        end = -(-(begins[-1] + numel) // step) * step
+    data = make_data(end, dtype, case["data"], device)
+    return [data[begin:begin + numel] for begin, numel in zip(begins, case["numels"])]
+
+
+def eager(tensors):
+    found = []
+    for tensor in tensors:
+        found.append((torch.isnan(tensor).any().item(), torch.isinf(tensor).any().item(),
+                      torch.linalg.vector_norm(tensor).item(), tensor.abs().max().item(),
+                      (tensor == 0).sum().item()))
+    return found
+
+
+def contenders(tensors):
+    device = tensors[0].device
+    params = []
+    for tensor in tensors:
+        # A parameter of the right shape without memory of its own: clipping looks at .grad alone.
+        param = torch.empty(1, dtype=tensor.dtype, device=device).expand(tensor.shape).requires_grad_()
+        param.grad = tensor
+        params.append(param)
+    found = torch.zeros(1, dtype=torch.float32, device=device)
+    scale = torch.ones(1, dtype=torch.float32, device=device)
+    return {
+        "foreach_norm": lambda: torch._foreach_norm(tensors, 2),
+        # So large a norm is never reached: it multiplies by 1, as it does without need.
+        "clip_grad": lambda: torch.nn.utils.clip_grad_norm_(params, 1e30, foreach=True),
+        "amp_check": lambda: torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, scale),
+        "eager": lambda: eager(tensors),
+    }
+
+
+class Clock:
+    LONGEST_HOLD = 0.1  # seconds
+    CYCLES = 2e9  # a second, about
+
+    def __init__(self, device):
+        self.cuda = device.type == "cuda"
+        # Read, not written: lines that must be written back would cost the one that comes next.
+        self.other_data = torch.zeros(512 << 20, dtype=torch.uint8, device=device) if self.cuda else None
+
+    def time(self, work, usual):
+        """Seconds of the device, seconds of the host until the call returned, whether the host was slower.
+
+        `usual` is about what the host takes.
+        """
+        if not self.cuda:
+            start = time.perf_counter()
+            work()
+            seconds = time.perf_counter() - start
+            return seconds, seconds, True
+        self.other_data.view(torch.int64).max()
+        torch.cuda.synchronize()
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        held = min(self.LONGEST_HOLD, 20e-6 + 2 * usual)
+        torch.cuda._sleep(int(held * self.CYCLES))
+        begin.record()
+        start = time.perf_counter()
+        work()
+        host = time.perf_counter() - start
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e-3, host, host > 0.8 * held
+
+    def peak_bytes(self, work):
+        if not self.cuda:
+            work()
+            return None
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        work()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+
+
+def quantile(values, share):
+    return sorted(values)[round(share * (len(values) - 1))]
+
+
+def measure(case, device, clock, seconds):
+    """Every rival in turn, round by round, so that a slow moment falls on all of them."""
+    tensors = make_tensors(case, device)
+    rivals = contenders(tensors)
+    label = {"bench": "torch_rivals", **{k: v for k, v in case.items() if k != "numels"}}
+    extra = {}
+    for name, work in list(rivals.items()):  # a warm-up, too
+        try:
+            extra[name] = clock.peak_bytes(work)
+        except RuntimeError as error:  # no memory, or a size that it was not made for
+            del rivals[name]
+            yield {**label, "contender": name, "skipped": str(error)[:200]}
+    times = {name: [] for name in rivals}
+    host = {name: 1e-3 for name in rivals}
+    start = time.perf_counter()
+    for number in range(42):
+        if number >= 4 and time.perf_counter() - start > seconds:
+            break
+        for name, work in rivals.items():
+            times[name].append(clock.time(work, host[name]))
+            host[name] = times[name][-1][1]
+    for name, runs in times.items():
+        runs = runs[1:]  # the first one did not know how long the host takes
+        device_times = [run[0] for run in runs]
+        yield {**label, "contender": name, "device_seconds": statistics.median(device_times),
+               "device_p10": quantile(device_times, 0.1), "device_p90": quantile(device_times, 0.9),
+               "host_seconds": statistics.median(run[1] for run in runs),
+               "host_bound": sum(run[2] for run in runs) * 2 > len(runs), "rounds": len(runs),
+               "gigabytes_per_second": case["bytes"] * 1e-9 / statistics.median(device_times),
+               "extra_device_bytes": extra[name]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=argparse.FileType(), default=sys.stdin)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--seconds", type=float, default=0.6, help="for the timed rounds of one case")
+    options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("torch_rivals: torch sees no CUDA device", file=sys.stderr)
+        return 77
+    device = torch.device(options.device)
+    clock = Clock(device)
+    for line in options.cases:
+        case = json.loads(line)
+        try:
+            for row in measure(case, device, clock, options.seconds):
+                print(json.dumps(row), flush=True)
+        except torch.cuda.OutOfMemoryError as error:
+            label = {k: v for k, v in case.items() if k != "numels"}
+            print(json.dumps({"bench": "torch_rivals", **label, "skipped": str(error)[:200]}), flush=True)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

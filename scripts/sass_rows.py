@@ -1,0 +1,198 @@
+"""The numbers of the kernel's machine code: a row for each way through a hot loop, and some more.
+
+A row is named "bf16 block plain": dtype, who reads together (the whole block or one warp), way:
+  plain       groups without zeros
+  counting    groups with zeros
+  subnormals  fp16 groups with subnormal numbers
+  exact       one element, a normal number, of a group that the other ways refuse; out of line
+One row, "kernel", is of what a thread and a block take.
+"""
+
+import re
+from collections import Counter
+
+from sass_paths import (Code, Instruction, Loop, SassError, blocks_of, innermost,
+                        load_stride, loads_in_flight, loops)
+
+DTYPES = ("f32", "f64", "f16", "bf16")  # as numbered in kernels/dtype.hpp
+ELEMENTS = {"f32": 32, "f64": 16, "f16": 64, "bf16": 64}  # of a thread's eight vectors
+TEAMS = {0x1000: "block", 0x200: "warp"}  # by the distance between a thread's vectors
+EXACT = re.compile(r"read_exactlyILNS\w*5DTypeE(\d)E")
+KERNEL = re.compile(r"read_tensorsILm(\d+)E")
+THREADS = 256
+LOADS = 8
+
+EXPECTED = {f"{dtype} {team} {way}" for dtype in DTYPES for team in TEAMS.values()
+            for way in ("plain", "counting", "subnormals")
+            if (way != "plain" or dtype != "f64") and (way != "subnormals" or dtype == "f16")}
+
+# Registers and shared memory of a multiprocessor, and the latter's share that a block cannot have.
+MULTIPROCESSOR = {
+    "sm_80": {"registers": 65536, "shared": 164 * 1024, "warps": 64, "blocks": 32},
+    "sm_90": {"registers": 65536, "shared": 228 * 1024, "warps": 64, "blocks": 32},
+    "sm_100": {"registers": 65536, "shared": 228 * 1024, "warps": 64, "blocks": 32},
+}
+SHARED_OF_THE_SYSTEM = 1024  # a block
+SHARED_STEP = 128
+REGISTER_STEP = 256  # a warp
+SCHEDULERS = 4  # each with a quarter of the registers
+
+
+def resident_blocks(arch: str, registers: int, shared: int, threads: int = THREADS) -> int:
+    limits = MULTIPROCESSOR[arch]
+    warps = -(-threads // 32)
+    of_a_warp = -(-registers * 32 // REGISTER_STEP) * REGISTER_STEP
+    by_registers = limits["registers"] // SCHEDULERS // of_a_warp * SCHEDULERS // warps
+    of_a_block = -(-(shared + SHARED_OF_THE_SYSTEM) // SHARED_STEP) * SHARED_STEP
+    return min(by_registers, limits["shared"] // of_a_block, limits["warps"] // warps,
+               limits["blocks"])
+
+
+def dtype_by_arithmetic(loop: Loop) -> str:
+    """Empty where the instructions are of no dtype that is known here."""
+    opcodes = [it.opcode for it in loop.instructions()]
+    names = {opcode.split(".")[0] for opcode in opcodes}
+    packed = bool(names & {"HMNMX2", "VHMNMX"})
+    if packed:
+        return "f16" if any(opcode.startswith("HADD2.F32") for opcode in opcodes) else "bf16"
+    if {"DSETP", "DFMA"} <= names and "FFMA" not in names:
+        return "f64"
+    if names & {"FMNMX", "FMNMX3"}:
+        return "f32"
+    return ""
+
+
+def dtype_of(loop: Loop) -> str:
+    """By the arithmetic; and by the function that the loop calls for what it refuses."""
+    found = dtype_by_arithmetic(loop)
+    called = {DTYPES[int(match[1])] for it in loop.instructions() if it.name == "CALL"
+              if (match := EXACT.search(it.target))}
+    if called and called != {found}:
+        raise SassError(f"a loop at instruction {loop.head} computes in {found or 'no known dtype'}"
+                        f", and calls read_exactly of {', '.join(sorted(called))}")
+    return found
+
+
+def hot_loops(code: Code) -> list[Loop]:
+    """The loops around eight 128-bit loads, and no more, none of them under a condition."""
+    found = []
+    for loop in innermost(loops(code), lambda it: it.is_wide_load):
+        loads = [it for it in loop.instructions() if it.is_wide_load]
+        if len(loads) == LOADS and not any(it.predicate for it in loads):
+            found.append(loop)
+    return found
+
+
+def kind_of(path: list[Instruction]) -> str:
+    """By the vote: a plain loop asks for zeros before it adds to the sums, and leaves if there are
+    any; a counting one asks afterwards whether to stay. Empty where there is no vote, or no sum."""
+    names = [it.name for it in path]
+    votes = [i for i, name in enumerate(names) if name in ("VOTE", "VOTEU")]
+    sums = [i for i, name in enumerate(names) if name == "DADD"]
+    if not votes or not sums:
+        return ""
+    return "plain" if votes[0] < sums[-1] else "counting"
+
+
+def way_row(path: list[Instruction], elements: int, local: int) -> dict:
+    return {"instructions": len(path), "per_element": round(len(path) / elements, 4),
+            "loads_in_flight": loads_in_flight(path), "local_accesses": local}
+
+
+def loop_rows(code: Code) -> dict[str, dict]:
+    """Of all hot loops. Raises SassError unless they are those that are expected."""
+    rows: dict[str, dict] = {}
+    for loop in hot_loops(code):
+        held = loop.instructions()
+        stride = load_stride([it for it in held if it.is_wide_load])
+        dtype, team, paths = dtype_of(loop), TEAMS.get(stride, ""), loop.paths()
+        kind = kind_of(paths[0]) if paths else ""
+        place = f"{dtype} {team} {kind}"
+        if not (dtype and team and kind) or place not in EXPECTED:
+            raise SassError(f"{code.name}: the loop at instruction {loop.head} is none of ours: "
+                            f"dtype '{dtype}', {stride:#x} bytes between loads, kind '{kind}', "
+                            f"{len(paths)} ways through it")
+        if place in rows:
+            raise SassError(f"{code.name}: two loops are {place}")
+        names = [place] + [f"{dtype} {team} subnormals"] * (dtype == "f16" and kind == "counting")
+        names += [f"{place}, way {i + 1}" for i in range(len(names), len(paths))]
+        local = sum(it.is_local for it in held)
+        for name, path in zip(names, paths):
+            rows[name] = way_row(path, ELEMENTS[dtype], local)
+    if missing := EXPECTED - set(rows):
+        raise SassError(f"{code.name}: no loop found for {', '.join(sorted(missing))}")
+    return rows
+
+
+def exact_rows(code: Code) -> dict[str, dict]:
+    """Of the functions for what the loops refuse."""
+    rows: dict[str, dict] = {}
+    for label, entry in code.labels.items():
+        if not (match := EXACT.search(label)):
+            continue
+        dtype = DTYPES[int(match[1])]
+        found = innermost(loops(code, entry), lambda it: it.name in ("LD", "LDG"))
+        paths = found[0].paths(through="DFMA") if len(found) == 1 else []
+        if not paths:
+            raise SassError(f"{code.name}: no loop over elements in read_exactly of {dtype}")
+        whole = [it for block in blocks_of(code, entry).values()
+                 for it in code.instructions[block.begin:block.end]]
+        rows[f"{dtype} exact"] = {
+            "instructions": len(paths[0]), "per_element": float(len(paths[0])),
+            "function": len(whole), "local_accesses": sum(it.is_local for it in whole)}
+    if missing := set(DTYPES) - {name.split()[0] for name in rows}:
+        raise SassError(f"{code.name}: no function read_exactly of {', '.join(sorted(missing))}")
+    return rows
+
+
+def resource_rows(ptxas: str, arch: str) -> dict[str, dict]:
+    """Of each kernel, by its name, from what `-Xptxas -v` prints."""
+    rows: dict[str, dict] = {}
+    for part in re.split(r"Compiling entry function ", ptxas)[1:]:
+        name = re.match(r"'([^']+)' for '([^']+)'", part)
+        used = re.search(r"Used (\d+) registers", part)
+        if not name or name[2] != arch or not used:
+            raise SassError(f"not understood of ptxas: {part[:200]}")
+        shared = re.search(r"(\d+) bytes smem", part)
+        registers, shared_bytes = int(used[1]), int(shared[1]) if shared else 0
+
+        def most(pattern: str) -> int:  # of the kernel and its functions
+            return max(int(number) for number in re.findall(pattern, part))
+
+        rows[name[1]] = {
+            "registers": registers, "shared_bytes": shared_bytes,
+            "stack_bytes": most(r"(\d+) bytes stack frame"),
+            "spill_bytes": most(r"(\d+) bytes spill stores") + most(r"(\d+) bytes spill loads"),
+            "resident_blocks": resident_blocks(arch, registers, shared_bytes)}
+    return rows
+
+
+# Which way a number is worse. Others are only told of.
+MORE_IS_WORSE = ("instructions", "registers", "spill_bytes", "stack_bytes", "local_accesses")
+FEWER_IS_WORSE = ("loads_in_flight", "resident_blocks")
+
+
+def worse_of(a: dict, b: dict) -> dict:
+    """Of two rows of one name the worse number in each place."""
+    return {field: (min if field in FEWER_IS_WORSE else max)(a.get(field, b.get(field)),
+                                                             b.get(field, a.get(field)))
+            for field in sorted({*a, *b})}
+
+
+def kernel_rows(codes: list[Code], resources: dict[str, dict],
+                arch: str) -> tuple[dict[str, dict], list[str]]:
+    """All rows of one architecture, by name with the architecture; and notes on them. The kernel is
+    there twice, for few and for many tensors: a row tells of the worse one."""
+    kernels = {code.name: code for code in codes if KERNEL.search(code.name)}
+    if len(kernels) != 2 or set(kernels) != set(resources):
+        raise SassError(f"{arch}: not two kernels: {', '.join({*kernels, *resources}) or 'none'}")
+    rows: dict[str, dict] = {}
+    differing: Counter[str] = Counter()
+    for name, code in kernels.items():
+        mine = {**loop_rows(code), **exact_rows(code), "kernel": resources[name]}
+        for row, numbers in mine.items():
+            key = f"{arch} {row}"
+            differing[key] += rows.get(key, numbers) != numbers
+            rows[key] = worse_of(rows.get(key, numbers), numbers)
+    return rows, [f"{key}: the kernels for few and for many tensors differ, the worse one counts"
+                  for key, count in sorted(differing.items()) if count]

@@ -1,0 +1,122 @@
+// The worker, with devices whose results a test holds back.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/handoff.hpp"
+#include "agent/worker.hpp"
+#include "tests/agent/fake_device.hpp"
+
+namespace gradvane::agent::test {
+namespace {
+
+using namespace std::chrono_literals;
+using collectors::StepFacts;
+
+class WorkerOfADevice : public testing::Test {
+ protected:
+  WorkerOfADevice() {
+    auto model = std::make_shared<record::ModelInfo>();
+    model->id = 1;
+    model->params.resize(1);
+    model->params[0].name = "weight";
+    model->groups.resize(1);
+    auto plan = std::make_shared<collectors::ReadPlan>();
+    plan->id = 7;
+    plan->model = model;
+    plan->params = {0};
+    const std::array<std::shared_ptr<const collectors::ReadPlan>, 1> plans{plan};
+    handoff_.set_plans(plans, 3);
+    handoff_.add_sources({device_.source()});
+    Options options;
+    options.port = -1;
+    options.handle_sigterm = false;
+    options.log = [this](std::string_view line) { said_ += std::string(line) + "\n"; };
+    record::RunInfo run;
+    run.run = "test";
+    worker_ = std::make_unique<Worker>(options, run, handoff_);
+  }
+
+  void hand_over(std::int64_t step, std::uint64_t token, bool captured = false) {
+    StepFacts facts;
+    facts.step = facts.run_step = step;
+    facts.device_gradients[0] = device_.read(token);
+    facts.captured = captured;
+    handoff_.publish(facts);
+  }
+  void arrive(std::uint64_t token, double norm) {
+    device_.publish(7, token, {stats_of(norm), stats_of(0.25)});  // a gradient, and the loss
+  }
+
+  Handoff handoff_{8};
+  FakeDevice device_{1, 2};
+  std::string said_;
+  std::unique_ptr<Worker> worker_;
+};
+
+TEST_F(WorkerOfADevice, ExportsAStepWhenItsResultArrivesAndNotBefore) {
+  hand_over(1, 1);
+  EXPECT_FALSE(worker_->flush(50ms));
+  EXPECT_EQ(worker_->status().steps, 0);
+  arrive(1, 3);
+  EXPECT_TRUE(worker_->flush(5s));
+  EXPECT_EQ(worker_->status().steps, 1);
+  EXPECT_EQ(worker_->status().latest.grad_norm, 3);
+  EXPECT_EQ(worker_->status().latest.loss, 0.25);
+}
+
+TEST_F(WorkerOfADevice, TheLastStepsOfARunAreWaitedFor) {
+  hand_over(1, 1);
+  std::jthread late([this] {
+    std::this_thread::sleep_for(100ms);
+    arrive(1, 5);
+  });
+  worker_->end(record::RunState::finished, "");
+  EXPECT_EQ(worker_->status().latest.grad_norm, 5);
+}
+
+TEST_F(WorkerOfADevice, AResultThatNeverComesDoesNotHoldTheEndForLong) {
+  hand_over(1, 1);
+  const auto begin = std::chrono::steady_clock::now();
+  worker_->end(record::RunState::finished, "");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+  EXPECT_EQ(worker_->status().steps, 1) << "the step itself is not lost";
+  EXPECT_FALSE(worker_->status().latest.grad_norm);
+}
+
+TEST_F(WorkerOfADevice, ALostDeviceIsNamedAndItsStepsAreNotWaitedFor) {
+  hand_over(1, 1);
+  EXPECT_FALSE(worker_->flush(50ms));
+  handoff_.note_device_failure("CUDA device 0: an illegal memory access was encountered");
+  EXPECT_TRUE(worker_->flush(5s));
+  EXPECT_EQ(worker_->status().steps, 1);
+  EXPECT_NE(worker_->status().reason.find("illegal memory access"), std::string::npos);
+  worker_->end(record::RunState::failed, "");
+  EXPECT_NE(said_.find("CUDA device 0"), std::string::npos);
+}
+
+TEST_F(WorkerOfADevice, ReplaysOfAGraphAreStepsThatGoOnCounting) {
+  hand_over(1, 1);
+  arrive(1, 1);
+  hand_over(2, 2, true);  // captured: not taken
+  EXPECT_TRUE(worker_->flush(5s));
+  EXPECT_EQ(worker_->status().steps, 1);
+  for (int replay = 0; replay < 3; ++replay) arrive(2, 2);
+  const auto until = std::chrono::steady_clock::now() + 5s;
+  while (worker_->status().steps < 4 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(2ms);
+  EXPECT_EQ(worker_->status().latest.step, 4);
+  hand_over(3, 3);  // as the training thread counts, which saw no replay
+  arrive(3, 9);
+  EXPECT_TRUE(worker_->flush(5s));
+  EXPECT_EQ(worker_->status().latest.step, 5);
+  EXPECT_EQ(worker_->status().latest.grad_norm, 9);
+}
+
+}  // namespace
+}  // namespace gradvane::agent::test
