@@ -10,14 +10,17 @@ RIVALS = ("foreach_norm", "clip_grad", "amp_check", "eager")
 EXIT_NO_DEVICE = 77
 
 
-def rows_of(text, what):
-    """The JSON objects that a benchmark printed, one a line; a run that was stopped may end in half a one."""
+def rows_of(done, what, failures):
+    """The JSON objects that a benchmark printed, one a line; one that was stopped may end in half a one."""
     rows = []
-    for line in text.splitlines():
+    for line in done.out.splitlines():
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
-            print(f"{what}: not JSON: {line[:100]}")
+            if not done.timed_out:
+                failures.append(f"{what} printed what is not JSON: {line[:100]}")
+    if done.timed_out:
+        failures.append(f"{what} did not come to its end in {done.seconds:.0f} s")
     return rows
 
 
@@ -83,11 +86,10 @@ def run_stage(context):
     done = run([bench, *choice], context.log, context.deadline, limit=0.7 * context.deadline.left())
     if done.code == EXIT_NO_DEVICE:
         raise StageError(done.err.strip())
-    ours = rows_of(done.out, "cuda_pass_bench")
-    failures = [f"cuda_pass_bench: {row['error']} ({key(row)})" for row in ours if "error" in row]
-    if done.timed_out:
-        failures.append("cuda_pass_bench did not come to its end")
-    elif done.code != 0 and not failures:
+    failures = []
+    ours = rows_of(done, "cuda_pass_bench", failures)
+    failures += [f"cuda_pass_bench: {row['error']} ({key(row)})" for row in ours if "error" in row]
+    if done.code != 0 and not failures:
         failures.append(f"cuda_pass_bench failed with {done.code}: {done.err[-500:]}")
 
     listed = run([bench, "--list", "--data", "uniform", "--offset", "0"] if not context.quick else
@@ -96,13 +98,14 @@ def run_stage(context):
     cases_file.write_text(listed.out)
     done = run([sys.executable, "-B", ROOT / "bench" / "gpu" / "torch_rivals.py", "--cases", cases_file,
                 "--seconds", "0.2" if context.quick else "0.6"], context.log, context.deadline)
-    theirs = rows_of(done.out, "torch_rivals")
-    if done.code != 0:
-        why = "did not come to its end" if done.timed_out else f"failed with {done.code}: {done.tail(6)}"
-        failures.append(f"torch_rivals {why}")
+    theirs = rows_of(done, "torch_rivals", failures)
+    if done.code:
+        failures.append(f"torch_rivals failed with {done.code}: {done.err[-500:]}")
 
     cases = by_case(ours + theirs)
     compared = ratios(cases)
+    if not compared:
+        failures.append("no case was measured")
     print_tables(cases, compared)
     return {"rows": ours, "torch_rows": theirs, "gradvane_over_each": compared,
             "clocks_between": machine.clocks(), "failure": "; ".join(failures[:10]) or None}

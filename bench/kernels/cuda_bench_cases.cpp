@@ -128,7 +128,8 @@ struct Selection {
 
 std::vector<Case> cases_of(const Selection& selection) {
   std::vector<Case> cases;
-  const auto add = [&](const std::string& shape, DType dtype, std::vector<std::int64_t> numels) {
+  const auto add = [&](const std::string& shape, DType dtype,
+                       const std::vector<std::int64_t>& numels) {
     for (const Data data : kAllData) {
       for (const int offset : {0, 1}) {
         if (selection.data.has(name(data)) && selection.offsets.has(std::to_string(offset))) {
