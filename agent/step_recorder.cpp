@@ -270,10 +270,15 @@ std::optional<StepResult> StepRecorder::finish(int optimizer) noexcept try {
 /// The one host sync a device of immediate mode. False where a step is being captured: it has no result.
 bool StepRecorder::wait_for_devices(Watched& watched) noexcept {
   bool done = !watched.facts.captured;
-  for (collectors::DeviceReads* reads : {&watched.device_gradients, &watched.device_weights}) {
-    done = done && reads->wait();
+  std::uint64_t waited = 0;
+  // The last to be enqueued comes first.
+  if (watched.facts.device_loss.source != 0) done = done && device_loss_reads_.wait(waited);
+  if (watched.facts.device_weights[0].source != 0)
+    done = done && watched.device_weights.wait(waited);
+  if (watched.device_reads > 0) done = done && watched.device_gradients.wait(waited);
+  for (collectors::DeviceReads* reads :
+       {&device_loss_reads_, &watched.device_weights, &watched.device_gradients})
     follow_device(*reads);
-  }
   return done;
 }
 

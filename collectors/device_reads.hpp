@@ -40,9 +40,10 @@ class DeviceReads {
   /// Enqueues what was set since the last read, on the current stream of each device, and writes which
   /// slots it will be in. Returns how many; 0 where nothing was set.
   std::size_t read(std::span<DeviceRead> out) noexcept;
-  /// Waits until the last read() is done: one host sync a device. False where a stream captures, or
-  /// a device is lost.
-  bool wait() noexcept;
+  /// Waits until the last read() is done: one host sync a device. `waited` is the set of devices that
+  /// need no more of it, because something enqueued later was waited for, and grows. False where a
+  /// stream captures, or a device is lost.
+  bool wait(std::uint64_t& waited) noexcept;
   /// Whether the last read() went into a graph that is being captured.
   [[nodiscard]] bool captured() const noexcept;
 

@@ -235,9 +235,12 @@ std::size_t DeviceReads::read(std::span<DeviceRead> out) noexcept {
   return reads;
 }
 
-bool DeviceReads::wait() noexcept {
+bool DeviceReads::wait(std::uint64_t& waited) noexcept {
   bool done = true;
   for (OneDevice* one : state_->last) {
+    const std::uint64_t bit = std::uint64_t{1} << one->device() % 64;
+    if ((waited & bit) != 0) continue;
+    waited |= bit;
     done = one->wait() && done;
     if (!one->failure().empty() && state_->failure.empty()) state_->failure = one->failure();
   }

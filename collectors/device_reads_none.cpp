@@ -17,7 +17,7 @@ EntryTag DeviceReads::set(std::size_t /*entry*/, const at::Tensor& /*tensor*/) n
 }
 void DeviceReads::leave_out(std::size_t /*entry*/, EntryTag /*tag*/) noexcept {}
 std::size_t DeviceReads::read(std::span<DeviceRead> /*out*/) noexcept { return 0; }
-bool DeviceReads::wait() noexcept { return true; }
+bool DeviceReads::wait(std::uint64_t& /*waited*/) noexcept { return true; }
 bool DeviceReads::captured() const noexcept { return false; }
 std::vector<std::shared_ptr<const DeviceSource>> DeviceReads::take_new_sources() { return {}; }
 at::Tensor DeviceReads::norm() const { return {}; }

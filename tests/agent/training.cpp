@@ -11,11 +11,12 @@
 
 namespace gradvane::test {
 
-Training::Training(std::uint64_t seed) {
+Training::Training(std::uint64_t seed, at::Device where) : device(where) {
   torch::manual_seed(seed);
   model =
       torch::nn::Sequential(torch::nn::Linear(16, 32), torch::nn::ReLU(), torch::nn::Dropout(0.3),
                             torch::nn::Linear(32, 32), torch::nn::ReLU(), torch::nn::Linear(32, 4));
+  model->to(device);
   std::vector<at::Tensor> weights;
   std::vector<at::Tensor> biases;
   for (const at::Tensor& parameter : model->parameters())
@@ -28,7 +29,7 @@ Training::Training(std::uint64_t seed) {
 
 at::Tensor Training::backward() {
   optimizer->zero_grad();
-  const at::Tensor input = torch::randn({8, 16});
+  const at::Tensor input = torch::randn({8, 16}, at::TensorOptions().device(device));
   const at::Tensor target = input.narrow(1, 0, 4) * 2 + 1;
   at::Tensor loss = at::mse_loss(model->forward(input), target);
   loss.backward();
@@ -55,8 +56,9 @@ at::Tensor Training::parameter(const std::string& name) const {
 std::vector<char> Training::weight_bytes() const {
   std::vector<char> bytes;
   for (const at::Tensor& parameter : model->parameters()) {
-    const auto* data = static_cast<const char*>(parameter.const_data_ptr());
-    bytes.insert(bytes.end(), data, data + parameter.nbytes());
+    const at::Tensor copy = parameter.detach().cpu();
+    const auto* data = static_cast<const char*>(copy.const_data_ptr());
+    bytes.insert(bytes.end(), data, data + copy.nbytes());
   }
   return bytes;
 }

@@ -19,11 +19,12 @@ namespace gradvane::test {
 /// Three linear layers with dropout, AdamW with two learning rates, made-up data from `seed`.
 class Training {
  public:
-  explicit Training(std::uint64_t seed = 7);
+  explicit Training(std::uint64_t seed = 7, at::Device device = at::kCPU);
 
   /// Forward and backward on the next batch; returns the loss.
   at::Tensor backward();
 
+  at::Device device;
   torch::nn::Sequential model;
   std::unique_ptr<torch::optim::AdamW> optimizer;
 
