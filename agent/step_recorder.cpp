@@ -56,6 +56,7 @@ void StepRecorder::make_room() {
     watched.gradients.resize(count + 1);  // and the loss
     watched.weights.resize(count);
     watched.sample.resize(params, options_.update_sample);
+    if (enabled_) watched.device_sample.resize(params, options_.update_sample);
     watched.gradient_sites.assign(count, kernels::Site::grad);
     watched.gradient_sites.push_back(kernels::Site::loss);
     watched.weight_sites.assign(count, kernels::Site::weight);
@@ -174,8 +175,9 @@ void StepRecorder::before_update(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   watched.facts.lr_count =
       watch_.learning_rates(optimizer, watched.facts.lr.data(), record::kMaxLearningRates);
-  if (reads_weights(watched) && options_.update_sample > 0)
-    watched.sample.keep(watch_.params(optimizer));
+  if (!reads_weights(watched) || options_.update_sample == 0) return;
+  watched.sample.keep(watch_.params(optimizer));
+  watched.device_sample.keep(watch_.params(optimizer));
 }
 
 void StepRecorder::after_update(int optimizer) noexcept {
@@ -183,7 +185,10 @@ void StepRecorder::after_update(int optimizer) noexcept {
   if (!enabled_ || !reads_weights(watched)) return;
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
   bool on_host = false;
+  if (options_.update_sample > 0) watched.device_sample.difference(params);
   for (std::size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor changes = watched.device_sample.changes(i);
+    if (changes.defined()) (void)watched.device_weights.set(params.size() + i, changes);
     const bool elsewhere = watched.device_weights.takes(params[i]);
     if (elsewhere) (void)watched.device_weights.set(i, params[i]);
     watched.weights.set(i, params[i], elsewhere ? EntryTag::elsewhere : EntryTag::read);

@@ -16,6 +16,7 @@
 #include "agent/slot_gatherer.hpp"
 #include "collectors/cpu_reader.hpp"
 #include "collectors/device_reads.hpp"
+#include "collectors/device_sample.hpp"
 #include "collectors/model_watch.hpp"
 #include "collectors/step_builder.hpp"
 #include "collectors/step_facts.hpp"
@@ -79,6 +80,7 @@ class StepRecorder {
     collectors::DeviceReads device_gradients;
     collectors::DeviceReads device_weights;
     collectors::UpdateSample sample;
+    collectors::DeviceSample device_sample;
     std::vector<kernels::Site> gradient_sites;
     std::vector<kernels::Site> weight_sites;
     std::vector<kernels::TensorStats> weight_stats;  ///< weights, then update samples

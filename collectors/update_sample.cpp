@@ -8,30 +8,18 @@
 
 #include "collectors/tensor_view.hpp"
 #include "kernels/element.hpp"
+#include "kernels/sample_position.hpp"
 
 namespace gradvane::collectors {
 namespace {
 
 using kernels::DType;
 
-/// Element i of `count` in memory order: one of each of `count` equal parts, at a place in it that looks
-/// random and is always the same. At even distance, a matrix whose rows are a multiple of it long would
-/// show the same few columns again and again: of one input, and perhaps a dead one.
-std::int64_t position(std::int64_t i, std::int64_t count, std::int64_t numel) noexcept {
-  const std::int64_t begin = i * numel / count;
-  const std::int64_t end = (i + 1) * numel / count;
-  auto mixed = static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15;  // splitmix64
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111eb;
-  mixed ^= mixed >> 31;
-  return begin + static_cast<std::int64_t>(mixed % static_cast<std::uint64_t>(end - begin));
-}
-
 template <typename T, typename Use>
 void walk(const TensorView& view, std::int64_t count, Use use) noexcept {
   const T* data = static_cast<const T*>(view.data);
   for (std::int64_t i = 0; i < count; ++i)
-    use(i, static_cast<double>(data[position(i, count, view.numel)]));
+    use(i, static_cast<double>(data[kernels::sample_position(i, count, view.numel)]));
 }
 
 /// Calls use(i, value) for every sampled element.
@@ -49,18 +37,17 @@ void sample(const TensorView& view, std::int64_t count, Use use) noexcept {
   }
 }
 
-/// A tensor that can be sampled where it lies: dense real numbers. Anything else: not readable.
+}  // namespace
+
 TensorView sampled_view(const at::Tensor& tensor) noexcept try {
-  if (!tensor.defined() || !tensor.is_cpu() || tensor.layout() != at::kStrided ||
-      tensor.is_complex() || !tensor.is_non_overlapping_and_dense())
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_complex() ||
+      !tensor.is_non_overlapping_and_dense())
     return {};
   TensorView view = view_of(tensor);
   return view.readable == Readable::yes ? view : TensorView{};
 } catch (...) {  // a kind of tensor that does not answer such questions
   return {};
 }
-
-}  // namespace
 
 void UpdateSample::resize(std::span<const at::Tensor> params, std::int64_t per_param) {
   const auto count = static_cast<std::int64_t>(params.size());
@@ -70,7 +57,7 @@ void UpdateSample::resize(std::span<const at::Tensor> params, std::int64_t per_p
   std::int64_t used = 0;
   for (std::size_t i = 0; i < params.size(); ++i) {
     const TensorView view = sampled_view(params[i]);
-    if (view.data == nullptr || !params[i].requires_grad()) continue;
+    if (view.data == nullptr || !params[i].is_cpu() || !params[i].requires_grad()) continue;
     Place& place = places_[i];
     place.begin = used;
     place.numel = view.numel;
@@ -86,7 +73,9 @@ TensorView UpdateSample::at_place(std::size_t i,
   const Place& place = places_[i];
   if (place.count == 0 || i >= params.size()) return {};
   TensorView view = sampled_view(params[i]);
-  if (view.data == nullptr || view.numel != place.numel || view.dtype != place.dtype) return {};
+  if (view.data == nullptr || !params[i].is_cpu() || view.numel != place.numel ||
+      view.dtype != place.dtype)
+    return {};
   return view;
 }
 

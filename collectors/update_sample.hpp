@@ -16,6 +16,9 @@
 
 namespace gradvane::collectors {
 
+/// A tensor that can be sampled where it lies: dense real numbers. Anything else: not readable.
+[[nodiscard]] TensorView sampled_view(const at::Tensor& tensor) noexcept;
+
 /// At most kMaxElements numbers whatever the model. Training thread only. CPU tensors; never throws
 /// after resize().
 class UpdateSample {

@@ -1,0 +1,37 @@
+#pragma once
+// UpdateSample's half on CUDA devices: the sample stays there, and so does what has become of it.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace gradvane::collectors {
+
+/// At most UpdateSample::kMaxElements numbers a device, 16 bytes each. Training thread only; nothing
+/// after resize() allocates, throws or waits. In a build without CUDA nothing is sampled.
+class DeviceSample {
+ public:
+  DeviceSample();
+  ~DeviceSample();
+  DeviceSample(const DeviceSample&) = delete;  // devices hold its addresses
+  DeviceSample& operator=(const DeviceSample&) = delete;
+
+  /// Room for the samples of those `params` that are on a device, at most `per_param` elements of each.
+  /// Allocates; throws kernels::CudaError.
+  void resize(std::span<const at::Tensor> params, std::int64_t per_param);
+
+  /// Keeps the sample as it is before the update, on the current streams.
+  void keep(std::span<const at::Tensor> params) noexcept;
+  /// Works out how it has changed, on the current streams.
+  void difference(std::span<const at::Tensor> params) noexcept;
+  /// Δw over the sample of parameter i, fp64, on its device; valid until the next difference() in stream
+  /// order. Undefined where it was not kept, or changed its size or dtype since.
+  [[nodiscard]] at::Tensor changes(std::size_t i) const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gradvane::collectors
