@@ -28,29 +28,34 @@ class DeviceFeed {
   Found find(std::uint64_t token);
 
   /// From now on `token` is that of a captured graph.
-  void note_captured(std::uint64_t token) { captured_.insert(token); }
-  /// Whether a replay of `token` has arrived that was not taken yet.
-  [[nodiscard]] bool has_replay(std::uint64_t token);
+  void note_captured(std::uint64_t token);
+  /// Whether a replay of `token` has arrived that was not taken yet; `further`: also behind what find()
+  /// has looked at.
+  [[nodiscard]] bool has_replay(std::uint64_t token, bool further);
+  struct Replay {
+    kernels::SlotHeader header;
+    Stats stats;
+  };
   /// The oldest such one; only where there is one.
-  [[nodiscard]] Stats take_replay(std::uint64_t token);
+  [[nodiscard]] Replay take_replay(std::uint64_t token);
 
   [[nodiscard]] const kernels::SlotHeader& header() const noexcept { return header_; }
   [[nodiscard]] const Stats& stats() const noexcept { return stats_; }
-  /// Of the newest slot seen.
-  [[nodiscard]] const kernels::RunningTotals& totals() const noexcept { return totals_; }
 
  private:
   bool next();
   bool hold_next();
+  void set_aside();
 
   std::shared_ptr<const collectors::DeviceSource> source_;
   kernels::RingReader reader_;
   kernels::SlotHeader header_;
   Stats stats_;
-  kernels::RunningTotals totals_;
   bool held_ = false;  ///< header_ and stats_ are a slot that is still to be asked for
   std::set<std::uint64_t> captured_;
-  std::map<std::uint64_t, std::deque<Stats>> replays_;  ///< by token
+  std::map<std::uint64_t, std::deque<Replay>> replays_;  ///< by token
+  std::uint64_t asked_ = 0;                              ///< the token that find() was asked for
+  bool overwritten_ = false;                             ///< slots have been, since then
 };
 
 }  // namespace gradvane::agent

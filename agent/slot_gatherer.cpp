@@ -15,78 +15,91 @@ void SlotGatherer::for_each_device_read(const StepFacts& facts, Visit visit) {
 }
 
 /// Forgets the step before, if it was taken.
-void SlotGatherer::begin() {
-  if (!taken_) return;
-  taken_ = false;
-  arrived_ = 0;
-  for (Part& part : parts_) part.found = false;
-  slots_ = {};
+void SlotGatherer::Step::begin() {
+  if (!taken) return;
+  taken = false;
+  arrived = 0;
+  for (Part& part : parts) part.found = false;
+  slots = {};
+  totals.clear();
+}
+
+const collectors::StepSlots& SlotGatherer::finish(Step& step) {
+  step.taken = true;
+  if (step.parts[kGradients].found) step.slots.gradients = step.parts[kGradients].stats;
+  if (step.parts[kLoss].found) step.slots.loss = step.parts[kLoss].stats;
+  if (step.parts[kWeights].found) step.slots.weights = step.parts[kWeights].stats;
+  for (const auto& [source, totals] : step.totals) device_totals_[source] = totals;
+  return step.slots;
 }
 
 bool SlotGatherer::ready(const StepFacts& facts) {
-  begin();
+  step_.begin();
   bool all = true;
   for_each_device_read(facts, [&](const DeviceRead& read, Role role, std::uint32_t number) {
     const std::uint32_t bit = 1u << number;
-    if (read.source == 0 || (arrived_ & bit) != 0) return;
+    if (read.source == 0 || (step_.arrived & bit) != 0) return;
     DeviceFeed* from = feed(read.source);
     const auto found = from == nullptr ? DeviceFeed::Found::lost : from->find(read.token);
     if (found == DeviceFeed::Found::not_yet) {
       all = false;
       return;
     }
-    arrived_ |= bit;
+    step_.arrived |= bit;
     if (found == DeviceFeed::Found::lost) return;
-    arrived_totals_[read.source] = from->totals();
-    add(from->stats(), from->header().plan_id, parts_[role]);
+    step_.totals[read.source] = from->header().totals;
+    add(from->stats(), from->header().plan_id, step_, role);
   });
   return all;
 }
 
-void SlotGatherer::note_captured(const StepFacts& facts) {
-  for_each_device_read(facts, [&](const DeviceRead& read, Role, std::uint32_t) {
-    if (read.source == 0) return;
-    if (DeviceFeed* from = feed(read.source)) from->note_captured(read.token);
-  });
-  captured_.push_back(facts);
+const collectors::StepSlots& SlotGatherer::take(const StepFacts& facts) {
+  step_.begin();
+  newest_host_ = 0;
+  take_from_host(facts.grad_sequence, kGradients);
+  take_from_host(facts.loss_sequence, kLoss);
+  take_from_host(facts.weight_sequence, kWeights);
+  return finish(step_);
 }
 
-std::optional<StepFacts> SlotGatherer::next_replay() {
-  begin();
+void SlotGatherer::note_captured(const StepFacts& facts) {
+  bool any = false;
+  for_each_device_read(facts, [&](const DeviceRead& read, Role, std::uint32_t) {
+    if (read.source == 0) return;
+    any = true;
+    if (DeviceFeed* from = feed(read.source)) from->note_captured(read.token);
+  });
+  if (any) captured_.push_back(facts);
+}
+
+std::optional<StepFacts> SlotGatherer::next_replay(Look look) {
+  replay_.begin();
   for (const StepFacts& facts : captured_) {
     bool whole = true;
     for_each_device_read(facts, [&](const DeviceRead& read, Role, std::uint32_t) {
       if (read.source == 0) return;
       DeviceFeed* from = feed(read.source);
-      whole = whole && from != nullptr && from->has_replay(read.token);
+      whole = whole && from != nullptr && from->has_replay(read.token, look == Look::further);
     });
     if (!whole) continue;
-    for_each_device_read(facts, [&](const DeviceRead& read, Role role, std::uint32_t number) {
+    for_each_device_read(facts, [&](const DeviceRead& read, Role role, std::uint32_t) {
       if (read.source == 0) return;
       DeviceFeed* from = feed(read.source);
-      arrived_ |= 1u << number;
-      arrived_totals_[read.source] = from->totals();
-      add(from->take_replay(read.token), from->header().plan_id, parts_[role]);
+      const DeviceFeed::Replay replay = from->take_replay(read.token);
+      replay_.totals[read.source] = replay.header.totals;
+      add(replay.stats, replay.header.plan_id, replay_, role);
     });
     return facts;
   }
   return std::nullopt;
 }
 
-const collectors::StepSlots& SlotGatherer::take(const StepFacts& facts) {
-  begin();
-  taken_ = true;
-  newest_host_ = 0;
-  take_from_host(facts.grad_sequence, parts_[kGradients]);
-  take_from_host(facts.loss_sequence, parts_[kLoss]);
-  take_from_host(facts.weight_sequence, parts_[kWeights]);
-  if (parts_[kGradients].found) slots_.gradients = parts_[kGradients].stats;
-  if (parts_[kLoss].found) slots_.loss = parts_[kLoss].stats;
-  if (parts_[kWeights].found) slots_.weights = parts_[kWeights].stats;
+const collectors::StepSlots& SlotGatherer::take_replay() { return finish(replay_); }
 
-  totals_ = host_totals_;
-  for (const auto& [source, totals] : arrived_totals_) kernels::add_totals(totals_, totals);
-  return slots_;
+kernels::RunningTotals SlotGatherer::totals() const {
+  kernels::RunningTotals totals = host_totals_;
+  for (const auto& [source, of_source] : device_totals_) kernels::add_totals(totals, of_source);
+  return totals;
 }
 
 DeviceFeed* SlotGatherer::feed(std::uint64_t source) {
@@ -98,20 +111,22 @@ DeviceFeed* SlotGatherer::feed(std::uint64_t source) {
   return feed.get();
 }
 
-void SlotGatherer::take_from_host(std::uint64_t sequence, Part& part) {
+void SlotGatherer::take_from_host(std::uint64_t sequence, Role role) {
   if (sequence == 0 || !handoff_.read(sequence, host_header_, host_stats_)) return;
   if (sequence > newest_host_) {
     newest_host_ = sequence;
     host_totals_ = host_header_.totals;
   }
-  add(host_stats_, host_header_.plan_id, part);
+  add(host_stats_, host_header_.plan_id, step_, role);
 }
 
 /// Each entry is in the slot of its own device and `elsewhere`, or left out, in the others.
-void SlotGatherer::add(const Stats& stats, std::uint64_t plan_id, Part& part) {
-  if (slots_.plan == nullptr) slots_.plan = handoff_.plan(plan_id);
+void SlotGatherer::add(const Stats& stats, std::uint64_t plan_id, Step& step, Role role) {
+  Part& part = step.parts[role];
+  collectors::StepSlots& slots = step.slots;
+  if (slots.plan == nullptr) slots.plan = handoff_.plan(plan_id);
   // The parameters may have been replaced within the step: entries of two plans do not mix.
-  if (slots_.plan == nullptr || slots_.plan->id != plan_id) return;
+  if (slots.plan == nullptr || slots.plan->id != plan_id) return;
   if (!part.found || part.stats.size() != stats.size()) {
     part.stats = stats;
     part.found = true;

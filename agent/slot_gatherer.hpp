@@ -23,52 +23,58 @@ class SlotGatherer {
   /// Whether everything that the step's devices owe has arrived, or never will. Steps are asked for in
   /// order, and again until they are ready.
   [[nodiscard]] bool ready(const collectors::StepFacts& facts);
-
-  /// A step that went into a graph: it is not taken now. Each replay of the graph takes it once.
-  void note_captured(const collectors::StepFacts& facts);
-  /// The next replay that has arrived whole: as facts, ready to be taken. Not between ready() and take().
-  [[nodiscard]] std::optional<collectors::StepFacts> next_replay();
-
   /// The slots of the step, as far as they could be had; after ready(), or without where a device has
   /// stopped answering. Valid until the next call of either.
   [[nodiscard]] const collectors::StepSlots& take(const collectors::StepFacts& facts);
 
-  /// Non-finite elements of all rings together, up to the step taken last.
-  [[nodiscard]] const kernels::RunningTotals& totals() const noexcept { return totals_; }
+  /// A step that went into a graph: it is not taken now. Each replay of the graph takes it once.
+  void note_captured(const collectors::StepFacts& facts);
+  /// What has arrived: only what ready() came past, which lies before that step; or all there is.
+  enum class Look : std::uint8_t { behind, further };
+  /// The next replay that has arrived whole, to be taken with take_replay().
+  [[nodiscard]] std::optional<collectors::StepFacts> next_replay(Look look);
+  /// Valid until the next next_replay().
+  [[nodiscard]] const collectors::StepSlots& take_replay();
+
+  /// Non-finite elements of all rings together, up to the step or replay taken last.
+  [[nodiscard]] kernels::RunningTotals totals() const;
 
  private:
   using Stats = std::vector<kernels::TensorStats>;
   enum Role : std::uint8_t { kGradients, kWeights, kLoss, kRoles };
-  /// One kind of slot of the step in hand: the entries of all its devices in one list.
+  /// One kind of slot of a step: the entries of all its devices in one list.
   struct Part {
     Stats stats;
     bool found = false;
+  };
+  struct Step {
+    bool taken = false;         ///< it is over
+    std::uint32_t arrived = 0;  ///< which device reads are in parts, or lost; by order of visit
+    Part parts[kRoles];
+    collectors::StepSlots slots;
+    std::map<std::uint64_t, kernels::RunningTotals> totals;  ///< by source
+
+    void begin();
   };
 
   template <typename Visit>
   void for_each_device_read(const collectors::StepFacts& facts, Visit visit);
   DeviceFeed* feed(std::uint64_t source);
-  void take_from_host(std::uint64_t sequence, Part& part);
-  void add(const Stats& stats, std::uint64_t plan_id, Part& part);
-
-  void begin();
+  const collectors::StepSlots& finish(Step& step);
+  void take_from_host(std::uint64_t sequence, Role role);
+  void add(const Stats& stats, std::uint64_t plan_id, Step& step, Role role);
 
   Handoff& handoff_;
   std::vector<collectors::StepFacts> captured_;
-  std::map<std::uint64_t, std::unique_ptr<DeviceFeed>> feeds_;  ///< by source
-  std::map<std::uint64_t, kernels::RunningTotals> arrived_totals_;
+  std::map<std::uint64_t, std::unique_ptr<DeviceFeed>> feeds_;     ///< by source
+  std::map<std::uint64_t, kernels::RunningTotals> device_totals_;  ///< by source
+  Step step_;
+  Step replay_;
 
-  // Of the step in hand.
-  bool taken_ = false;  ///< it is over
-  std::uint32_t arrived_ =
-      0;  ///< which of its device reads are in parts_, or lost; by order of visit
-  Part parts_[kRoles];
-  std::uint64_t newest_host_ = 0;
+  std::uint64_t newest_host_ = 0;  ///< of the step in hand
   Stats host_stats_;
   kernels::SlotHeader host_header_;
   kernels::RunningTotals host_totals_;
-  kernels::RunningTotals totals_;
-  collectors::StepSlots slots_;
 };
 
 }  // namespace gradvane::agent

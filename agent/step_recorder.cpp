@@ -85,8 +85,9 @@ void StepRecorder::follow_changes(int optimizer) noexcept try {
 
 void StepRecorder::take_loss(const at::Tensor& loss) noexcept try {
   if (device_loss_reads_.takes(loss) && loss.numel() == 1) {
+    // A copy at once: the program may go on to divide its loss in place.
     const c10::AutoGradMode off(false);
-    const at::Tensor value = loss.detach();
+    const at::Tensor value = loss.detach().reshape({}).to(at::kDouble, false, /*copy=*/true);
     device_loss_ = device_losses_ == 0 ? value : device_loss_.add(value);
     ++device_losses_;
     return;
@@ -103,6 +104,7 @@ void StepRecorder::take_loss(const at::Tensor& loss) noexcept try {
 bool StepRecorder::scan_gradients(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  if (watched.stamps.size() != params.size()) return false;  // no memory for a grown model
   watched.on_host = losses_ > 0;
   watched.all_read = true;
   for (std::size_t i = 0; i < params.size(); ++i) {
@@ -184,6 +186,7 @@ void StepRecorder::after_update(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   if (!enabled_ || !reads_weights(watched)) return;
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  if (watched.weight_stats.size() != 2 * params.size()) return;
   bool on_host = false;
   if (options_.update_sample > 0) watched.device_sample.difference(params);
   for (std::size_t i = 0; i < params.size(); ++i) {
@@ -197,6 +200,7 @@ void StepRecorder::after_update(int optimizer) noexcept {
   if (!watched.weights.read()) return;
   const std::size_t device_reads = watched.device_weights.read(watched.facts.device_weights);
   follow_device(watched.device_weights);
+  watched.facts.captured |= watched.device_weights.captured();
   watched.facts.contiguous_copies += watched.weights.copies() + watched.device_weights.copies();
   if (!on_host && device_reads > 0) return;
   const auto stats = watched.weights.stats();
@@ -213,6 +217,7 @@ void StepRecorder::publish_loss(Watched& watched, const collectors::ReadPlan& pl
     (void)device_loss_reads_.set(0, device_loss_);
     (void)device_loss_reads_.read({&watched.facts.device_loss, 1});
     watched.facts.losses = device_losses_;
+    watched.facts.captured |= device_loss_reads_.captured();
     follow_device(device_loss_reads_);
     return;
   }

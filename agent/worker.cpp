@@ -21,8 +21,8 @@ using namespace std::chrono_literals;
 using record::RunState;
 
 // Short enough that a step is exported at once for a person; the idle one costs next to nothing.
-constexpr auto kPollBusy = 2ms;
-constexpr auto kPollIdle = 20ms;
+constexpr std::chrono::microseconds kPollBusy = 2ms;
+constexpr std::chrono::microseconds kPollIdle = 20ms;
 constexpr int kIdleAfter = 100;  ///< polls without a step
 constexpr auto kLookEvery = 1s;
 constexpr auto kStopBudget = 1s;
@@ -131,7 +131,7 @@ void Worker::run() noexcept {
     std::optional<Ending> ending;
     {
       std::unique_lock lock(mutex_);
-      const auto pause = idle < kIdleAfter ? kPollBusy : kPollIdle;
+      const auto pause = idle < kIdleAfter ? poll_pause() : kPollIdle;
       changed_.wait_for(lock, pause, [this] { return ending_.has_value(); });
       ending = ending_;
     }
@@ -152,6 +152,13 @@ void Worker::run() noexcept {
   }
 }
 
+/// A few times a step: on a machine whose every core trains, each look costs the others a moment.
+std::chrono::microseconds Worker::poll_pause() const {
+  const std::chrono::duration<double> quarter(step_seconds_ema_ / 4);
+  return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(quarter), kPollBusy,
+                    kPollIdle);
+}
+
 /// Before the first step, so that the counters of its groups stand at 0 when a scrape first sees them.
 void Worker::announce_model() {
   if (state_ != RunState::starting) return;
@@ -164,9 +171,9 @@ void Worker::announce_model() {
 bool Worker::drain() {
   take_facts();
   note_device_failure();
-  const bool found = export_ready(!device_failure_.empty());
-  export_replays();
+  bool found = export_ready(!device_failure_.empty());
   if (pending_.empty()) {
+    found |= export_replays(SlotGatherer::Look::further);
     const std::lock_guard lock(mutex_);
     steps_exported_ = handoff_.steps_taken();
     changed_.notify_all();
@@ -201,12 +208,13 @@ void Worker::take_facts() {
 bool Worker::export_ready(bool all) {
   bool found = false;
   while (!pending_.empty() && (gatherer_.ready(pending_.front().facts) || all)) {
+    (void)export_replays(SlotGatherer::Look::behind);  // they came before it
     Pending step = pending_.front();
     pending_.pop_front();
     // A graph may have taken steps that the training thread did not count.
     std::int64_t& last = last_steps_[step.facts.optimizer];
     step.facts.step = last = std::max(step.facts.step, last + 1);
-    export_step(step.facts, step.lost);
+    export_step(step.facts, gatherer_.take(step.facts), step.lost);
     found = true;
     const std::lock_guard lock(mutex_);
     steps_exported_ = step.taken;
@@ -215,16 +223,18 @@ bool Worker::export_ready(bool all) {
   return found;
 }
 
-/// Steps that no hook saw: a graph took them. Between steps only, so that theirs do not mix.
-void Worker::export_replays() {
-  if (!pending_.empty()) return;
-  while (auto facts = gatherer_.next_replay()) {
+/// Steps that no hook saw: a graph took them.
+bool Worker::export_replays(SlotGatherer::Look look) {
+  bool found = false;
+  while (auto facts = gatherer_.next_replay(look)) {
     std::int64_t& last = last_steps_[facts->optimizer];
     facts->step = facts->run_step = last = last == 0 ? facts->step : last + 1;
     facts->time = unix_time();
     facts->step_seconds = collectors::kNotMeasured;
-    export_step(*facts, 0);
+    export_step(*facts, gatherer_.take_replay(), 0);
+    found = true;
   }
+  return found;
 }
 
 void Worker::note_device_failure() {
@@ -235,8 +245,9 @@ void Worker::note_device_failure() {
   set_state(state_, device_failure_);
 }
 
-void Worker::export_step(const collectors::StepFacts& facts, std::uint64_t lost) {
-  record::StepRecord record = builder_.build(facts, gatherer_.take(facts), gatherer_.totals());
+void Worker::export_step(const collectors::StepFacts& facts, const collectors::StepSlots& slots,
+                         std::uint64_t lost) {
+  record::StepRecord record = builder_.build(facts, slots, gatherer_.totals());
   record.dropped_before = static_cast<std::int64_t>(lost);
   if (builder_.model() != nullptr && builder_.model() != model_) {
     model_ = builder_.model();

@@ -59,13 +59,15 @@ class Worker final : public ProcessMember {
   void start_endpoint();
   void start_thread();
   void run() noexcept;
+  [[nodiscard]] std::chrono::microseconds poll_pause() const;
   void announce_model();
   bool drain();
   void settle();
   void take_facts();
   bool export_ready(bool all);
-  void export_replays();
-  void export_step(const collectors::StepFacts& facts, std::uint64_t lost);
+  bool export_replays(SlotGatherer::Look look);
+  void export_step(const collectors::StepFacts& facts, const collectors::StepSlots& slots,
+                   std::uint64_t lost);
   void note_device_failure();
   void look_around();
   void set_state(record::RunState state, std::string_view reason);

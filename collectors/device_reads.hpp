@@ -17,8 +17,9 @@ namespace gradvane::collectors {
 
 /// The device's half of CpuReader. Training thread only. Once the passes are made, a step allocates
 /// nothing and waits for nothing; they are made when tensors of other sizes are seen, never while the
-/// current stream captures a graph. What was made stays until this object goes: a captured graph may
-/// still write there.
+/// current stream captures a graph. What was made stays until this object goes, and for good where a
+/// graph was captured with it: the graph still writes there. Where a device has no memory for a pass,
+/// its tensors are missing for a while.
 class DeviceReads {
  public:
   DeviceReads();
@@ -44,7 +45,7 @@ class DeviceReads {
   /// need no more of it, because something enqueued later was waited for, and grows. False where a
   /// stream captures, or a device is lost.
   bool wait(std::uint64_t& waited) noexcept;
-  /// Whether the last read() went into a graph that is being captured.
+  /// Whether the last read() was to go into a graph that is being captured; it may have been left out.
   [[nodiscard]] bool captured() const noexcept;
 
   /// Sources made since the last call, for the worker.

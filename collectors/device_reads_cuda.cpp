@@ -1,7 +1,9 @@
 // A build with CUDA.
 #include <ATen/ops/from_blob.h>
 #include <c10/cuda/CUDAStream.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <utility>
@@ -19,6 +21,21 @@ const void* absent(EntryTag tag) noexcept {
       static_cast<std::uintptr_t>(-static_cast<std::int64_t>(tag)));
 }
 
+/// Page-locked memory of one plan, whatever its number of tensors.
+constexpr std::size_t kMaxRingBytes = 64 << 20;
+/// Reads until the next attempt, where there was no memory.
+constexpr int kPauseAfterNoMemory = 64;
+
+int affordable_slots(int slots, std::size_t tensors) {
+  const std::size_t each = kernels::ResultRing::bytes_needed(1, static_cast<std::int64_t>(tensors));
+  return std::min(slots, static_cast<int>(std::max<std::size_t>(2, kMaxRingBytes / each)));
+}
+
+/// Of a capture that the program broke, say: no fault of the device.
+bool is_of_capture(cudaError_t error) noexcept {
+  return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent;
+}
+
 std::uint64_t next_source() noexcept {
   static std::atomic<std::uint64_t> next{1};
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -32,13 +49,21 @@ class DeviceReads::OneDevice {
   OneDevice(int device, const std::vector<kernels::Site>& sites, int ring_slots,
             std::uint64_t plan_id)
       : device_(device),
-        ring_slots_(ring_slots),
+        ring_slots_(affordable_slots(ring_slots, sites.size())),
         plan_id_(plan_id),
         sites_(sites),
         views_(sites.size()),
         shapes_(sites.size()),
         orders_(sites.size()),
-        data_(sites.size(), absent(EntryTag::elsewhere)) {}
+        data_(sites.size(), absent(EntryTag::missing)) {}
+
+  ~OneDevice() {
+    // What a captured graph writes to must outlive the graph, and nobody says when that goes. In the
+    // child of a fork there is no device to ask.
+    if (in_a_graph_ || ::getpid() != maker_) (void)new auto(std::move(kept_));
+  }
+  OneDevice(const OneDevice&) = delete;  // devices hold its addresses
+  OneDevice& operator=(const OneDevice&) = delete;
 
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] const std::string& failure() const noexcept { return failure_; }
@@ -72,6 +97,7 @@ class DeviceReads::OneDevice {
   /// A read of nothing has source 0.
   DeviceRead read(std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept {
     DeviceRead result;
+    captured_ = false;
     if (set_ > 0 && failure_.empty()) {
       stream_ = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_)).stream();
       cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -82,7 +108,7 @@ class DeviceReads::OneDevice {
     copies_ = std::exchange(copies_set_, 0);
     set_ = 0;
     for (TensorView& view : views_) view.holder.reset();
-    for (const void*& address : data_) address = absent(EntryTag::elsewhere);
+    for (const void*& address : data_) address = absent(EntryTag::missing);
     return result;
   }
 
@@ -108,6 +134,7 @@ class DeviceReads::OneDevice {
   bool prepare(std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept try {
     if (pass_ != nullptr && fits_) return true;
     if (captured_) return false;  // the next read that is not captured will
+    if (pause_ > 0 && --pause_ > 0) return false;
     auto pass =
         std::make_shared<kernels::CudaPass>(device_, shapes_, sites_, ring_slots_, plan_id_);
     auto source = std::make_shared<DeviceSource>();
@@ -122,14 +149,23 @@ class DeviceReads::OneDevice {
     token_ = 0;
     fits_ = true;
     return true;
-  } catch (const std::exception& error) {
-    give_up(error.what());
+  } catch (const kernels::CudaError& error) {
+    if (error.code() == cudaErrorMemoryAllocation) {
+      pause_ = kPauseAfterNoMemory;
+    } else {
+      give_up(error.what());
+    }
+    return false;
+  } catch (const std::exception& error) {  // no memory on the host
+    pause_ = kPauseAfterNoMemory;
     return false;
   }
 
   DeviceRead enqueue() noexcept {
-    if (!succeeded(pass_->enqueue(data_, ++token_, stream_), "enqueueing a read")) return {};
+    const cudaError_t error = pass_->enqueue(data_, ++token_, stream_);
+    if (is_of_capture(error) || !succeeded(error, "enqueueing a read")) return {};
     pending_ = true;
+    in_a_graph_ |= captured_;
     return {source_, token_};
   }
 
@@ -166,6 +202,9 @@ class DeviceReads::OneDevice {
   bool pending_ = false;
   std::int32_t copies_ = 0;
   std::string failure_;
+  int pause_ = 0;
+  bool in_a_graph_ = false;
+  pid_t maker_ = ::getpid();
 };
 
 struct DeviceReads::State {
@@ -175,6 +214,7 @@ struct DeviceReads::State {
   std::vector<std::unique_ptr<OneDevice>> devices;
   std::vector<std::unique_ptr<OneDevice>> retired;  ///< of older plans
   std::vector<OneDevice*> last;                     ///< took part in the last read
+  bool captured = false;                            ///< the last read was to go into a graph
   std::vector<std::shared_ptr<const DeviceSource>> new_sources;
   std::string failure;
 
@@ -225,8 +265,10 @@ std::size_t DeviceReads::read(std::span<DeviceRead> out) noexcept {
   State& state = *state_;
   std::size_t reads = 0;
   state.last.clear();
+  state.captured = false;
   for (const auto& one : state.devices) {
     const DeviceRead read = one->read(state.new_sources);
+    state.captured |= one->captured();
     if (!one->failure().empty() && state.failure.empty()) state.failure = one->failure();
     if (read.source == 0 || reads == out.size()) continue;
     out[reads++] = read;
@@ -247,11 +289,7 @@ bool DeviceReads::wait(std::uint64_t& waited) noexcept {
   return done;
 }
 
-bool DeviceReads::captured() const noexcept {
-  for (const OneDevice* one : state_->last)
-    if (one->captured()) return true;
-  return false;
-}
+bool DeviceReads::captured() const noexcept { return state_->captured; }
 
 std::vector<std::shared_ptr<const DeviceSource>> DeviceReads::take_new_sources() {
   return std::exchange(state_->new_sources, {});

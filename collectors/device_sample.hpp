@@ -18,7 +18,7 @@ class DeviceSample {
   DeviceSample& operator=(const DeviceSample&) = delete;
 
   /// Room for the samples of those `params` that are on a device, at most `per_param` elements of each.
-  /// Allocates; throws kernels::CudaError.
+  /// Allocates; a device without memory is left out.
   void resize(std::span<const at::Tensor> params, std::int64_t per_param);
 
   /// Keeps the sample as it is before the update, on the current streams.

@@ -3,6 +3,7 @@
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <vector>
 
@@ -97,6 +98,15 @@ class OneDevice {
 }  // namespace
 
 struct DeviceSample::State {
+  State() = default;
+  State(const State&) = delete;  // devices hold its addresses
+  State& operator=(const State&) = delete;
+  ~State() {
+    // A step may have been captured with it: see DeviceReads. It is small.
+    std::move(devices.begin(), devices.end(), std::back_inserter(retired));
+    if (!retired.empty()) (void)new auto(std::move(retired));
+  }
+
   std::vector<std::unique_ptr<OneDevice>> devices;
   std::vector<std::unique_ptr<OneDevice>> retired;  ///< a captured graph may still write there
 };
@@ -108,8 +118,12 @@ void DeviceSample::resize(std::span<const at::Tensor> params, std::int64_t per_p
   for (auto& one : state_->devices) state_->retired.push_back(std::move(one));
   state_->devices.clear();
   if (per_param <= 0) return;
-  for (auto& [device, places] : places_of(params, per_param))
-    state_->devices.push_back(std::make_unique<OneDevice>(device, std::move(places)));
+  for (auto& [device, places] : places_of(params, per_param)) {
+    try {
+      state_->devices.push_back(std::make_unique<OneDevice>(device, std::move(places)));
+    } catch (const kernels::CudaError&) {  // no memory there: the update ratio stays unmeasured
+    }
+  }
 }
 
 void DeviceSample::keep(std::span<const at::Tensor> params) noexcept {

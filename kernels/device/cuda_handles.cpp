@@ -42,7 +42,10 @@ void copy_to_device(std::byte* to, std::span<const std::byte> from) {
   check_cuda("cudaMemcpyAsync", error);
 }
 
-void DeviceMemory::Free::operator()(std::byte* memory) const noexcept { (void)cudaFree(memory); }
+void DeviceMemory::Free::operator()(std::byte* memory) const noexcept {
+  const RelaxedCapture relaxed;
+  (void)cudaFree(memory);
+}
 
 MappedMemory::MappedMemory(std::size_t bytes) : bytes_(bytes) {
   void* memory = nullptr;
@@ -55,6 +58,7 @@ MappedMemory::MappedMemory(std::size_t bytes) : bytes_(bytes) {
 }
 
 void MappedMemory::Free::operator()(std::byte* memory) const noexcept {
+  const RelaxedCapture relaxed;
   (void)cudaFreeHost(memory);
 }
 

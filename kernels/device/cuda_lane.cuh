@@ -34,11 +34,14 @@ class CudaLane {
     atomicMax(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
   }
 
-  // The pattern of a grid-wide barrier: the fence covers what the barrier before it made this thread
-  // see, and reaches the host because the ring is written by many blocks and published by one.
+  // The pattern of a grid-wide barrier. The first fence covers what the barrier before it made this
+  // thread see, and reaches the host because the ring is written by many blocks and published by one.
+  // The second, with acquire() in the others, makes what the last to arrive reads be what they wrote.
   __device__ static std::uint32_t arrive(std::uint32_t* counter) noexcept {
     __threadfence_system();
-    return atomicAdd(counter, 1u);
+    const std::uint32_t before = atomicAdd(counter, 1u);
+    __threadfence_system();
+    return before;
   }
   __device__ static void acquire() noexcept { __threadfence_system(); }
 

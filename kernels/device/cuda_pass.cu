@@ -31,8 +31,8 @@ int blocks_at_once(int device, const void* kernel) {
 
 /// The set-up's place: on the device, and not in the way of another thread's capture.
 struct SetUp {
-  RelaxedCapture relaxed;
   CurrentDevice current;
+  RelaxedCapture relaxed;
   explicit SetUp(int device) : current(device) { check_cuda("cudaSetDevice", current.error()); }
 };
 
@@ -52,8 +52,8 @@ CudaPass::CudaPass(int device, std::span<const TensorShape> shapes, std::span<co
 
 CudaPass::CudaPass(int device, const Parts& parts, int ring_slots, std::uint64_t plan_id)
     : device_(device),
-      memory_(parts.tables.bytes()),
       ring_memory_(ResultRing::bytes_needed(std::max(ring_slots, 2), parts.tables.tensors())),
+      memory_(parts.tables.bytes()),
       ring_(std::max(ring_slots, 2), parts.tables.tensors(), ring_memory_.host()),
       tables_(parts.tables.at(memory_.data())) {
   copy_to_device(memory_.data(), parts.tables.image());
@@ -81,9 +81,21 @@ cudaError_t CudaPass::enqueue(std::span<const void* const> data, std::uint64_t t
   const cudaError_t before = cudaPeekAtLastError();
   const CurrentDevice current(device_);
   cudaError_t error = current.error();
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  if (error == cudaSuccess) error = cudaStreamIsCapturing(stream, &capture);
+  // In a graph the order is the program's to keep, as that of everything in it.
+  const bool ordered = capture == cudaStreamCaptureStatusNone;
+  if (error == cudaSuccess && ordered && has_last_ && stream != last_stream_) {
+    error = cudaStreamWaitEvent(stream, order_.get(), 0);
+  }
   if (error == cudaSuccess) {
     error = few_ ? launch_all(*few_launch_, data, token, stream)
                  : launch_all(*many_launch_, data, token, stream);
+  }
+  if (error == cudaSuccess && ordered) {
+    error = cudaEventRecord(order_.get(), stream);
+    last_stream_ = stream;
+    has_last_ = true;
   }
   if (error != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
   return error;
@@ -116,6 +128,7 @@ cudaError_t CudaPass::launch_all(device::Launch<kPointers>& launch,
 cudaError_t CudaPass::wait(cudaStream_t stream) noexcept {
   const cudaError_t before = cudaPeekAtLastError();
   const CurrentDevice current(device_);
+  const RelaxedCapture relaxed;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   cudaError_t error = current.error();
   if (error == cudaSuccess) error = cudaStreamIsCapturing(stream, &capture);

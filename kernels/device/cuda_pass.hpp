@@ -18,8 +18,8 @@
 
 namespace gradvane::kernels {
 
-/// One plan on one device, its results in a ring of its own. Reads happen in stream order: enqueue them
-/// on one stream, or on streams ordered by events.
+/// One plan on one device, its results in a ring of its own. Reads happen in the order of enqueue(),
+/// also on different streams; only those in captured graphs are for the program to order.
 ///
 /// The ring's sequence numbers are counted on the device, so a captured graph that is replayed keeps
 /// counting; each slot's token says which enqueue() it comes from. A device overwrites the slot to come
@@ -72,10 +72,13 @@ class CudaPass {
   int device_;
   int resident_blocks_ = 0;  ///< of the kernel, on the whole device
   std::vector<device::LaunchRange> launches_;
+  MappedMemory ring_memory_;  ///< goes last: freeing memory_ waits for kernels that write to it
   DeviceMemory memory_;
-  MappedMemory ring_memory_;
   ResultRing ring_;
   Event done_;
+  Event order_;  ///< behind the last read
+  cudaStream_t last_stream_ = nullptr;
+  bool has_last_ = false;
   device::PassTables tables_;
   bool few_ = false;  ///< the small parameter block is enough
   std::unique_ptr<device::Launch<device::kManyPointers>> many_launch_;

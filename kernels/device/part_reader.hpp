@@ -170,6 +170,7 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
     subnormal += lane.shuffle_down(subnormal, distance);
   }
   std::uint32_t exact_lanes = lane.ballot(used_exact);
+  if (exact_lanes != 0) lane.sync_warp();  // a vote orders no memory
   const int mine = lane.thread() % kWarp;
   if (mine == 0) {
     TensorStats stats;

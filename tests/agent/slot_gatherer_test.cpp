@@ -60,11 +60,30 @@ TEST(DeviceFeed, SetsTheReplaysOfACapturedReadAside) {
   EXPECT_EQ(feed.find(1), Found::yes);
   EXPECT_EQ(feed.find(3), Found::yes);
   EXPECT_EQ(feed.stats().at(0).sum, 4);
-  ASSERT_TRUE(feed.has_replay(2));
-  EXPECT_EQ(feed.take_replay(2).at(0).sum, 2);
-  ASSERT_TRUE(feed.has_replay(2));
-  EXPECT_EQ(feed.take_replay(2).at(0).sum, 3);
-  EXPECT_FALSE(feed.has_replay(2));
+  ASSERT_TRUE(feed.has_replay(2, true));
+  EXPECT_EQ(feed.take_replay(2).stats.at(0).sum, 2);
+  ASSERT_TRUE(feed.has_replay(2, true));
+  EXPECT_EQ(feed.take_replay(2).stats.at(0).sum, 3);
+  EXPECT_FALSE(feed.has_replay(2, true));
+}
+
+TEST(DeviceFeed, AReadThatReplaysRanOverIsLostRatherThanWaitedForEver) {
+  FakeDevice device(1, 1, 4);
+  DeviceFeed feed(device.source());
+  feed.note_captured(2);
+  EXPECT_EQ(feed.find(3), Found::not_yet);
+  device.publish(7, 3, {stats_of(3)});
+  for (int replay = 0; replay < 20; ++replay) device.publish(7, 2, {stats_of(2)});
+  EXPECT_EQ(feed.find(3), Found::lost);
+}
+
+TEST(DeviceFeed, AReplayThatCameBeforeItsTokenWasKnownIsNotLost) {
+  FakeDevice device(1, 1);
+  DeviceFeed feed(device.source());
+  device.publish(7, 2, {stats_of(2)});
+  EXPECT_EQ(feed.find(1), Found::lost) << "token 2 is held";
+  feed.note_captured(2);
+  EXPECT_TRUE(feed.has_replay(2, false));
 }
 
 class SlotsOfDevices : public testing::Test {
@@ -145,18 +164,39 @@ TEST_F(SlotsOfDevices, EachReplayOfACapturedStepIsAStepOnceAllItsSlotsAreThere) 
   facts.device_gradients[0] = first_.read(1);
   facts.device_weights[0] = second_.read(1);
   gatherer_.note_captured(facts);
-  EXPECT_FALSE(gatherer_.next_replay());
+  EXPECT_FALSE(gatherer_.next_replay(SlotGatherer::Look::further));
   first_.publish(7, 1, {stats_of(1), stats_of(1), stats_of(1)});
-  EXPECT_FALSE(gatherer_.next_replay());
+  EXPECT_FALSE(gatherer_.next_replay(SlotGatherer::Look::further));
   second_.publish(7, 1, {stats_of(2), stats_of(2), stats_of(2)});
   first_.publish(7, 1, {stats_of(3), stats_of(3), stats_of(3)});
-  const auto replay = gatherer_.next_replay();
+  const auto replay = gatherer_.next_replay(SlotGatherer::Look::further);
   ASSERT_TRUE(replay);
   EXPECT_EQ(replay->step, 4);
-  const collectors::StepSlots& slots = gatherer_.take(*replay);
+  const collectors::StepSlots& slots = gatherer_.take_replay();
   EXPECT_EQ(slots.gradients[0].sum, 1);
   EXPECT_EQ(slots.weights[0].sum, 2);
-  EXPECT_FALSE(gatherer_.next_replay()) << "the second replay's weights are still to come";
+  EXPECT_FALSE(gatherer_.next_replay(SlotGatherer::Look::further))
+      << "the second replay's weights are still to come";
+}
+
+TEST_F(SlotsOfDevices, TotalsAreThoseOfTheStepTakenThoughLaterSlotsHaveBeenSeen) {
+  const auto grad = static_cast<int>(kernels::Site::grad);
+  StepFacts captured;
+  captured.device_gradients[0] = first_.read(1);
+  gatherer_.note_captured(captured);
+  StepFacts facts;
+  facts.device_gradients[0] = first_.read(2);
+  const auto bad = stats_of(1, true);
+  first_.publish(7, 1, {bad, stats_of(1), stats_of(1)});  // a replay
+  first_.publish(7, 2, {bad, bad, stats_of(1)});
+  first_.publish(7, 3, {bad, bad, bad});  // of a later step
+  ASSERT_TRUE(gatherer_.ready(facts));
+  ASSERT_TRUE(gatherer_.next_replay(SlotGatherer::Look::behind));
+  (void)gatherer_.take_replay();
+  EXPECT_EQ(gatherer_.totals().elements[grad][0], 1);
+  EXPECT_FALSE(gatherer_.next_replay(SlotGatherer::Look::behind));
+  EXPECT_EQ(gatherer_.take(facts).gradients.size(), 3u);
+  EXPECT_EQ(gatherer_.totals().elements[grad][0], 3);
 }
 
 }  // namespace

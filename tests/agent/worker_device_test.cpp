@@ -112,9 +112,12 @@ TEST_F(WorkerOfADevice, ReplaysOfAGraphAreStepsThatGoOnCounting) {
     std::this_thread::sleep_for(2ms);
   EXPECT_EQ(worker_->status().latest.step, 4);
   hand_over(3, 3);  // as the training thread counts, which saw no replay
+  EXPECT_FALSE(worker_->flush(50ms));
+  arrive(2, 4);  // one more replay, before it
   arrive(3, 9);
   EXPECT_TRUE(worker_->flush(5s));
-  EXPECT_EQ(worker_->status().latest.step, 5);
+  EXPECT_EQ(worker_->status().latest.step, 6);
+  EXPECT_EQ(worker_->status().steps, 6);
   EXPECT_EQ(worker_->status().latest.grad_norm, 9);
 }
 

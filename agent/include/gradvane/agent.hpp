@@ -10,6 +10,10 @@
 // a device (in lagged mode), draws random numbers or touches the autograd graph; what goes wrong in
 // telemetry is counted, shown, and leaves training alone. Exceptions of the optimizer pass through.
 //
+// CUDA: gradients, weights and losses on a device are read there, on the current stream, also while it
+// captures a graph; replays are counted as steps. What a captured graph writes to is never freed, so that
+// the graph may be replayed when the agent has gone.
+//
 // Threading: one Agent belongs to the thread that trains. url(), status() and log() may be called from
 // any thread. After fork() the child's copy is inert. Two agents in one process are independent.
 #include <chrono>
