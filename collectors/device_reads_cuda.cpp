@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <exception>
 #include <utility>
 
@@ -17,8 +18,7 @@ namespace {
 
 /// An entry that is not read: the address stands for its tag, see CudaPass::enqueue.
 const void* absent(EntryTag tag) noexcept {
-  return reinterpret_cast<const void*>(
-      static_cast<std::uintptr_t>(-static_cast<std::int64_t>(tag)));
+  return std::bit_cast<const void*>(static_cast<std::uintptr_t>(-static_cast<std::int64_t>(tag)));
 }
 
 /// Page-locked memory of one plan, whatever its number of tensors.
@@ -134,7 +134,10 @@ class DeviceReads::OneDevice {
   bool prepare(std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept try {
     if (pass_ != nullptr && fits_) return true;
     if (captured_) return false;  // the next read that is not captured will
-    if (pause_ > 0 && --pause_ > 0) return false;
+    if (pause_ > 0) {
+      --pause_;
+      return false;
+    }
     auto pass =
         std::make_shared<kernels::CudaPass>(device_, shapes_, sites_, ring_slots_, plan_id_);
     auto source = std::make_shared<DeviceSource>();

@@ -12,66 +12,13 @@
 #include <limits>
 
 #include "kernels/device/packed.hpp"
+#include "kernels/device/tally.hpp"
 #include "kernels/element.hpp"
 #include "kernels/sum_scale.hpp"
 
 namespace gradvane::kernels::device {
 
 inline constexpr int kGroup = 8;
-
-/// Largest and smallest non-zero magnitude, as bits of the dtype.
-struct Extremes {
-  std::uint64_t max = 0;                  ///< 0: none
-  std::uint64_t min = ~std::uint64_t{0};  ///< all ones: none
-};
-
-/// What a thread has read of a part without finding anything special. fp16 and bf16.
-template <DType dtype>
-struct Tally {
-  double sum = 0;
-  double sum_sq = 0;
-  std::uint32_t max = 0;  ///< packed
-  std::uint32_t min = kPackedInf;
-  std::uint32_t zero = 0;
-  std::uint32_t subnormal = 0;
-
-  [[nodiscard]] GRADVANE_HOST_DEVICE Extremes extremes() const noexcept {
-    if (max == 0) return {};
-    const std::uint32_t max_low = max & 0xffff;
-    const std::uint32_t min_low = min & 0xffff;
-    return {max >> 16 > max_low ? max >> 16 : max_low, min >> 16 < min_low ? min >> 16 : min_low};
-  }
-};
-
-template <>
-struct Tally<DType::f32> {
-  double sum = 0;
-  double sum_sq = 0;
-  float max = 0;
-  float min = std::numeric_limits<float>::infinity();
-  std::uint32_t zero = 0;
-  static constexpr std::uint32_t subnormal = 0;  // such groups are read exactly
-
-  [[nodiscard]] GRADVANE_HOST_DEVICE Extremes extremes() const noexcept {
-    if (max == 0) return {};
-    return {__builtin_bit_cast(std::uint32_t, max), __builtin_bit_cast(std::uint32_t, min)};
-  }
-};
-
-template <>
-struct Tally<DType::f64> {
-  double sum = 0;
-  double sum_sq = 0;
-  double max = 0;
-  double min = std::numeric_limits<double>::infinity();
-  std::uint32_t zero = 0;
-  static constexpr std::uint32_t subnormal = 0;
-
-  [[nodiscard]] GRADVANE_HOST_DEVICE Extremes extremes() const noexcept {
-    if (max == 0) return {};
-    return {__builtin_bit_cast(std::uint64_t, max), __builtin_bit_cast(std::uint64_t, min)};
-  }
-};
 
 namespace detail {
 

@@ -157,7 +157,7 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
                                            TensorStats* exact_of_warp, TensorStats& into) noexcept {
   Extremes extremes = tally.extremes();
   std::uint32_t zero = tally.zero;
-  std::uint32_t subnormal = tally.subnormal;
+  std::uint32_t subnormal = tally.subnormals();
   GRADVANE_UNROLL
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     tally.sum += lane.shuffle_down(tally.sum, distance);

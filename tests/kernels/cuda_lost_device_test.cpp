@@ -2,6 +2,7 @@
 // after it.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <vector>
 
 #include "kernels/device/cuda_pass.hpp"
@@ -24,7 +25,7 @@ TEST_F(CudaLostDevice, EnqueueSaysSoAndTheErrorStaysWhereTheProgramFindsIt) {
     ASSERT_CUDA(pass.enqueue({&data, 1}, 1, stream.get()));
     ASSERT_CUDA(pass.wait(stream.get()));
 
-    const void* bad = reinterpret_cast<const void*>(std::uintptr_t{1} << 40);
+    const void* bad = std::bit_cast<const void*>(std::uintptr_t{1} << 40);
     (void)pass.enqueue({&bad, 1}, 2, stream.get());
     EXPECT_NE(cudaSuccess, pass.wait(stream.get()));
     EXPECT_NE(cudaSuccess, pass.enqueue({&data, 1}, 3, stream.get()));

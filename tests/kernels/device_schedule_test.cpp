@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -166,7 +168,8 @@ TEST(DeviceSchedule, AnAbsentTensorSaysWhyAndLeavesTheOthersAlone) {
   pass.read(model.data);
   const std::vector<TensorStats> before(pass.stats().begin(), pass.stats().end());
   std::vector<const void*> some = model.data;
-  for (std::size_t i = 0; i < some.size(); i += 3) some[i] = reinterpret_cast<const void*>(i % 5);
+  for (std::size_t i = 0; i < some.size(); i += 3)
+    some[i] = std::bit_cast<const void*>(std::uintptr_t{i % 5});
   pass.read(some);
   for (std::size_t i = 0; i < some.size(); ++i) {
     SCOPED_TRACE(i);

@@ -85,10 +85,7 @@ void FiberBlock::run(const std::function<void(int)>& body) {
     fiber->wait = Wait::nothing;
     fiber->exchanges = 0;
     fiber->fake_stack = nullptr;
-    const auto self = reinterpret_cast<std::uintptr_t>(this);
-    // makecontext hands on ints.
-    makecontext(&fiber->context, reinterpret_cast<void (*)()>(&FiberBlock::enter), 2,
-                static_cast<unsigned>(self >> 32), static_cast<unsigned>(self));
+    makecontext(&fiber->context, &FiberBlock::enter, 0);
   }
   const int warps = static_cast<int>(fibers_.size()) / kWarp;
   for (;;) {
@@ -127,7 +124,10 @@ bool FiberBlock::step_warp(int warp) {
   }
 }
 
+thread_local FiberBlock* FiberBlock::entering = nullptr;
+
 void FiberBlock::resume(int thread) {
+  entering = this;
   running_ = thread;
   scheduler_->switch_to(*fibers_[static_cast<std::size_t>(thread)], false);
 }
@@ -138,8 +138,8 @@ void FiberBlock::yield(Wait wait) {
   self.switch_to(*scheduler_, wait == Wait::ended);
 }
 
-void FiberBlock::enter(unsigned high, unsigned low) {
-  auto* block = reinterpret_cast<FiberBlock*>(static_cast<std::uintptr_t>(high) << 32 | low);
+void FiberBlock::enter() {
+  FiberBlock* block = entering;
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(nullptr, &block->scheduler_->stack_begin,
                                   &block->scheduler_->stack_bytes);

@@ -33,7 +33,7 @@ class FiberBlock {
   enum class Wait : std::uint8_t { nothing, warp, block, ended };
   struct Fiber;
 
-  static void enter(unsigned high, unsigned low);
+  static void enter();
   void resume(int thread);
   void yield(Wait wait);
   bool step_warp(int warp);
@@ -44,6 +44,7 @@ class FiberBlock {
   std::vector<std::uint64_t> exchanged_[2];  ///< by turns: a lane may be at the next one already
   std::function<void(int)> body_;
   int running_ = -1;
+  static thread_local FiberBlock* entering;
 };
 
 }  // namespace gradvane::kernels::test
