@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "agent/step_result.hpp"
+#include "collectors/device_memory.hpp"
 #include "collectors/tensor_view.hpp"
 
 namespace gradvane::agent {
@@ -251,6 +252,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer) noexcept try {
   if (has_tokens_) facts.tokens = tokens_;
   if (has_samples_) facts.samples = samples_;
   facts.refused_names = std::exchange(refused_names_, 0);
+  note_device_memory(watched);
 
   const Clock::time_point now = Clock::now();
   facts.agent_seconds = seconds(agent_time_);
@@ -275,6 +277,16 @@ std::optional<StepResult> StepRecorder::finish(int optimizer) noexcept try {
 } catch (...) {  // no memory for the result; the step itself has been handed over
   forget_step(at(optimizer));
   return std::nullopt;
+}
+
+/// Seldom: it takes a lock that allocations take too.
+void StepRecorder::note_device_memory(Watched& watched) noexcept {
+  constexpr std::int64_t kEvery = 32;
+  if (watched.device_reads == 0 || watched.step % kEvery != 1) return;
+  const auto use = collectors::device_memory_use();
+  if (!use) return;
+  watched.facts.device_allocated_bytes = use->allocated_bytes;
+  watched.facts.device_reserved_bytes = use->reserved_bytes;
 }
 
 /// The one host sync a device of immediate mode. False where a step is being captured: it has no result.

@@ -103,6 +103,7 @@ class StepRecorder {
   bool scan_gradients(int optimizer) noexcept;
   void read_device_gradients(Watched& watched) noexcept;
   void follow_device(collectors::DeviceReads& reads) noexcept;
+  void note_device_memory(Watched& watched) noexcept;
   [[nodiscard]] bool wait_for_devices(Watched& watched) noexcept;
   [[nodiscard]] at::Tensor clip_on_host(int begin, int end, double max_norm,
                                         const std::vector<at::Tensor>& gradients);

@@ -137,6 +137,10 @@ void StepBuilder::take_facts(const StepFacts& facts) {
   record_.phase_seconds = facts.phase_seconds;
   if (facts.tokens >= 0) record_.tokens = static_cast<double>(facts.tokens);
   if (facts.samples >= 0) record_.samples = static_cast<double>(facts.samples);
+  if (facts.device_allocated_bytes >= 0) {
+    record_.device_allocated_bytes = facts.device_allocated_bytes;
+    record_.device_reserved_bytes = facts.device_reserved_bytes;
+  }
   record_.contiguous_copies = facts.contiguous_copies;
 }
 

@@ -54,6 +54,8 @@ struct StepFacts {
   std::array<double, record::kPhases> phase_seconds{};
   std::int64_t tokens = -1;
   std::int64_t samples = -1;
+  std::int64_t device_allocated_bytes = -1;
+  std::int64_t device_reserved_bytes = -1;
   std::int32_t contiguous_copies = 0;
   std::int32_t refused_names = 0;  ///< user metrics that found no room
 };

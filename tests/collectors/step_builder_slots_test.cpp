@@ -283,5 +283,47 @@ TEST(StepBuilderSlots, FactsArePassedOnAndWhatWasNotMeasuredStaysAbsent) {
   EXPECT_FALSE(record.step_seconds);
 }
 
+TEST(StepBuilderSlots, WhatADeviceClippedFollowsFromTheNormThatItRead) {
+  const auto plan = plan_of(model_of(1), {0});
+  StepBuilder builder({});
+  StepFacts facts;
+  facts.clip_max_norm = 1;
+  const std::vector<TensorStats> large{tensor(10, 4), not_read(EntryTag::missing)};
+  const auto& clipped = builder.build(facts, {plan, large, {}, {}}, {});
+  EXPECT_THAT(clipped.clip_coefficient, Optional(DoubleEq(1 / (4 + 1e-6))));
+  EXPECT_THAT(clipped.grad_norm_at_step, Optional(DoubleEq(4 / (4 + 1e-6))));
+
+  const std::vector<TensorStats> small{tensor(10, 0.5), not_read(EntryTag::missing)};
+  EXPECT_THAT(builder.build(facts, {plan, small, {}, {}}, {}).clip_coefficient, Optional(1.0));
+
+  std::vector<TensorStats> bad = large;
+  bad[0].nan = 1;
+  bad[0].first_nonfinite = 0;
+  EXPECT_FALSE(builder.build(facts, {plan, bad, {}, {}}, {}).clip_coefficient);
+  EXPECT_FALSE(builder.build(facts, {}, {}).clip_coefficient) << "the norm was lost";
+}
+
+TEST(StepBuilderSlots, ALossThatADeviceAddedUpIsDividedByItsNumber) {
+  const auto plan = plan_of(model_of(1), {0});
+  StepBuilder builder({});
+  StepFacts facts;
+  facts.losses = 4;
+  facts.device_allocated_bytes = 5;
+  facts.device_reserved_bytes = 8;
+  const std::vector<TensorStats> gradients{tensor(10, 4), number(6)};
+  const auto& record = builder.build(facts, {plan, gradients, {}, {}}, {});
+  EXPECT_THAT(record.loss, Optional(1.5));
+  EXPECT_THAT(record.device_allocated_bytes, Optional(5));
+  EXPECT_THAT(record.device_reserved_bytes, Optional(8));
+}
+
+TEST(StepBuilderSlots, AnEntryWhoseDevicesSlotWasLostIsMissing) {
+  const auto plan = plan_of(model_of(1), {0});
+  StepBuilder builder({});
+  const std::vector<TensorStats> gradients{not_read(EntryTag::elsewhere), number(6)};
+  const auto& record = builder.build({}, {plan, gradients, {}, {}}, {});
+  EXPECT_EQ(in_state(record, ParamState::missing), 1);
+}
+
 }  // namespace
 }  // namespace gradvane::collectors
