@@ -27,6 +27,10 @@ RelaxedCapture::RelaxedCapture() noexcept { (void)cudaThreadExchangeStreamCaptur
 
 RelaxedCapture::~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
 
+DeviceSetUp::DeviceSetUp(int device) : current_(device) {
+  check_cuda("cudaSetDevice", current_.error());
+}
+
 DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
   void* memory = nullptr;
   check_cuda("cudaMalloc", cudaMalloc(&memory, bytes));

@@ -49,6 +49,31 @@ class RelaxedCapture {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
+/// The place of a set-up: on the device, and not in the way of another thread's capture. Throws CudaError.
+class DeviceSetUp {
+ public:
+  explicit DeviceSetUp(int device);
+
+ private:
+  CurrentDevice current_;
+  RelaxedCapture relaxed_;
+};
+
+/// Made before calls whose errors are ours. An error that was there already is the program's, and stays
+/// for it to find.
+class OwnErrors {
+ public:
+  OwnErrors() noexcept : before_(cudaPeekAtLastError()) {}
+  /// Takes `error` away again where it is ours; returns it.
+  [[nodiscard]] cudaError_t settle(cudaError_t error) const noexcept {
+    if (error != cudaSuccess && before_ == cudaSuccess) (void)cudaGetLastError();
+    return error;
+  }
+
+ private:
+  cudaError_t before_;
+};
+
 /// Memory of the current device, as it comes. Freeing it waits for the device: not while a run trains.
 class DeviceMemory {
  public:

@@ -29,18 +29,11 @@ int blocks_at_once(int device, const void* kernel) {
   return std::max(1, each) * multiprocessors;
 }
 
-/// The set-up's place: on the device, and not in the way of another thread's capture.
-struct SetUp {
-  CurrentDevice current;
-  RelaxedCapture relaxed;
-  explicit SetUp(int device) : current(device) { check_cuda("cudaSetDevice", current.error()); }
-};
-
 }  // namespace
 
 /// What is there before the memory is allocated.
 struct CudaPass::Parts {
-  SetUp place;
+  DeviceSetUp place;
   device::PlanTables tables;
   Parts(int device, std::span<const TensorShape> shapes, std::span<const Site> sites)
       : place(device), tables(shapes, sites) {}
@@ -77,8 +70,7 @@ CudaPass::~CudaPass() = default;
 cudaError_t CudaPass::enqueue(std::span<const void* const> data, std::uint64_t token,
                               cudaStream_t stream) noexcept {
   assert(static_cast<std::int64_t>(data.size()) == tables_.plan.tensor_count);
-  // An error that is there already is the program's, and stays for it to find.
-  const cudaError_t before = cudaPeekAtLastError();
+  const OwnErrors errors;
   const CurrentDevice current(device_);
   cudaError_t error = current.error();
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -97,8 +89,7 @@ cudaError_t CudaPass::enqueue(std::span<const void* const> data, std::uint64_t t
     last_stream_ = stream;
     has_last_ = true;
   }
-  if (error != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
-  return error;
+  return errors.settle(error);
 }
 
 template <std::size_t kPointers>
@@ -126,7 +117,7 @@ cudaError_t CudaPass::launch_all(device::Launch<kPointers>& launch,
 }
 
 cudaError_t CudaPass::wait(cudaStream_t stream) noexcept {
-  const cudaError_t before = cudaPeekAtLastError();
+  const OwnErrors errors;
   const CurrentDevice current(device_);
   const RelaxedCapture relaxed;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -137,8 +128,7 @@ cudaError_t CudaPass::wait(cudaStream_t stream) noexcept {
   }
   if (error == cudaSuccess) error = cudaEventRecord(done_.get(), stream);
   if (error == cudaSuccess) error = cudaEventSynchronize(done_.get());
-  if (error != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
-  return error;
+  return errors.settle(error);
 }
 
 const double* CudaPass::gradient_norm() const noexcept { return &tables_.state->gradient_norm; }

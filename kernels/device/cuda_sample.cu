@@ -68,9 +68,7 @@ std::size_t bytes_of(std::span<const SamplePlace> places) {
 
 CudaSample::CudaSample(int device, std::span<const SamplePlace> places)
     : device_(device), tensors_(places.size()) {
-  const RelaxedCapture relaxed;
-  const CurrentDevice current(device);
-  check_cuda("cudaSetDevice", current.error());
+  const DeviceSetUp place(device);
   cudaFuncAttributes attributes{};  // loads the kernel: not at its first launch
   check_cuda("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, sample_tensors));
   memory_ = DeviceMemory(std::max<std::size_t>(bytes_of(places), sizeof(double)));
@@ -92,7 +90,7 @@ cudaError_t CudaSample::difference(std::span<const void* const> data,
 
 cudaError_t CudaSample::launch(std::span<const void* const> data, bool keep,
                                cudaStream_t stream) noexcept {
-  const cudaError_t before = cudaPeekAtLastError();
+  const OwnErrors errors;
   const CurrentDevice current(device_);
   cudaError_t error = current.error();
   for (std::size_t first = 0; first < tensors_ && error == cudaSuccess;
@@ -109,8 +107,7 @@ cudaError_t CudaSample::launch(std::span<const void* const> data, bool keep,
         cudaLaunchKernel(reinterpret_cast<const void*>(&sample_tensors),
                          dim3(static_cast<unsigned>(count)), dim3(kThreads), arguments, 0, stream);
   }
-  if (error != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
-  return error;
+  return errors.settle(error);
 }
 
 }  // namespace gradvane::kernels
