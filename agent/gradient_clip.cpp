@@ -7,19 +7,12 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
-#include <cmath>
-
 namespace gradvane::agent {
-
-double clip_coefficient(double norm, double max_norm) noexcept {
-  const double coefficient = max_norm / (norm + 1e-6);
-  return coefficient > 1 ? 1 : coefficient;  // NaN stays NaN
-}
 
 void scale_gradients(const std::vector<at::Tensor>& gradients, double coefficient) {
   if (coefficient == 1) return;
   const c10::AutoGradMode off(false);
-  for (at::Tensor gradient : gradients) gradient.mul_(coefficient);
+  for (const at::Tensor& gradient : gradients) gradient.mul_(coefficient);
 }
 
 at::Tensor clip_with_torch(const std::vector<at::Tensor>& gradients, double max_norm) {
@@ -35,7 +28,7 @@ at::Tensor clip_with_torch(const std::vector<at::Tensor>& gradients, double max_
   }
   const at::Tensor norm = at::linalg_vector_norm(at::stack(norms));
   const at::Tensor coefficient = norm.add(1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
-  for (at::Tensor gradient : gradients)
+  for (const at::Tensor& gradient : gradients)
     gradient.mul_(coefficient.to(gradient.device(), gradient.scalar_type(), /*non_blocking=*/true));
   return norm;
 }

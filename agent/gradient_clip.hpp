@@ -6,9 +6,6 @@
 
 namespace gradvane::agent {
 
-/// max_norm / (norm + 1e-6), at most 1; NaN where the norm is, 0 where it is infinite: torch's formula.
-[[nodiscard]] double clip_coefficient(double norm, double max_norm) noexcept;
-
 /// Multiplies every gradient by `coefficient` in place, outside autograd. 1 touches nothing.
 void scale_gradients(const std::vector<at::Tensor>& gradients, double coefficient);
 

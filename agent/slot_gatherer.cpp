@@ -9,9 +9,9 @@ using collectors::StepFacts;
 template <typename Visit>
 void SlotGatherer::for_each_device_read(const StepFacts& facts, Visit visit) {
   std::uint32_t number = 0;
-  for (const DeviceRead& read : facts.device_gradients) visit(read, kGradients, number++);
-  for (const DeviceRead& read : facts.device_weights) visit(read, kWeights, number++);
-  visit(facts.device_loss, kLoss, number++);
+  for (const DeviceRead& read : facts.device_gradients) visit(read, gradients, number++);
+  for (const DeviceRead& read : facts.device_weights) visit(read, weights, number++);
+  visit(facts.device_loss, loss, number++);
 }
 
 /// Forgets the step before, if it was taken.
@@ -26,9 +26,9 @@ void SlotGatherer::Step::begin() {
 
 const collectors::StepSlots& SlotGatherer::finish(Step& step) {
   step.taken = true;
-  if (step.parts[kGradients].found) step.slots.gradients = step.parts[kGradients].stats;
-  if (step.parts[kLoss].found) step.slots.loss = step.parts[kLoss].stats;
-  if (step.parts[kWeights].found) step.slots.weights = step.parts[kWeights].stats;
+  if (step.parts[gradients].found) step.slots.gradients = step.parts[gradients].stats;
+  if (step.parts[loss].found) step.slots.loss = step.parts[loss].stats;
+  if (step.parts[weights].found) step.slots.weights = step.parts[weights].stats;
   for (const auto& [source, totals] : step.totals) device_totals_[source] = totals;
   return step.slots;
 }
@@ -56,9 +56,9 @@ bool SlotGatherer::ready(const StepFacts& facts) {
 const collectors::StepSlots& SlotGatherer::take(const StepFacts& facts) {
   step_.begin();
   newest_host_ = 0;
-  take_from_host(facts.grad_sequence, kGradients);
-  take_from_host(facts.loss_sequence, kLoss);
-  take_from_host(facts.weight_sequence, kWeights);
+  take_from_host(facts.grad_sequence, gradients);
+  take_from_host(facts.loss_sequence, loss);
+  take_from_host(facts.weight_sequence, weights);
   return finish(step_);
 }
 

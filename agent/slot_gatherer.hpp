@@ -41,7 +41,7 @@ class SlotGatherer {
 
  private:
   using Stats = std::vector<kernels::TensorStats>;
-  enum Role : std::uint8_t { kGradients, kWeights, kLoss, kRoles };
+  enum Role : std::uint8_t { gradients, weights, loss, roles };
   /// One kind of slot of a step: the entries of all its devices in one list.
   struct Part {
     Stats stats;
@@ -50,7 +50,7 @@ class SlotGatherer {
   struct Step {
     bool taken = false;         ///< it is over
     std::uint32_t arrived = 0;  ///< which device reads are in parts, or lost; by order of visit
-    Part parts[kRoles];
+    Part parts[roles];
     collectors::StepSlots slots;
     std::map<std::uint64_t, kernels::RunningTotals> totals;  ///< by source
 

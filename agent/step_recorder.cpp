@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "agent/step_result.hpp"
+#include "agent/unix_time.hpp"
 #include "collectors/device_memory.hpp"
 #include "collectors/tensor_view.hpp"
 
@@ -20,10 +21,6 @@ using collectors::EntryTag;
 
 double seconds(Clock::duration time) noexcept {
   return std::chrono::duration<double>(time).count();
-}
-
-double unix_time() noexcept {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace

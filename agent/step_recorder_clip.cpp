@@ -5,6 +5,7 @@
 
 #include "agent/gradient_clip.hpp"
 #include "agent/step_recorder.hpp"
+#include "collectors/clip_coefficient.hpp"
 
 namespace gradvane::agent {
 
@@ -62,7 +63,7 @@ at::Tensor StepRecorder::clip_on_host(int begin, int end, double max_norm,
     }
   }
   if (!all_read) return clip_with_torch(gradients, max_norm);
-  const double coefficient = clip_coefficient(norm, max_norm);
+  const double coefficient = collectors::clip_coefficient(norm, max_norm);
   scale_gradients(gradients, coefficient);
   for (int o = begin; o < end; ++o) {
     if (!std::isfinite(norm)) continue;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "agent/step_result.hpp"
+#include "agent/unix_time.hpp"
 #include "collectors/process_memory.hpp"
 #include "exporters/prometheus_exporter.hpp"
 #include "exporters/step_log.hpp"
@@ -32,10 +33,6 @@ double thread_cpu_seconds() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
-double unix_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 bool any_nonfinite(const record::StepRecord& record, record::Site site) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "collectors/clip_coefficient.hpp"
+
 namespace gradvane::collectors {
 namespace {
 
@@ -232,7 +234,7 @@ void StepBuilder::take_clipping() {
   if (!clip_max_norm_ || !record_.grad_norm || record_.clip_coefficient) return;
   const auto& bad = record_.nonfinite[index(Site::grad)];
   if (std::any_of(bad.begin(), bad.end(), [](std::int64_t count) { return count > 0; })) return;
-  const double coefficient = std::min(1.0, *clip_max_norm_ / (*record_.grad_norm + 1e-6));
+  const double coefficient = clip_coefficient(*record_.grad_norm, *clip_max_norm_);
   record_.clip_coefficient = coefficient;
   record_.grad_norm_at_step = *record_.grad_norm * coefficient;
 }
