@@ -12,6 +12,7 @@ void SlotGatherer::for_each_device_read(const StepFacts& facts, Visit visit) {
   for (const DeviceRead& read : facts.device_gradients) visit(read, gradients, number++);
   for (const DeviceRead& read : facts.device_weights) visit(read, weights, number++);
   visit(facts.device_loss, loss, number++);
+  visit(facts.device_user, user, number++);
 }
 
 /// Forgets the step before, if it was taken.
@@ -29,6 +30,7 @@ const collectors::StepSlots& SlotGatherer::finish(Step& step) {
   if (step.parts[gradients].found) step.slots.gradients = step.parts[gradients].stats;
   if (step.parts[loss].found) step.slots.loss = step.parts[loss].stats;
   if (step.parts[weights].found) step.slots.weights = step.parts[weights].stats;
+  if (step.parts[user].found) step.slots.user = step.parts[user].stats;
   for (const auto& [source, totals] : step.totals) device_totals_[source] = totals;
   return step.slots;
 }
@@ -125,8 +127,9 @@ void SlotGatherer::add(const Stats& stats, std::uint64_t plan_id, Step& step, Ro
   Part& part = step.parts[role];
   collectors::StepSlots& slots = step.slots;
   if (slots.plan == nullptr) slots.plan = handoff_.plan(plan_id);
-  // The parameters may have been replaced within the step: entries of two plans do not mix.
-  if (slots.plan == nullptr || slots.plan->id != plan_id) return;
+  // The parameters may have been replaced within the step: entries of two plans do not mix. A loss is
+  // one in any plan.
+  if (slots.plan == nullptr || (slots.plan->id != plan_id && role != loss && role != user)) return;
   if (!part.found || part.stats.size() != stats.size()) {
     part.stats = stats;
     part.found = true;

@@ -41,7 +41,7 @@ class SlotGatherer {
 
  private:
   using Stats = std::vector<kernels::TensorStats>;
-  enum Role : std::uint8_t { gradients, weights, loss, roles };
+  enum Role : std::uint8_t { gradients, weights, loss, user, roles };
   /// One kind of slot of a step: the entries of all its devices in one list.
   struct Part {
     Stats stats;

@@ -13,6 +13,7 @@
 
 #include "agent/handoff.hpp"
 #include "agent/include/gradvane/agent.hpp"
+#include "agent/losses.hpp"
 #include "agent/slot_gatherer.hpp"
 #include "collectors/cpu_reader.hpp"
 #include "collectors/device_reads.hpp"
@@ -31,35 +32,73 @@ class StepRecorder {
   /// `enabled` false: only clipping works, and nothing is published.
   StepRecorder(const Options& options, bool enabled);
 
-  /// As Agent::attach. Throws.
-  void attach(torch::nn::Module& module, torch::optim::Optimizer* optimizer);
-  [[nodiscard]] int find(const torch::optim::Optimizer& optimizer) const noexcept {
-    return watch_.find(optimizer);
+  /// As Agent::attach; returns the optimizer's index. Throws.
+  int attach(std::unique_ptr<collectors::ModelSource> source);
+  /// Forgets the optimizer, its parameters and the step it is in.
+  void detach(int optimizer) noexcept;
+  [[nodiscard]] int find(const void* optimizer_key) const noexcept {
+    return watch_.find(optimizer_key);
+  }
+  /// Those that were detached included.
+  [[nodiscard]] int optimizers() const noexcept { return watch_.optimizers(); }
+  [[nodiscard]] bool is_detached(int optimizer) const noexcept {
+    return watch_.is_removed(optimizer);
   }
   /// The optimizer that calls without one mean: the only one attached, else -1.
-  [[nodiscard]] int only() const noexcept { return watch_.optimizers() == 1 ? 0 : -1; }
+  [[nodiscard]] int only() const noexcept;
 
-  /// Adds a loss of the current step.
+  /// Adds a loss of the current step, whichever optimizer takes it.
   void take_loss(const at::Tensor& loss) noexcept;
+  /// The same for the current step of one optimizer.
+  void take_loss(int optimizer, const at::Tensor& loss, Losses::From from) noexcept;
   void count_micro_step() noexcept { ++micro_steps_; }
+
+  /// A backward pass is about to begin. What was read and came to no step is handed over as superseded;
+  /// an optimizer whose gradients are gone starts its step anew, unless `within_step`.
+  void before_backward(bool within_step) noexcept;
+  /// It has ended. An optimizer whose gradients it wrote to counts it, and takes `loss`.
+  void after_backward(const at::Tensor& loss) noexcept;
 
   /// Reads the gradients of `optimizer` for the current step, unless that was done already.
   void read_gradients(int optimizer, record::ReadAt where) noexcept;
+  [[nodiscard]] const std::vector<at::Tensor>& params(int optimizer) const noexcept {
+    return watch_.params(optimizer);
+  }
+  [[nodiscard]] bool has_read(int optimizer) const noexcept { return at(optimizer).has_read; }
+  /// What a gradient scaler multiplies by, one element on a CPU or a device, and whether the gradients
+  /// are still multiplied by it. Before the read; holds for the current step.
+  void note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept;
+  /// Clipping to a total L2 norm by somebody else, of everything that was read.
+  void note_clip(int optimizer, double max_norm) noexcept;
+  /// Clipping by somebody else of which only a second look tells what became of the norm. On CPUs.
+  void note_other_clip(int optimizer) noexcept { at(optimizer).reads_norm_again = true; }
+  /// That second look, also taken where gradients have been written to since they were read: what became
+  /// bad meanwhile is not lost. On CPUs, and not under a gradient scaler, which divides them. before_update()
+  /// does it too.
+  void look_again(int optimizer) noexcept;
   /// Just before and just after the weights change.
   void before_update(int optimizer) noexcept;
   void after_update(int optimizer) noexcept;
   /// Ends the step of `optimizer` and hands it over. Has a value in immediate mode.
-  std::optional<StepResult> finish(int optimizer) noexcept;
+  std::optional<StepResult> finish(int optimizer,
+                                   record::SkipReason skipped = record::SkipReason::none) noexcept;
+  /// Hands over what was read and came to no step: the run ends here.
+  void hand_over_unfinished() noexcept;
   /// Forgets the current step: the update threw.
   void abandon(int optimizer) noexcept;
 
   /// Clips the gradients of one optimizer, or of all with -1; returns the norm before, 0-dim. Throws
   /// what torch's operators throw, and std::bad_alloc.
   at::Tensor clip(int optimizer, double max_norm);
+  /// The total L2 norm of the gradients of one optimizer as they are now, 0-dim fp64, NaN or Inf where one
+  /// is; undefined where the pass cannot read them all. Where it lies they do. Throws as clip().
+  at::Tensor norm(int optimizer);
 
   void add_phase(Phase phase, Clock::duration time) noexcept;
   void add_agent_time(Clock::duration time) noexcept { agent_time_ += time; }
   void log(std::string_view name, double value) noexcept;
+  /// The same with one element, read where it is.
+  void log(std::string_view name, const at::Tensor& value) noexcept;
   void count_tokens(std::int64_t tokens) noexcept { tokens_ += tokens, has_tokens_ = true; }
   void count_samples(std::int64_t samples) noexcept { samples_ += samples, has_samples_ = true; }
 
@@ -93,12 +132,30 @@ class StepRecorder {
     bool on_host = false;          ///< what was read of the gradients: any of it on a CPU,
     std::size_t device_reads = 0;  ///< on how many devices,
     bool all_read = false;         ///< and whether nothing was unsupported
-    collectors::StepFacts facts;   ///< of the step in progress
+    bool reads_norm_again = false;
+    int clips = 0;
+    Losses losses;
+    double loss_value = 0;  ///< of those on a CPU, when they were read
+    std::int32_t backwards = 0;
+    double scale = 0;                          ///< 0: none on a CPU
+    at::Tensor device_scale;                   ///< undefined: none on a device
+    std::vector<std::size_t> watched_entries;  ///< by which a backward pass is seen to touch it
+    std::vector<Stamp> before_backward;        ///< one for each of these
+    bool has_started = false;
+    collectors::StepFacts facts;  ///< of the step in progress
   };
 
   static Stamp stamp_of(const at::Tensor& gradient) noexcept;
+  void stamp_gradients(int optimizer) noexcept;
+  static bool is_bad(const Watched& watched) noexcept;
   void make_room();
+  void start(int optimizer) noexcept;
   void forget_step(Watched& watched) noexcept;
+  void forget_read(Watched& watched) noexcept;
+  void hand_over_superseded(int optimizer) noexcept;
+  void choose_watched_entries(Watched& watched);
+  void publish_device_user(Watched& watched) noexcept;
+  int user_metric(std::string_view name);
   void follow_changes(int optimizer) noexcept;
   bool scan_gradients(int optimizer) noexcept;
   void read_device_gradients(Watched& watched) noexcept;
@@ -107,6 +164,7 @@ class StepRecorder {
   [[nodiscard]] bool wait_for_devices(Watched& watched) noexcept;
   [[nodiscard]] at::Tensor clip_on_host(int begin, int end, double max_norm,
                                         const std::vector<at::Tensor>& gradients);
+  [[nodiscard]] std::optional<double> host_norm(int begin, int end);
   [[nodiscard]] at::Tensor device_norm(int begin, int end) const;
   [[nodiscard]] bool gradients_unchanged(int optimizer) const noexcept;
   [[nodiscard]] bool reads_weights(const Watched& watched) const noexcept;
@@ -127,10 +185,7 @@ class StepRecorder {
   int first_stepper_ = -1;
 
   // Of the step in progress, whichever optimizer ends it.
-  double loss_ = 0;  ///< sum of those on a CPU
-  std::int32_t losses_ = 0;
-  at::Tensor device_loss_;  ///< sum of those on a device
-  std::int32_t device_losses_ = 0;
+  Losses losses_;
   std::int32_t micro_steps_ = 0;
   std::array<Clock::duration, record::kPhases> phases_{};
   Clock::duration agent_time_{};
@@ -141,9 +196,11 @@ class StepRecorder {
   bool has_samples_ = false;
   bool new_names_ = false;
   std::array<double, record::kMaxUserMetrics> user_{};
+  std::array<at::Tensor, record::kMaxUserMetrics> device_user_;
+  bool has_device_user_ = false;
+  collectors::DeviceReads device_user_reads_;
   collectors::CpuReader loss_reader_;
   collectors::DeviceReads device_loss_reads_;
-  double mean_loss_ = 0;
   std::int32_t refused_names_ = 0;
 };
 

@@ -1,4 +1,5 @@
 // Clipping with the norm that the pass reads: StepRecorder's part for Agent::clip_grad_norm.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <new>
@@ -41,8 +42,8 @@ at::Tensor StepRecorder::device_norm(int begin, int end) const {
   return covered ? watched.device_gradients.norm() : at::Tensor();
 }
 
-at::Tensor StepRecorder::clip_on_host(int begin, int end, double max_norm,
-                                      const std::vector<at::Tensor>& gradients) {
+/// The norm of all gradients, which are on CPUs, as they are now; absent where one cannot be read.
+std::optional<double> StepRecorder::host_norm(int begin, int end) {
   double norm = 0;
   bool all_read = true;
   for (int o = begin; o < end; ++o) {
@@ -62,15 +63,39 @@ at::Tensor StepRecorder::clip_on_host(int begin, int end, double max_norm,
         norm = std::numeric_limits<double>::infinity();
     }
   }
-  if (!all_read) return clip_with_torch(gradients, max_norm);
-  const double coefficient = collectors::clip_coefficient(norm, max_norm);
+  return all_read ? std::optional(norm) : std::nullopt;
+}
+
+at::Tensor StepRecorder::norm(int optimizer) {
+  if (enabled_) read_gradients(optimizer, record::ReadAt::backward);
+  const auto on_device = [](const at::Tensor& param) {
+    return param.requires_grad() && param.grad().defined() && !param.grad().is_cpu();
+  };
+  if (std::ranges::any_of(watch_.params(optimizer), on_device)) {
+    const at::Tensor norm = device_norm(optimizer, optimizer + 1);
+    return norm.defined() ? norm.clone() : norm;
+  }
+  const auto norm = host_norm(optimizer, optimizer + 1);
+  return norm ? scalar_tensor(*norm) : at::Tensor();
+}
+
+at::Tensor StepRecorder::clip_on_host(int begin, int end, double max_norm,
+                                      const std::vector<at::Tensor>& gradients) {
+  const auto norm = host_norm(begin, end);
+  if (!norm) {
+    const at::Tensor clipped = clip_with_torch(gradients, max_norm);
+    for (int o = begin; o < end; ++o) stamp_gradients(o);
+    return clipped;
+  }
+  const double coefficient = collectors::clip_coefficient(*norm, max_norm);
   scale_gradients(gradients, coefficient);
   for (int o = begin; o < end; ++o) {
-    if (!std::isfinite(norm)) continue;
+    stamp_gradients(o);
+    if (!std::isfinite(*norm)) continue;
     at(o).facts.clip_coefficient = coefficient;
-    at(o).facts.norm_after_clip = norm * coefficient;
+    at(o).facts.norm_after_clip = *norm * coefficient;
   }
-  return scalar_tensor(norm);
+  return scalar_tensor(*norm);
 }
 
 }  // namespace gradvane::agent

@@ -1,8 +1,22 @@
 #include "agent/step_result.hpp"
 
+#include <utility>
+
 #include "record/names.hpp"
 
 namespace gradvane::agent {
+namespace {
+
+Blame blame_of(const record::FirstNonfinite& first, std::string param) {
+  Blame blame;
+  blame.site = name_of(first.site);
+  blame.kind = name_of(first.kind);
+  blame.param = std::move(param);
+  blame.element = first.element;
+  return blame;
+}
+
+}  // namespace
 
 StepResult step_result(const record::StepRecord& record, const record::ModelInfo& model) {
   StepResult result;
@@ -12,19 +26,36 @@ StepResult step_result(const record::StepRecord& record, const record::ModelInfo
   result.grad_norm = record.grad_norm;
   result.grad_norm_at_step = record.grad_norm_at_step;
   result.clip_coefficient = record.clip_coefficient;
+  result.micro_steps = record.micro_steps;
+  result.read_at = name_of(record.read_at);
+  result.skipped = name_of(record.skipped);
+  result.loss_scale = record.loss_scale;
+  result.learning_rates.assign(record.lr.begin(), record.lr.begin() + record.lr_count);
   const auto& counts = record.nonfinite[static_cast<std::size_t>(record::Site::grad)];
   result.grad_nonfinite = {counts[0], counts[1], counts[2]};
   if (record.first_nonfinite) {
-    const record::FirstNonfinite& first = *record.first_nonfinite;
-    Blame blame;
-    blame.site = name_of(first.site);
-    blame.kind = name_of(first.kind);
-    blame.element = first.element;
-    const auto param = static_cast<std::size_t>(first.param);
-    if (first.param >= 0 && param < model.params.size()) blame.param = model.params[param].name;
-    result.blame = std::move(blame);
+    const auto param = static_cast<std::size_t>(record.first_nonfinite->param);
+    result.blame = blame_of(*record.first_nonfinite,
+                            record.first_nonfinite->param >= 0 && param < model.params.size()
+                                ? model.params[param].name
+                                : std::string());
   }
   return result;
+}
+
+Incident incident_of(const record::Incident& incident) {
+  Incident told;
+  told.id = incident.id;
+  told.kind = name_of(incident.kind);
+  told.rank = incident.rank;
+  told.first_step = incident.first_step;
+  told.last_step = incident.last_step;
+  told.steps = incident.steps;
+  told.opened_at = incident.opened_at;
+  told.closed_at = incident.closed_at;
+  if (incident.first) told.blame = blame_of(*incident.first, incident.param);
+  told.evidence = incident.evidence;
+  return told;
 }
 
 }  // namespace gradvane::agent

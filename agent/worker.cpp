@@ -56,6 +56,7 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff)
                  [this](const record::Incident& incident) {
                    (void)exporters_.export_incident(incident);
                    say(incident.closed_at ? "cleared: " + incident.evidence : incident.evidence);
+                   tell(incident);
                  }),
       last_step_(std::chrono::steady_clock::now()),
       last_look_(last_step_),
@@ -210,7 +211,8 @@ bool Worker::export_ready(bool all) {
     pending_.pop_front();
     // A graph may have taken steps that the training thread did not count.
     std::int64_t& last = last_steps_[step.facts.optimizer];
-    step.facts.step = last = std::max(step.facts.step, last + 1);
+    step.facts.step = std::max(step.facts.step, last + 1);
+    if (!step.facts.superseded) last = step.facts.step;
     export_step(step.facts, gatherer_.take(step.facts), step.lost);
     found = true;
     const std::lock_guard lock(mutex_);
@@ -246,6 +248,7 @@ void Worker::export_step(const collectors::StepFacts& facts, const collectors::S
                          std::uint64_t lost) {
   record::StepRecord record = builder_.build(facts, slots, gatherer_.totals());
   record.dropped_before = static_cast<std::int64_t>(lost);
+  if (facts.superseded && !record.first_nonfinite) return;  // read once more since, or not needed
   if (builder_.model() != nullptr && builder_.model() != model_) {
     model_ = builder_.model();
     (void)exporters_.set_model(model_);
@@ -363,6 +366,14 @@ void Worker::process_ends(bool failed, std::string_view reason) noexcept {
 void Worker::in_forked_child() noexcept {
   is_child_.store(true, std::memory_order_relaxed);
   if (endpoint_) endpoint_->close_in_child();
+}
+
+void Worker::tell(const record::Incident& incident) noexcept {
+  if (!options_.on_incident) return;
+  try {
+    options_.on_incident(incident_of(incident));
+  } catch (...) {  // as with the log
+  }
 }
 
 void Worker::say(const std::string& line) noexcept {

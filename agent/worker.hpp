@@ -74,6 +74,7 @@ class Worker final : public ProcessMember {
   void note_status(const record::StepRecord& record);
   void wind_up(const Ending& ending) noexcept;
   void linger() noexcept;
+  void tell(const record::Incident& incident) noexcept;
   void say(const std::string& line) noexcept;
 
   Options options_;

@@ -1,17 +1,9 @@
 #include "collectors/model_watch.hpp"
 
-#include <c10/util/Type.h>
-#include <torch/nn/module.h>
-#include <torch/optim/adagrad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/rmsprop.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 #include <stdexcept>
-#include <typeinfo>
 #include <utility>
 
 #include "collectors/grouping.hpp"
@@ -24,11 +16,10 @@ using Names = std::map<const void*, std::vector<std::string>>;  ///< TensorImpl 
 
 const void* identity_of(const at::Tensor& tensor) noexcept { return tensor.unsafeGetTensorImpl(); }
 
-std::vector<const void*> identities(const torch::optim::Optimizer* optimizer) {
+std::vector<const void*> identities(const ModelSource& source) {
   std::vector<const void*> all;
-  if (optimizer == nullptr) return all;
-  for (const auto& group : optimizer->param_groups())
-    for (const at::Tensor& param : group.params()) all.push_back(identity_of(param));
+  for (const auto& group : source.optimizer_parameters())
+    for (const at::Tensor& param : group) all.push_back(identity_of(param));
   return all;
 }
 
@@ -56,41 +47,37 @@ bool differs(const at::Tensor& tensor, const record::ParamInfo& info) {
 ModelWatch::ModelWatch(std::string group_rule, int max_groups)
     : group_rule_(std::move(group_rule)), max_groups_(max_groups) {}
 
-int ModelWatch::add(torch::nn::Module& module, torch::optim::Optimizer* optimizer) {
-  if (optimizer != nullptr && find(*optimizer) >= 0)
+int ModelWatch::add(std::unique_ptr<ModelSource> source) {
+  if (source->optimizer_key() != nullptr && find(source->optimizer_key()) >= 0)
     throw std::invalid_argument("attach: this optimizer is attached already");
-  std::set<const void*> in_module;
-  for (const auto& item : module.named_parameters()) in_module.insert(identity_of(item.value()));
-  if (optimizer != nullptr && !in_module.empty()) {
-    const auto owned = identities(optimizer);
-    if (std::none_of(owned.begin(), owned.end(), [&](auto id) { return in_module.contains(id); }))
-      throw std::invalid_argument(
-          "attach: the optimizer owns none of the module's parameters; attach the module it was "
-          "made from, after any .to() that replaces parameters");
-  }
   Watched watched;
-  watched.module = &module;
-  watched.optimizer = optimizer;
-  if (optimizer != nullptr) watched.type = c10::demangle(typeid(*optimizer).name());
+  watched.type = source->optimizer_type();
+  watched.source = std::move(source);
   watched_.push_back(std::move(watched));
   rebuild();
   return optimizers() - 1;
 }
 
-int ModelWatch::find(const torch::optim::Optimizer& optimizer) const noexcept {
+void ModelWatch::remove(int optimizer) noexcept {
+  Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  watched.source.reset();
+  watched.identity.clear();
+}
+
+bool ModelWatch::is_removed(int optimizer) const noexcept {
+  return watched_[static_cast<std::size_t>(optimizer)].source == nullptr;
+}
+
+int ModelWatch::find(const void* optimizer_key) const noexcept {
   for (std::size_t i = 0; i < watched_.size(); ++i)
-    if (watched_[i].optimizer == &optimizer) return static_cast<int>(i);
+    if (watched_[i].source != nullptr && watched_[i].source->optimizer_key() == optimizer_key)
+      return static_cast<int>(i);
   return -1;
 }
 
 bool ModelWatch::changed(int optimizer) const noexcept {
   const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
-  if (watched.optimizer == nullptr) return false;
-  std::size_t i = 0;
-  for (const auto& group : watched.optimizer->param_groups())
-    for (const at::Tensor& param : group.params())
-      if (i >= watched.identity.size() || watched.identity[i++] != identity_of(param)) return true;
-  return i != watched.identity.size();
+  return watched.source != nullptr && watched.source->changed(watched.identity);
 }
 
 bool ModelWatch::changed_anywhere() const {
@@ -104,14 +91,25 @@ bool ModelWatch::changed_anywhere() const {
     }
   }
   std::set<const void*> now;
-  for (int i = 0; i < optimizers(); ++i) {
-    if (changed(i)) return true;
-    const Watched& watched = watched_[static_cast<std::size_t>(i)];
-    for (const auto& item : watched.module->named_parameters())
-      now.insert(identity_of(item.value()));
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const Watched& watched = watched_[i];
+    if (watched.source == nullptr) continue;
+    if (changed(static_cast<int>(i))) return true;
     now.insert(watched.identity.begin(), watched.identity.end());
+    if (!is_first_of_names(i)) continue;
+    for (const auto& item : watched.source->named_parameters())
+      now.insert(identity_of(item.tensor));
   }
   return now != known;
+}
+
+/// Whether nobody before it has the same names.
+bool ModelWatch::is_first_of_names(std::size_t optimizer) const noexcept {
+  const void* key = watched_[optimizer].source->names_key();
+  return std::none_of(watched_.begin(), watched_.begin() + static_cast<std::ptrdiff_t>(optimizer),
+                      [&](const Watched& other) {
+                        return other.source != nullptr && other.source->names_key() == key;
+                      });
 }
 
 int ModelWatch::user_metric(std::string_view name) {
@@ -124,26 +122,27 @@ int ModelWatch::user_metric(std::string_view name) {
 
 void ModelWatch::rebuild() {
   // Names: in module order, so that a reader finds what the module prints.
-  std::vector<torch::nn::Module*> modules;
-  for (const Watched& watched : watched_)
-    if (std::find(modules.begin(), modules.end(), watched.module) == modules.end())
-      modules.push_back(watched.module);
+  std::vector<const ModelSource*> sources;
+  for (std::size_t w = 0; w < watched_.size(); ++w)
+    if (watched_[w].source != nullptr && is_first_of_names(w))
+      sources.push_back(watched_[w].source.get());
   Names names;
-  std::vector<std::pair<at::Tensor, const torch::nn::Module*>> in_order;
-  for (std::size_t m = 0; m < modules.size(); ++m) {
-    const std::string prefix = modules.size() > 1 ? "module" + std::to_string(m) + "." : "";
-    for (const auto& item : modules[m]->named_parameters()) {
-      auto& list = names[identity_of(item.value())];
-      if (list.empty()) in_order.emplace_back(item.value(), modules[m]);
-      list.push_back(prefix + item.key());
+  std::vector<std::pair<at::Tensor, const void*>> in_order;  // with the key of their names
+  for (std::size_t m = 0; m < sources.size(); ++m) {
+    const std::string prefix = sources.size() > 1 ? "module" + std::to_string(m) + "." : "";
+    for (const auto& item : sources[m]->named_parameters()) {
+      auto& list = names[identity_of(item.tensor)];
+      if (list.empty()) in_order.emplace_back(item.tensor, sources[m]->names_key());
+      list.push_back(prefix + item.name);
     }
   }
 
   std::set<const void*> owned_by_any;
   for (Watched& watched : watched_) {
-    watched.identity = identities(watched.optimizer);
-    owned_by_any.insert(watched.identity.begin(), watched.identity.end());
     watched.params.clear();
+    if (watched.source == nullptr) continue;
+    watched.identity = identities(*watched.source);
+    owned_by_any.insert(watched.identity.begin(), watched.identity.end());
   }
 
   auto model = std::make_shared<record::ModelInfo>();
@@ -162,22 +161,20 @@ void ModelWatch::rebuild() {
   for (std::size_t w = 0; w < watched_.size(); ++w) {
     Watched& watched = watched_[w];
     model->optimizers.push_back(watched.type);
+    if (watched.source == nullptr) continue;
     const std::set<const void*> owned(watched.identity.begin(), watched.identity.end());
-    const bool first_of_module =
-        std::none_of(watched_.begin(), watched_.begin() + static_cast<std::ptrdiff_t>(w),
-                     [&](const Watched& other) { return other.module == watched.module; });
-    for (const auto& [tensor, module] : in_order) {
+    const bool is_first = is_first_of_names(w);
+    for (const auto& [tensor, key] : in_order) {
       const void* id = identity_of(tensor);
       // What no optimizer owns (frozen, forgotten) is listed once, with its module's first optimizer.
       const bool unowned =
-          !owned_by_any.contains(id) && module == watched.module && first_of_module;
+          !owned_by_any.contains(id) && key == watched.source->names_key() && is_first;
       if (owned.contains(id) || unowned) list(w, tensor, names[id]);
     }
-    if (watched.optimizer == nullptr) continue;
     std::set<const void*> listed;
-    const auto& groups = watched.optimizer->param_groups();
+    const auto groups = watched.source->optimizer_parameters();
     for (std::size_t g = 0; g < groups.size(); ++g) {
-      const auto& params = groups[g].params();
+      const auto& params = groups[g];
       for (std::size_t k = 0; k < params.size(); ++k) {
         const void* id = identity_of(params[k]);
         if (names.contains(id) || !listed.insert(id).second) continue;
@@ -221,33 +218,12 @@ std::size_t ModelWatch::largest_plan() const noexcept {
 
 std::int64_t ModelWatch::steps_done(int optimizer) const {
   const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
-  if (watched.optimizer == nullptr) return 0;
-  std::int64_t done = 0;
-  for (const auto& entry : watched.optimizer->state()) {
-    const torch::optim::OptimizerParamState* state = entry.second.get();
-    if (const auto* adam = dynamic_cast<const torch::optim::AdamParamState*>(state))
-      done = std::max(done, adam->step());
-    else if (const auto* adamw = dynamic_cast<const torch::optim::AdamWParamState*>(state))
-      done = std::max(done, adamw->step());
-    else if (const auto* adagrad = dynamic_cast<const torch::optim::AdagradParamState*>(state))
-      done = std::max(done, adagrad->step());
-    else if (const auto* rmsprop = dynamic_cast<const torch::optim::RMSpropParamState*>(state))
-      done = std::max(done, rmsprop->step());
-  }
-  return done;
+  return watched.source == nullptr ? 0 : watched.source->steps_done();
 }
 
-int ModelWatch::learning_rates(int optimizer, double* out, int room) const noexcept try {
+int ModelWatch::learning_rates(int optimizer, double* out, int room) const noexcept {
   const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
-  if (watched.optimizer == nullptr) return 0;
-  int count = 0;
-  for (const auto& group : watched.optimizer->param_groups()) {
-    if (count == room) break;
-    if (group.has_options()) out[count++] = group.options().get_lr();
-  }
-  return count;
-} catch (...) {  // an optimizer whose options have no learning rate throws
-  return 0;
+  return watched.source == nullptr ? 0 : watched.source->learning_rates(out, room);
 }
 
 }  // namespace gradvane::collectors

@@ -8,14 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "collectors/model_source.hpp"
 #include "record/run_info.hpp"
-
-namespace torch::nn {
-class Module;
-}
-namespace torch::optim {
-class Optimizer;
-}
 
 namespace gradvane::collectors {
 
@@ -32,18 +26,22 @@ class ModelWatch {
  public:
   ModelWatch(std::string group_rule, int max_groups);
 
-  /// `optimizer` may be null: a loop without one. Returns the optimizer's index. Throws
-  /// std::invalid_argument where the optimizer owns none of the module's parameters, or is known already.
-  int add(torch::nn::Module& module, torch::optim::Optimizer* optimizer);
+  /// Returns the optimizer's index, which stays its own. Throws std::invalid_argument where the optimizer
+  /// is known already.
+  int add(std::unique_ptr<ModelSource> source);
+  /// Forgets the optimizer's source and parameters; the next rebuild() leaves them out.
+  void remove(int optimizer) noexcept;
 
   /// Index of a known optimizer, else -1.
-  [[nodiscard]] int find(const torch::optim::Optimizer& optimizer) const noexcept;
+  [[nodiscard]] int find(const void* optimizer_key) const noexcept;
+  /// Those that were removed included.
   [[nodiscard]] int optimizers() const noexcept { return static_cast<int>(watched_.size()); }
+  [[nodiscard]] bool is_removed(int optimizer) const noexcept;
 
   /// True when the optimizer's parameters are no longer the tensors of its plan. Cost: one pointer
   /// comparison a parameter.
   [[nodiscard]] bool changed(int optimizer) const noexcept;
-  /// The same for everything, by walking the modules again: slower, but it also finds new frozen
+  /// The same for everything, by asking for all names again: slower, but it also finds new frozen
   /// parameters, another dtype, shape or device, and parameters that were frozen and train now.
   [[nodiscard]] bool changed_anywhere() const;
 
@@ -58,20 +56,20 @@ class ModelWatch {
   [[nodiscard]] std::shared_ptr<const ReadPlan> plan(int optimizer) const noexcept;
   [[nodiscard]] std::size_t largest_plan() const noexcept;
 
-  /// Steps the optimizer has in its own state (Adam, AdamW, Adagrad, RMSprop), else 0.
+  /// As the source says.
   [[nodiscard]] std::int64_t steps_done(int optimizer) const;
-  /// Learning rates by param group into `out`; returns how many.
   int learning_rates(int optimizer, double* out, int room) const noexcept;
 
  private:
   struct Watched {
-    torch::nn::Module* module = nullptr;
-    torch::optim::Optimizer* optimizer = nullptr;
+    std::unique_ptr<ModelSource> source;  ///< null once removed
     std::string type;
     std::vector<at::Tensor> params;     ///< by plan entry
     std::vector<const void*> identity;  ///< TensorImpls of the optimizer's parameters, in its order
     std::shared_ptr<const ReadPlan> plan;
   };
+
+  [[nodiscard]] bool is_first_of_names(std::size_t optimizer) const noexcept;
 
   std::string group_rule_;
   int max_groups_;

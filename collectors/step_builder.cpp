@@ -21,17 +21,18 @@ void add(record::NonfiniteCounts& into, const record::NonfiniteCounts& more) {
   for (std::size_t k = 0; k < into.size(); ++k) into[k] += more[k];
 }
 
-record::TensorNumbers numbers_of(const TensorStats& stats) {
+/// `factor`, by which all elements are multiplied, is positive and finite.
+record::TensorNumbers numbers_of(const TensorStats& stats, double factor = 1) {
   record::TensorNumbers numbers;
   numbers.numel = stats.numel;
   numbers.zero = stats.zero;
   numbers.subnormal = stats.subnormal;
   numbers.nonfinite = counts_of(stats);
   numbers.first_nonfinite = stats.first_nonfinite;
-  numbers.norm = stats.norm();
-  numbers.sum = stats.total();
-  numbers.abs_max = stats.abs_max;
-  numbers.abs_min_nonzero = stats.abs_min_nonzero;
+  numbers.norm = stats.norm() * factor;
+  numbers.sum = stats.total() * factor;
+  numbers.abs_max = stats.abs_max * factor;
+  numbers.abs_min_nonzero = stats.abs_min_nonzero * factor;
   return numbers;
 }
 
@@ -81,24 +82,50 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
     const std::size_t params = plan.params.size();
     follow(plan.model);
     if (slots.loss.size() == 1) take_loss(slots.loss.front());
-    if (slots.gradients.size() == params + 1) {
-      if (slots.loss.empty()) take_loss(slots.gradients.back());
+    if (slots.gradients.size() == params + 1 || slots.gradients.size() == params + 2) {
+      if (slots.loss.empty()) take_loss(slots.gradients[params]);
+      if (slots.gradients.size() > params + 1) take_scale(slots.gradients[params + 1]);
+      if (!facts.gradients_scaled) unscale_ = 1;
       take_gradients(plan, slots.gradients.first(params));
     }
     if (slots.weights.size() == 2 * params)
       take_weights(plan, slots.weights.first(params), slots.weights.last(params));
+    take_user(slots.user);
   }
   sum_up_groups();
   take_clipping();
   // Nothing stands between the optimizer's hook and the update: what was read is what was used.
   if (facts.read_at == record::ReadAt::optimizer && !record_.clip_coefficient)
     record_.grad_norm_at_step = record_.grad_norm;
+  judge_overflow(facts.has_scaler);
+  take_totals(totals);
+  return record_;
+}
+
+/// What a gradient scaler does when gradients overflow follows from the gradients: it skips the step.
+void StepBuilder::judge_overflow(bool has_scaler) {
+  const auto& counts = record_.nonfinite[index(Site::grad)];
+  const bool bad = std::any_of(counts.begin(), counts.end(), [](auto n) { return n > 0; });
+  if (has_scaler && bad) record_.skipped = record::SkipReason::amp_overflow;
+  if (record_.skipped != record::SkipReason::amp_overflow) {
+    if (record_.site_measured[index(Site::grad)]) overflows_in_a_row_ = 0;
+    return;
+  }
+  record_.overflow_persists = ++overflows_in_a_row_ > kTrustedOverflows;
+  if (record_.overflow_persists || !bad) return;
+  add(overflowed_, counts);
+  ++overflowed_steps_;
+}
+
+void StepBuilder::take_totals(const kernels::RunningTotals& totals) {
   for (std::size_t s = 0; s < record::kSites; ++s) {
     for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k)
       record_.nonfinite_total[s][k] = totals.elements[s][k];
     record_.nonfinite_steps_total[s] = totals.reads[s];
   }
-  return record_;
+  for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k)
+    record_.nonfinite_total[index(Site::grad)][k] -= overflowed_[k];
+  record_.nonfinite_steps_total[index(Site::grad)] -= overflowed_steps_;
 }
 
 void StepBuilder::follow(const std::shared_ptr<const record::ModelInfo>& model) {
@@ -128,6 +155,7 @@ void StepBuilder::take_facts(const StepFacts& facts) {
   record_.skipped = facts.skipped;
   clip_max_norm_ = measured(facts.clip_max_norm);
   losses_ = facts.losses;
+  unscale_ = 1;
   record_.clip_coefficient = measured(facts.clip_coefficient);
   record_.grad_norm_at_step = measured(facts.norm_after_clip);
   record_.lr = facts.lr;
@@ -161,6 +189,19 @@ void StepBuilder::take_loss(const TensorStats& stats) {
   if (stats.nonfinite() > 0) blame(Site::loss, -1, stats);
 }
 
+void StepBuilder::take_scale(const TensorStats& stats) {
+  if (tag_of(stats) != EntryTag::read || stats.nonfinite() > 0 || !(stats.total() > 0)) return;
+  record_.loss_scale = stats.total();
+  unscale_ = 1 / stats.total();
+}
+
+void StepBuilder::take_user(std::span<const TensorStats> stats) {
+  const auto logged = std::min(stats.size(), static_cast<std::size_t>(record_.user_count));
+  for (std::size_t i = 0; i < logged; ++i)
+    if (tag_of(stats[i]) == EntryTag::read && stats[i].nonfinite() == 0)
+      record_.user[i] = stats[i].total();
+}
+
 void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorStats> stats) {
   std::int32_t read = 0;
   std::optional<double> norm;
@@ -172,14 +213,14 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
     record::ParamStats& out = detail_.params[param];
     out.state = state_of(stats[i]);
     if (tag_of(stats[i]) != EntryTag::read) continue;
-    out.grad = numbers_of(stats[i]);
+    out.grad = numbers_of(stats[i], unscale_);
 
     ++read;
     add_norm(norm, out.grad->norm);
     record_.grad_numel += stats[i].numel;
     record_.grad_zero += stats[i].zero;
     record_.grad_subnormal += stats[i].subnormal;
-    record_.grad_abs_max = std::max(record_.grad_abs_max.value_or(0), stats[i].abs_max);
+    record_.grad_abs_max = std::max(record_.grad_abs_max.value_or(0), out.grad->abs_max);
     const bool bad = stats[i].nonfinite() > 0;
     if (out.grad->norm < thresholds_.vanishing && !bad) ++record_.vanishing;
     if (out.grad->norm > thresholds_.exploding || bad) ++record_.exploding;

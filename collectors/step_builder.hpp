@@ -21,10 +21,11 @@ struct HealthThresholds {
 
 /// What the ring still held of a step. Empty spans: not read, or overwritten before it was harvested.
 struct StepSlots {
-  std::shared_ptr<const ReadPlan> plan;             ///< of all three
-  std::span<const kernels::TensorStats> gradients;  ///< one a parameter, then one for the loss
+  std::shared_ptr<const ReadPlan> plan;             ///< of all
+  std::span<const kernels::TensorStats> gradients;  ///< one a parameter, the loss[, its scale]
   std::span<const kernels::TensorStats> loss;     ///< one, where the loss came after the gradients
   std::span<const kernels::TensorStats> weights;  ///< one a parameter, then one update sample each
+  std::span<const kernels::TensorStats> user = {};  ///< one a user metric, those from a device
 };
 
 /// Builds the records of a run, in order.
@@ -46,10 +47,14 @@ class StepBuilder {
   void clear_detail();
   void take_facts(const StepFacts& facts);
   void take_loss(const kernels::TensorStats& stats);
+  void take_scale(const kernels::TensorStats& stats);
+  void take_user(std::span<const kernels::TensorStats> stats);
   void take_gradients(const ReadPlan& plan, std::span<const kernels::TensorStats> stats);
   void take_weights(const ReadPlan& plan, std::span<const kernels::TensorStats> weights,
                     std::span<const kernels::TensorStats> updates);
   void take_clipping();
+  void judge_overflow(bool has_scaler);
+  void take_totals(const kernels::RunningTotals& totals);
   void sum_up_groups();
   void blame(record::Site site, std::int32_t param, const kernels::TensorStats& stats);
 
@@ -59,6 +64,14 @@ class StepBuilder {
   record::StepDetail detail_;
   std::optional<double> clip_max_norm_;  ///< of the step in hand, as the next one
   std::int32_t losses_ = 1;
+  double unscale_ = 1;  ///< by which every gradient is multiplied
+
+  /// Overflows in a row that a gradient scaler is trusted to get over: from 65,536 it halves its scale
+  /// 16 times on the way to 1.
+  static constexpr std::int32_t kTrustedOverflows = 16;
+  std::int32_t overflows_in_a_row_ = 0;
+  record::NonfiniteCounts overflowed_{};  ///< gradient elements that a scaler dealt with, to date
+  std::int64_t overflowed_steps_ = 0;
 };
 
 }  // namespace gradvane::collectors

@@ -34,15 +34,19 @@ struct StepFacts {
   std::array<DeviceRead, kMaxDevices> device_gradients{};
   std::array<DeviceRead, kMaxDevices> device_weights{};
   DeviceRead device_loss{};
+  DeviceRead device_user{};
   bool captured =
       false;  ///< into a graph: the step is not taken now, but each time that is replayed
   std::int32_t losses = 1;  ///< that a device's loss is the sum of
 
   record::ReadAt read_at = record::ReadAt::none;
   record::SkipReason skipped = record::SkipReason::none;
+  bool superseded = false;        ///< read, but no step came of it: told only if it was non-finite
+  bool has_scaler = false;        ///< a gradient scaler is at work: overflow skips the step
+  bool gradients_scaled = false;  ///< they were read before they were divided by its scale
   double clip_coefficient = kNotMeasured;
   double norm_after_clip = kNotMeasured;
-  double clip_max_norm = kNotMeasured;  ///< clipped on the device: the rest follows from the norm
+  double clip_max_norm = kNotMeasured;  ///< the rest follows from the norm that was read
 
   std::int32_t lr_count = 0;
   std::int32_t user_count = 0;

@@ -43,7 +43,7 @@ void NonfiniteDetector::judge(Site site, const record::StepRecord& step,
                               const record::ModelInfo& model) {
   const auto s = static_cast<std::size_t>(site);
   if (!step.site_measured[s].value_or(false)) return;
-  if (site == Site::grad && step.skipped == record::SkipReason::amp_overflow) return;
+  if (site == Site::grad && step.is_handled_overflow()) return;
   const record::NonfiniteCounts& counts = step.nonfinite[s];
   const bool bad = std::any_of(counts.begin(), counts.end(), [](auto n) { return n > 0; });
   std::optional<Open>& open = open_[s];

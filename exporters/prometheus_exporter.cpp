@@ -220,8 +220,8 @@ void PrometheusExporter::export_nonfinite(const record::StepRecord& record,
                                           const record::StepDetail& detail,
                                           const record::ModelInfo& model) {
   MetricSet& metrics = *metrics_;
-  const bool is_overflow = record.skipped == record::SkipReason::amp_overflow;
-  if (is_overflow) metrics.add(Metric::amp_overflow_steps_total, 1);
+  if (record.skipped == record::SkipReason::amp_overflow)
+    metrics.add(Metric::amp_overflow_steps_total, 1);
   if (record.skipped != record::SkipReason::none) {
     metrics.add(Metric::skipped_steps_total, 1, {name_of(record.skipped)});
   }
@@ -239,7 +239,7 @@ void PrometheusExporter::export_nonfinite(const record::StepRecord& record,
     count_lost_steps(record, site);
 
     // Overflow that a gradient scaler handled is its daily business, and pages nobody.
-    if (is_overflow && site == Site::grad) continue;
+    if (record.is_handled_overflow() && site == Site::grad) continue;
     bool has_group = false;
     const auto count = [&](const NonfiniteCounts& counts, std::string_view group) {
       for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind) {
@@ -263,11 +263,13 @@ void PrometheusExporter::export_nonfinite(const record::StepRecord& record,
 /// which kinds of element grew meanwhile. Each such kind is counted, up to the number of steps.
 void PrometheusExporter::count_lost_steps(const record::StepRecord& record, Site site) {
   const std::size_t s = index_of(site);
-  const std::int64_t own = any(record.nonfinite[s]) ? 1 : 0;
+  const bool is_handled = record.is_handled_overflow() && site == Site::grad;
+  const NonfiniteCounts own_elements = is_handled ? NonfiniteCounts{} : record.nonfinite[s];
+  const std::int64_t own = any(own_elements) ? 1 : 0;
   const std::int64_t lost = record.nonfinite_steps_total[s] - steps_seen_[s] - own;
   for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind) {
     const std::int64_t elements =
-        record.nonfinite_total[s][kind] - elements_seen_[s][kind] - record.nonfinite[s][kind];
+        record.nonfinite_total[s][kind] - elements_seen_[s][kind] - own_elements[kind];
     add_if_positive(*metrics_, Metric::nonfinite_steps_total,
                     static_cast<double>(std::min(lost, elements)),
                     {name_of(site), record::kNonfiniteKindNames[kind], record::kUnknownGroup});

@@ -253,7 +253,7 @@ void StatusBoard::note_groups(const record::StepRecord& record, const record::St
 void StatusBoard::note_first_bad(const record::StepRecord& record) {
   if (now_.first_bad || !record.first_nonfinite) return;
   // Overflow that a gradient scaler handled is not a fault.
-  if (record.skipped == record::SkipReason::amp_overflow) return;
+  if (record.is_handled_overflow()) return;
   const record::FirstNonfinite& first = *record.first_nonfinite;
   FirstBad bad;
   bad.what = {record.run_step, first.site, first.kind, first.element};

@@ -21,7 +21,8 @@ inline constexpr std::array<std::string_view, kPhases> kPhaseNames{"data", "forw
 inline constexpr std::array<std::string_view, kParamStates> kParamStateNames{
     "frozen", "missing", "empty", "zero", "finite", "nonfinite", "unsupported"};
 /// SkipReason::none is no reason and has no name here: index with the reason minus one.
-inline constexpr std::array<std::string_view, 2> kSkipReasonNames{"amp_overflow", "governor"};
+inline constexpr std::array<std::string_view, 3> kSkipReasonNames{"amp_overflow", "governor",
+                                                                  "loop"};
 inline constexpr std::array<std::string_view, kRunStates> kRunStateNames{
     "starting", "running", "stalled", "finished", "failed"};
 inline constexpr std::array<std::string_view, kIncidentClasses> kIncidentClassNames{

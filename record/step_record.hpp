@@ -38,7 +38,7 @@ enum class ParamState : std::uint8_t {
 inline constexpr int kParamStates = 7;
 
 /// Why an optimizer step did not change the weights.
-enum class SkipReason : std::uint8_t { none, amp_overflow, governor };
+enum class SkipReason : std::uint8_t { none, amp_overflow, governor, loop };
 
 /// The first non-finite element of a step.
 struct FirstNonfinite {
@@ -66,6 +66,8 @@ struct StepRecord {
   std::optional<double> loss_scale;
   ReadAt read_at = ReadAt::none;
   SkipReason skipped = SkipReason::none;
+  bool overflow_persists =
+      false;  ///< a gradient scaler has not got over it: no longer its own affair
 
   std::int64_t grad_numel = 0;  ///< elements read; 0 where no gradient was
   std::int64_t grad_zero = 0;
@@ -106,6 +108,12 @@ struct StepRecord {
 
   std::int64_t dropped_before = 0;  ///< records lost between the last one and this one
   std::int32_t contiguous_copies = 0;
+
+  /// Non-finite gradients that a gradient scaler got over by itself: they are no event, and are not in
+  /// the totals.
+  [[nodiscard]] bool is_handled_overflow() const noexcept {
+    return skipped == SkipReason::amp_overflow && !overflow_persists;
+  }
 };
 static_assert(std::is_trivially_copyable_v<StepRecord>);
 

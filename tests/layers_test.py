@@ -22,7 +22,7 @@ ALLOWED = {
     "detectors": {"record"},
     "exporters": {"record"},
     "agent": {"kernels", "record", "collectors", "detectors", "exporters"},
-    "python": {"agent"},
+    "python": {"agent", "collectors", "record"},  # a face of the agent, and a source of parameters
     "examples": {"agent"},  # the public header alone, like any other user
     # They look inside every layer.
     "bench": {"kernels", "record", "collectors", "detectors", "exporters", "agent", "examples"},

@@ -17,8 +17,8 @@ namespace {
 using test::option_samples;
 using test::OptionSample;
 
-/// Members of Options that only code can set: a callback, and the command line itself.
-constexpr std::size_t kCodeOnly = 2;
+/// Members of Options that only code can set: callbacks, and the command line itself.
+constexpr std::size_t kCodeOnly = 3;
 
 /// How many members Options has. A member more or less, and this does not compile: give it a row in
 /// agent/option_table.cpp and in tests/agent/option_samples.hpp, and a name here.
@@ -27,8 +27,8 @@ std::size_t members() {
   const auto& [enabled, run, config, run_dir, address, port, mode, weight_every, update_sample,
                groups, max_groups, max_series, vanishing_threshold, exploding_threshold, ring_slots,
                history_steps, step_log, step_log_max_bytes, stall_seconds, linger_seconds,
-               start_step, rank, local_rank, world_size, handle_sigterm, log, command_line] =
-      options;
+               start_step, rank, local_rank, world_size, handle_sigterm, log, on_incident,
+               command_line] = options;
   const void* const all[] = {&enabled,
                              &run,
                              &config,
@@ -55,6 +55,7 @@ std::size_t members() {
                              &world_size,
                              &handle_sigterm,
                              &log,
+                             &on_incident,
                              &command_line};
   return std::size(all);
 }

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "collectors/libtorch_source.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::collectors {
@@ -76,9 +77,9 @@ TEST(ModelWatch, DescribesEveryParameterAsItsModuleNamesIt) {
   linear->bias.set_requires_grad(false);
   SGD optimizer(linear->parameters(), 0.1);
   ModelWatch watch("auto", 50);
-  EXPECT_EQ(watch.add(*linear, &optimizer), 0);
+  EXPECT_EQ(watch.add(libtorch_source(*linear, &optimizer)), 0);
   EXPECT_EQ(watch.optimizers(), 1);
-  EXPECT_EQ(watch.find(optimizer), 0);
+  EXPECT_EQ(watch.find(&optimizer), 0);
   EXPECT_THAT(names_of(watch, 0), ElementsAre("weight", "bias"));
   const auto plan = watch.plan(0);
   EXPECT_EQ(plan->optimizer, 0);
@@ -98,7 +99,7 @@ TEST(ModelWatch, ATiedParameterIsListedOnceWithItsOtherNames) {
   Net net;
   SGD optimizer({net.embedding->weight, net.hidden->weight, net.hidden->bias, net.scale}, 0.1);
   ModelWatch watch("auto", 50);
-  watch.add(net, &optimizer);
+  watch.add(libtorch_source(net, &optimizer));
   const ParamInfo& tied = info_of(watch, "embedding.weight");
   EXPECT_THAT(tied.aliases, ElementsAre("head.tied"));
   int listed = 0;
@@ -115,7 +116,7 @@ TEST(ModelWatch, AParameterThatNoOptimizerOwnsIsListedAllTheSame) {
   net.hidden->weight.set_requires_grad(false);
   SGD optimizer({net.embedding->weight, net.scale}, 0.1);
   ModelWatch watch("depth:1", 50);
-  watch.add(net, &optimizer);
+  watch.add(libtorch_source(net, &optimizer));
   const std::vector<std::string> names = names_of(watch, 0);
   EXPECT_THAT(names, testing::IsSupersetOf({"hidden.weight", "hidden.bias", "scale"}));
   EXPECT_FALSE(info_of(watch, "hidden.weight").requires_grad);
@@ -128,7 +129,7 @@ TEST(ModelWatch, AParameterThatIsNotInTheModuleIsNamedByItsPlaceInTheOptimizer) 
   params.push_back(temperature);
   SGD optimizer(params, 0.1);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   EXPECT_THAT(names_of(watch, 0), ElementsAre("weight", "bias", "optimizer0.group0.2"));
 }
 
@@ -138,18 +139,19 @@ TEST(ModelWatch, AnOptimizerThatOwnsNothingOfTheModuleIsRefused) {
   SGD optimizer(other->parameters(), 0.1);
   ModelWatch watch("auto", 50);
   EXPECT_THAT(
-      refusal_of([&] { watch.add(*mine, &optimizer); }),
+      refusal_of([&] { watch.add(libtorch_source(*mine, &optimizer)); }),
       HasSubstr("owns none of the module's parameters; attach the module it was made from"));
   EXPECT_EQ(watch.optimizers(), 0);
-  EXPECT_EQ(watch.find(optimizer), -1);
-  EXPECT_EQ(watch.add(*other, &optimizer), 0);
-  EXPECT_THAT(refusal_of([&] { watch.add(*other, &optimizer); }), HasSubstr("attached already"));
+  EXPECT_EQ(watch.find(&optimizer), -1);
+  EXPECT_EQ(watch.add(libtorch_source(*other, &optimizer)), 0);
+  EXPECT_THAT(refusal_of([&] { watch.add(libtorch_source(*other, &optimizer)); }),
+              HasSubstr("attached already"));
 }
 
 TEST(ModelWatch, ALoopWithoutAnOptimizerHasAPlanToo) {
   torch::nn::Linear linear(2, 2);
   ModelWatch watch("auto", 50);
-  EXPECT_EQ(watch.add(*linear, nullptr), 0);
+  EXPECT_EQ(watch.add(libtorch_source(*linear, nullptr)), 0);
   EXPECT_THAT(names_of(watch, 0), ElementsAre("weight", "bias"));
   std::array<double, 4> rates{};
   EXPECT_EQ(watch.learning_rates(0, rates.data(), 4), 0);
@@ -162,8 +164,8 @@ TEST(ModelWatch, TwoOptimizersOverOneModuleShareItOutAndTheRestGoesToTheFirst) {
   SGD body({net.embedding->weight, net.hidden->weight}, 0.1);
   torch::optim::Adam rest({net.scale, net.hidden->weight}, 0.1);
   ModelWatch watch("auto", 50);
-  EXPECT_EQ(watch.add(net, &body), 0);
-  EXPECT_EQ(watch.add(net, &rest), 1);
+  EXPECT_EQ(watch.add(libtorch_source(net, &body)), 0);
+  EXPECT_EQ(watch.add(libtorch_source(net, &rest)), 1);
   EXPECT_THAT(names_of(watch, 0), testing::UnorderedElementsAre("embedding.weight", "hidden.weight",
                                                                 "hidden.bias", "head.weight"));
   EXPECT_THAT(names_of(watch, 1), testing::UnorderedElementsAre("scale", "hidden.weight"));
@@ -181,8 +183,8 @@ TEST(ModelWatch, TwoModulesOfAnAdversarialPairAreToldApart) {
   SGD generator_optimizer(generator->parameters(), 0.1);
   SGD critic_optimizer(critic->parameters(), 0.1);
   ModelWatch watch("depth:1", 50);
-  watch.add(*generator, &generator_optimizer);
-  watch.add(*critic, &critic_optimizer);
+  watch.add(libtorch_source(*generator, &generator_optimizer));
+  watch.add(libtorch_source(*critic, &critic_optimizer));
   EXPECT_THAT(names_of(watch, 0), ElementsAre("module0.weight", "module0.bias"));
   EXPECT_THAT(names_of(watch, 1), ElementsAre("module1.weight", "module1.bias"));
   EXPECT_THAT(watch.plan(1)->model->groups, ElementsAre("module0", "module1"));
@@ -193,7 +195,7 @@ TEST(ModelWatch, EveryRebuildMakesPlansAndModelsWithNewNumbers) {
   torch::nn::Linear linear(2, 2);
   SGD optimizer(linear->parameters(), 0.1);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   std::set<std::uint64_t> plans;
   std::set<std::uint64_t> models;
   const auto old = watch.plan(0);
@@ -211,7 +213,7 @@ TEST(ModelWatch, AParameterReplacedInTheOptimizerIsNoticed) {
   torch::nn::Linear linear(2, 2);
   SGD optimizer(linear->parameters(), 0.1);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   EXPECT_FALSE(watch.changed(0));
   EXPECT_FALSE(watch.changed_anywhere());
   const at::Tensor fresh = at::randn({2, 2}).set_requires_grad(true);
@@ -227,7 +229,7 @@ TEST(ModelWatch, AParameterReplacedInTheModuleIsNoticedByTheThoroughLook) {
   torch::nn::Linear linear(2, 2);
   SGD optimizer(linear->parameters(), 0.1);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   linear->named_parameters();  // a look changes nothing
   EXPECT_FALSE(watch.changed_anywhere());
   linear->register_parameter("extra", at::ones({3}));
@@ -242,7 +244,7 @@ TEST(ModelWatch, AGroupThatIsAddedIsNoticed) {
   torch::nn::Linear linear(2, 2);
   SGD optimizer({linear->weight}, 0.1);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   optimizer.add_param_group(torch::optim::OptimizerParamGroup({linear->bias}));
   EXPECT_TRUE(watch.changed(0));
   watch.rebuild();
@@ -256,7 +258,7 @@ TEST(ModelWatch, AnotherDtypeIsNoticedAlsoWhereTheTensorStaysTheSame) {
   torch::nn::Linear linear(2, 2);
   SGD optimizer(linear->parameters(), 0.1);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   const void* before = linear->weight.unsafeGetTensorImpl();
   linear->to(at::kDouble);
   ASSERT_EQ(linear->weight.unsafeGetTensorImpl(), before) << "else the other tests say it all";
@@ -278,7 +280,7 @@ TEST(ModelWatch, AParameterThatThawsIsNewsAndOneThatIsFrozenForAWhileIsNot) {
   linear->weight.set_requires_grad(false);
   SGD optimizer(linear->parameters(), 0.1);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   linear->weight.set_requires_grad(true);
   EXPECT_TRUE(watch.changed_anywhere());
   watch.rebuild();
@@ -292,11 +294,11 @@ TEST(ModelWatch, AParameterThatThawsIsNewsAndOneThatIsFrozenForAWhileIsNot) {
 TEST(ModelWatch, AnUndefinedParameterAndAModuleWithoutAnyAreNoTrouble) {
   torch::nn::Linear linear(torch::nn::LinearOptions(2, 2).bias(false));
   ModelWatch watch("auto", 50);
-  watch.add(*linear, nullptr);
+  watch.add(libtorch_source(*linear, nullptr));
   EXPECT_THAT(names_of(watch, 0), ElementsAre("weight"));
   torch::nn::Module empty;
   ModelWatch nothing("auto", 50);
-  nothing.add(empty, nullptr);
+  nothing.add(libtorch_source(empty, nullptr));
   EXPECT_TRUE(nothing.params(0).empty());
   EXPECT_EQ(nothing.largest_plan(), 0U);
   EXPECT_TRUE(nothing.plan(0)->model->groups.empty());
@@ -307,7 +309,7 @@ std::int64_t steps_after_three(Args... args) {
   torch::nn::Linear linear(2, 2);
   Optimizer optimizer(linear->parameters(), args...);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   EXPECT_EQ(watch.steps_done(0), 0);
   for (int i = 0; i < 3; ++i) {
     optimizer.zero_grad();
@@ -333,7 +335,7 @@ TEST(ModelWatch, LearningRatesAreThoseOfTheMomentAndOfEachGroup) {
   groups.emplace_back(std::vector{linear->bias}, std::make_unique<torch::optim::AdamWOptions>(0.5));
   torch::optim::AdamW optimizer(groups);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   std::array<double, 3> rates{};
   EXPECT_EQ(watch.learning_rates(0, rates.data(), 3), 2);
   EXPECT_THAT(rates, ElementsAre(0.25, 0.5, 0));
@@ -354,7 +356,7 @@ TEST(ModelWatch, AnOptimizerWithoutALearningRateHasNone) {
   torch::nn::Linear linear(2, 2);
   NoRate optimizer(linear->parameters());
   ModelWatch watch("auto", 50);
-  watch.add(*linear, &optimizer);
+  watch.add(libtorch_source(*linear, &optimizer));
   std::array<double, 3> rates{};
   EXPECT_EQ(watch.learning_rates(0, rates.data(), 3), 0);
   EXPECT_EQ(watch.steps_done(0), 0);
@@ -362,7 +364,7 @@ TEST(ModelWatch, AnOptimizerWithoutALearningRateHasNone) {
 
   torch::optim::LBFGS lbfgs(linear->parameters(), 0.75);
   ModelWatch other("auto", 50);
-  other.add(*linear, &lbfgs);
+  other.add(libtorch_source(*linear, &lbfgs));
   EXPECT_EQ(other.learning_rates(0, rates.data(), 3), 1);
   EXPECT_EQ(rates[0], 0.75);
 }
@@ -370,7 +372,7 @@ TEST(ModelWatch, AnOptimizerWithoutALearningRateHasNone) {
 TEST(ModelWatch, UserMetricsKeepTheirPlacesUntilThereIsNoRoom) {
   torch::nn::Linear linear(2, 2);
   ModelWatch watch("auto", 50);
-  watch.add(*linear, nullptr);
+  watch.add(libtorch_source(*linear, nullptr));
   for (int i = 0; i < record::kMaxUserMetrics; ++i)
     EXPECT_EQ(watch.user_metric("m" + std::to_string(i)), i);
   EXPECT_EQ(watch.user_metric("one too many"), -1);

@@ -149,13 +149,26 @@ TEST_F(PrometheusExporterTest, ALossThatIsNotFiniteKeepsTheGaugeAndCounts) {
 
 TEST_F(PrometheusExporterTest, AHandledOverflowIsNoBadStep) {
   training_.next();
+  const auto before = training_.current().record;  // totals know nothing of it
   training_.poison_gradient(3, NonfiniteKind::pos_inf);
+  training_.current().record.nonfinite_total = before.nonfinite_total;
+  training_.current().record.nonfinite_steps_total = before.nonfinite_steps_total;
   training_.current().record.skipped = record::SkipReason::amp_overflow;
   export_current();
   step();
   EXPECT_EQ(value(Metric::amp_overflow_steps_total), 1);
   EXPECT_EQ(value(Metric::skipped_steps_total, {"amp_overflow"}), 1);
   EXPECT_EQ(bad_steps_in_all(), 0);
+}
+
+TEST_F(PrometheusExporterTest, AnOverflowThatPersistsIsABadStep) {
+  training_.next();
+  training_.poison_gradient(3, NonfiniteKind::pos_inf);
+  training_.current().record.skipped = record::SkipReason::amp_overflow;
+  training_.current().record.overflow_persists = true;
+  export_current();
+  EXPECT_EQ(value(Metric::amp_overflow_steps_total), 1);
+  EXPECT_EQ(bad_steps_in_all(), 1);
 }
 
 TEST_F(PrometheusExporterTest, BadStepsWhoseRecordsWereLostAreCountedUnderTheGroupUnknown) {

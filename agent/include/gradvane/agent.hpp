@@ -42,6 +42,9 @@ class Collectable;
 
 namespace gradvane {
 
+/// One thing that went wrong, once: opened by its first bad step, closed when it clears.
+struct Incident;
+
 /// When the results of a step are looked at: lagged never waits for a device; immediate waits once per
 /// device and step, and end_step() / step() return this step's result.
 enum class Mode : std::uint8_t { lagged, immediate };
@@ -83,6 +86,9 @@ struct Options {
   /// Receives the few lines the agent has to say. Called on the agent's threads and in set-up.
   /// Default: nothing is written anywhere.
   std::function<void(std::string_view line)> log = {};
+  /// Receives every incident when it opens and when it clears. Called on the agent's thread, which waits
+  /// for it; what it throws is dropped.
+  std::function<void(const Incident& incident)> on_incident = {};
   /// "key=value", stronger than the environment; take_arguments() fills it.
   std::vector<std::string> command_line = {};
 };
@@ -102,14 +108,32 @@ struct Blame {
   std::int64_t element = -1;  ///< row-major linear index
 };
 
+struct Incident {
+  std::int64_t id = 0;    ///< from 1, in order of opening
+  std::string_view kind;  ///< nonfinite_loss, nonfinite_grad, nonfinite_weight
+  int rank = 0;
+  std::int64_t first_step = 0;
+  std::int64_t last_step = 0;  ///< the latest bad one
+  std::int64_t steps = 0;      ///< bad ones so far
+  double opened_at = 0;        ///< seconds since the epoch
+  std::optional<double> closed_at;
+  std::optional<Blame> blame;
+  std::string evidence;  ///< one sentence for a person
+};
+
 /// One step, as far as it was measured.
 struct StepResult {
   std::int64_t step = 0;
   std::int64_t run_step = 0;
-  std::optional<double> loss;               ///< may be NaN or Inf
+  int micro_steps = 1;         ///< backward passes that went into it
+  std::string_view read_at;    ///< none, clip, scaler, optimizer or backward
+  std::string_view skipped;    ///< none, or why no weights changed: amp_overflow, governor or loop
+  std::optional<double> loss;  ///< may be NaN or Inf
   std::optional<double> grad_norm;          ///< L2 over finite elements, before clipping
   std::optional<double> grad_norm_at_step;  ///< after clipping
   std::optional<double> clip_coefficient;
+  std::optional<double> loss_scale;    ///< of a gradient scaler
+  std::vector<double> learning_rates;  ///< by param group
   NonfiniteCounts grad_nonfinite;
   std::optional<Blame> blame;
 };
@@ -191,6 +215,8 @@ class GRADVANE_API Agent {
   /// A number of one's own, shown as gradvane_user_metric{name}; the latest of a step counts. At most
   /// 32 names; further ones are counted as dropped.
   void log(std::string_view name, double value) noexcept;
+  /// The same with one element on a CPU or a device, where it is read without waiting for it.
+  void log(std::string_view name, const at::Tensor& value) noexcept;
   /// Work done since the last call, for gradvane_tokens_total and gradvane_samples_total.
   void count_tokens(std::int64_t tokens) noexcept;
   void count_samples(std::int64_t samples) noexcept;

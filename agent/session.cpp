@@ -1,0 +1,84 @@
+#include "agent/session.hpp"
+
+#include <errno.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <array>
+#include <exception>
+
+#include "agent/unix_time.hpp"
+
+namespace gradvane::agent {
+namespace {
+
+record::RunInfo describe_run(const ResolvedOptions& resolved) {
+  const Options& options = resolved.options;
+  record::RunInfo run;
+  run.run = options.run.empty() ? program_invocation_short_name : options.run;
+  run.rank = options.rank;
+  run.local_rank = options.local_rank;
+  run.world_size = options.world_size;
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) == 0) run.host = host.data();
+  run.pid = ::getpid();
+  run.version = GRADVANE_VERSION;
+  run.torch_version = TORCH_VERSION;
+  run.start_time = unix_time();
+  run.settings = resolved.settings;
+  return run;
+}
+
+}  // namespace
+
+Session::Session(ResolvedOptions resolved)
+    : recorder_(resolved.options, resolved.options.enabled),
+      exceptions_(std::uncaught_exceptions()) {
+  if (resolved.options.enabled)
+    worker_ =
+        std::make_unique<Worker>(resolved.options, describe_run(resolved), recorder_.handoff());
+}
+
+Session::~Session() {
+  if (worker_ == nullptr) return;
+  if (worker_->is_child())
+    (void)worker_.release();  // its thread lives in the parent: nothing here can be ended
+  else if (std::uncaught_exceptions() > exceptions_)
+    end(record::RunState::failed, "an exception left the training loop");
+}
+
+bool Session::live() noexcept {
+  if (worker_ == nullptr || has_ended_) return false;
+  if (!worker_->is_child()) return true;
+  recorder_.disable();
+  return false;
+}
+
+void Session::end(record::RunState state, std::string_view reason) noexcept {
+  if (!live()) return;
+  has_ended_ = true;
+  recorder_.hand_over_unfinished();
+  recorder_.disable();
+  worker_->end(state, reason);
+}
+
+std::optional<StepResult> Session::finish(int optimizer, record::SkipReason skipped) noexcept {
+  const Clock::time_point begin = Clock::now();
+  auto result = recorder_.finish(optimizer, skipped);
+  recorder_.add_agent_time(Clock::now() - begin);
+  return result;
+}
+
+std::string Session::url() const {
+  return worker_ == nullptr || worker_->is_child() ? std::string() : worker_->url();
+}
+
+Status Session::status() const {
+  if (worker_ != nullptr && !worker_->is_child()) return worker_->status();
+  Status off;
+  off.state = "off";
+  off.reason = worker_ == nullptr ? "switched off" : "child of a fork";
+  return off;
+}
+
+}  // namespace gradvane::agent

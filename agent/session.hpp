@@ -1,0 +1,48 @@
+#pragma once
+// One run as an agent keeps it: options, the recorder of the training thread and the worker, with one
+// rule for when they are alive. What the faces of the agent, C++ and Python, are made of.
+#include <memory>
+#include <string_view>
+
+#include "agent/include/gradvane/agent.hpp"
+#include "agent/options.hpp"
+#include "agent/step_recorder.hpp"
+#include "agent/worker.hpp"
+#include "record/run_info.hpp"
+
+namespace gradvane::agent {
+
+/// The training thread's, but for url() and status(), which any thread may ask.
+class Session {
+ public:
+  /// Starts the worker and the endpoint, unless switched off. Throws.
+  explicit Session(ResolvedOptions resolved);
+  ~Session();
+  Session(const Session&) = delete;  // the worker reads from the recorder
+  Session& operator=(const Session&) = delete;
+
+  /// False in a forked child, after the end and where switched off: then only clipping works.
+  [[nodiscard]] bool live() noexcept;
+  void end(record::RunState state, std::string_view reason) noexcept;
+
+  [[nodiscard]] StepRecorder& recorder() noexcept { return recorder_; }
+  /// Only where live().
+  [[nodiscard]] Worker& worker() noexcept { return *worker_; }
+
+  /// Ends the step of `optimizer`. What handing it over costs is booked on the next one: this one's time
+  /// has gone with it.
+  std::optional<StepResult> finish(int optimizer,
+                                   record::SkipReason skipped = record::SkipReason::none) noexcept;
+
+  [[nodiscard]] std::string url() const;
+  [[nodiscard]] Status status() const;
+
+ private:
+  StepRecorder recorder_;
+  int exceptions_;
+  bool has_ended_ = false;
+  /// Null when switched off; after the recorder, which it reads from.
+  std::unique_ptr<Worker> worker_;
+};
+
+}  // namespace gradvane::agent

@@ -1,0 +1,162 @@
+// What backward passes tell of a step, and what becomes of gradients that no step was taken with:
+// StepRecorder's part for loops that it sees from outside.
+#include <algorithm>
+#include <cmath>
+
+#include "agent/step_recorder.hpp"
+#include "agent/unix_time.hpp"
+#include "collectors/tensor_view.hpp"
+
+namespace gradvane::agent {
+
+using collectors::EntryTag;
+
+StepRecorder::Stamp StepRecorder::stamp_of(const at::Tensor& gradient) noexcept {
+  Stamp stamp;
+  if (!gradient.defined() || gradient.is_inference()) return stamp;
+  stamp.data = gradient.unsafeGetTensorImpl();
+  stamp.version = gradient.unsafeGetTensorImpl()->version_counter().current_version();
+  return stamp;
+}
+
+bool StepRecorder::gradients_unchanged(int optimizer) const noexcept {
+  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  const Watched& watched = at(optimizer);
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor& gradient = params[i].grad();
+    // An inference tensor counts no versions: it may have been written to.
+    if (gradient.defined() && gradient.is_inference()) return false;
+    if (stamp_of(gradient) != watched.stamps[i]) return false;
+  }
+  return true;
+}
+
+/// A few, spread over the optimizer's parameters: a backward pass that leaves them all alone is none of
+/// its own.
+void StepRecorder::choose_watched_entries(Watched& watched) {
+  constexpr std::size_t kEntries = 8;
+  const std::size_t count = watched.stamps.size();
+  watched.watched_entries.clear();
+  for (std::size_t k = 0; k < std::min(kEntries, count); ++k)
+    watched.watched_entries.push_back(k * count / std::min(kEntries, count));
+  watched.before_backward.assign(watched.watched_entries.size(), Stamp{});
+}
+
+void StepRecorder::before_backward(bool within_step) noexcept {
+  if (!enabled_) return;
+  for (int o = 0; o < watch_.optimizers(); ++o) {
+    if (watch_.is_removed(o)) continue;
+    Watched& watched = at(o);
+    if (watched.has_read && !within_step) hand_over_superseded(o);
+    bool all_gone = true;
+    for (std::size_t k = 0; k < watched.watched_entries.size(); ++k) {
+      const at::Tensor& gradient = watch_.params(o)[watched.watched_entries[k]].grad();
+      watched.before_backward[k] = stamp_of(gradient);
+      all_gone = all_gone && !gradient.defined();
+    }
+    if (!all_gone) continue;
+    watched.losses.clear();
+    if (!within_step) watched.backwards = 0;
+  }
+}
+
+void StepRecorder::after_backward(const at::Tensor& loss) noexcept {
+  if (!enabled_) return;
+  for (int o = 0; o < watch_.optimizers(); ++o) {
+    if (watch_.is_removed(o)) continue;
+    Watched& watched = at(o);
+    const std::vector<at::Tensor>& params = watch_.params(o);
+    bool touched = false;
+    for (std::size_t k = 0; k < watched.watched_entries.size() && !touched; ++k) {
+      const at::Tensor& gradient = params[watched.watched_entries[k]].grad();
+      touched = gradient.defined() && stamp_of(gradient) != watched.before_backward[k];
+    }
+    if (!touched) continue;
+    ++watched.backwards;
+    if (loss.defined()) watched.losses.add(loss, Losses::From::backward, device_loss_reads_);
+  }
+}
+
+/// The gradients were read, and then the loop went on without a step: what was found is told all the
+/// same if it was bad.
+void StepRecorder::hand_over_superseded(int optimizer) noexcept {
+  Watched& watched = at(optimizer);
+  collectors::StepFacts& facts = watched.facts;
+  facts.superseded = true;
+  facts.skipped = record::SkipReason::loop;
+  facts.step = watched.step + 1;
+  facts.run_step = (first_stepper_ < 0 ? watched.step : at(first_stepper_).step) + 1;
+  facts.optimizer = optimizer;
+  facts.micro_steps = std::max(watched.backwards, 1);
+  facts.time = unix_time();
+  handoff_.publish(facts);
+  forget_read(watched);
+}
+
+void StepRecorder::hand_over_unfinished() noexcept {
+  if (!enabled_) return;
+  for (int o = 0; o < watch_.optimizers(); ++o)
+    if (at(o).has_read) hand_over_superseded(o);
+}
+
+void StepRecorder::note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept try {
+  Watched& watched = at(optimizer);
+  if (watched.has_read) return;
+  watched.facts.has_scaler = true;
+  watched.facts.gradients_scaled = is_scaled;
+  if (watched.device_gradients.takes(scale)) {
+    watched.device_scale = scale;
+  } else if (const auto value = collectors::scalar_value(scale); value && *value > 0) {
+    watched.scale = *value;
+  }
+} catch (...) {  // without the scale the gradients are reported as they are
+}
+
+void StepRecorder::note_clip(int optimizer, double max_norm) noexcept {
+  Watched& watched = at(optimizer);
+  if (!watched.has_read || ++watched.clips > 1 || watched.facts.gradients_scaled) {
+    watched.facts.clip_max_norm = collectors::kNotMeasured;
+    note_other_clip(optimizer);
+    return;
+  }
+  watched.facts.clip_max_norm = max_norm;
+  stamp_gradients(optimizer);
+}
+
+/// What has been written to them up to now is known.
+void StepRecorder::stamp_gradients(int optimizer) noexcept {
+  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  std::vector<Stamp>& stamps = at(optimizer).stamps;
+  for (std::size_t i = 0; i < std::min(params.size(), stamps.size()); ++i)
+    stamps[i] = stamp_of(params[i].grad());
+}
+
+void StepRecorder::look_again(int optimizer) noexcept {
+  Watched& watched = at(optimizer);
+  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  if (!watched.has_read || watched.facts.has_scaler || watched.device_reads > 0 ||
+      watched.stamps.size() != params.size())
+    return;
+  if (!watched.reads_norm_again && gradients_unchanged(optimizer)) return;
+  const bool was_bad = is_bad(watched);
+  for (std::size_t i = 0; i < params.size(); ++i)
+    if (params[i].grad().defined() && !params[i].grad().is_cpu()) return;
+  // What the first read found is in the ring by now: its reader is free.
+  if (!scan_gradients(optimizer)) return;
+  watched.reads_norm_again = false;
+  double norm = 0;
+  for (const kernels::TensorStats& stats : watched.gradients.stats().first(params.size()))
+    if (collectors::tag_of(stats) == EntryTag::read) norm = std::hypot(norm, stats.norm());
+  if (watched.all_read) watched.facts.norm_after_clip = norm;
+  if (was_bad || !is_bad(watched)) return;
+  watched.facts.grad_sequence = handoff_.publish(watch_.plan(optimizer)->id, watched.gradient_sites,
+                                                 watched.gradients.stats());
+}
+
+/// Whether the gradients that were read last held anything that is not finite.
+bool StepRecorder::is_bad(const Watched& watched) noexcept {
+  return std::ranges::any_of(watched.gradients.stats().first(watched.stamps.size()),
+                             [](const auto& stats) { return stats.nonfinite() > 0; });
+}
+
+}  // namespace gradvane::agent

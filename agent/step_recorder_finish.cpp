@@ -1,0 +1,213 @@
+// The end of a step: StepRecorder's part that hands it over and forgets it.
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "agent/step_recorder.hpp"
+#include "agent/step_result.hpp"
+#include "agent/unix_time.hpp"
+#include "collectors/device_memory.hpp"
+#include "collectors/tensor_view.hpp"
+
+namespace gradvane::agent {
+namespace {
+
+double seconds(Clock::duration time) noexcept {
+  return std::chrono::duration<double>(time).count();
+}
+
+}  // namespace
+
+void StepRecorder::take_loss(const at::Tensor& loss) noexcept {
+  losses_.add(loss, Losses::From::loop, device_loss_reads_);
+}
+
+void StepRecorder::take_loss(int optimizer, const at::Tensor& loss, Losses::From from) noexcept {
+  at(optimizer).losses.add(loss, from, device_loss_reads_);
+}
+
+void StepRecorder::publish_loss(Watched& watched, const collectors::ReadPlan& plan) noexcept {
+  if (watched.has_read && watched.loss_in_gradients) return;
+  const Losses& losses = watched.losses.any() ? watched.losses : losses_;
+  if (losses.on_device()) {
+    (void)device_loss_reads_.set(0, losses.device_sum());
+    (void)device_loss_reads_.read({&watched.facts.device_loss, 1});
+    watched.facts.losses = losses.device_divisor();
+    watched.facts.captured |= device_loss_reads_.captured();
+    follow_device(device_loss_reads_);
+    return;
+  }
+  if (!losses.on_host()) return;
+  watched.loss_value = losses.host_value();
+  loss_reader_.set_scalar(0, &watched.loss_value);
+  if (!loss_reader_.read()) return;
+  constexpr std::array kSites{kernels::Site::loss};
+  watched.facts.loss_sequence = handoff_.publish(plan.id, kSites, loss_reader_.stats());
+}
+
+/// What the loop logged from a device goes into a slot of its own.
+void StepRecorder::publish_device_user(Watched& watched) noexcept {
+  if (!has_device_user_) return;
+  has_device_user_ = false;
+  for (std::size_t i = 0; i < device_user_.size(); ++i)
+    if (device_user_[i].defined())
+      (void)device_user_reads_.set(i, std::exchange(device_user_[i], {}));
+  (void)device_user_reads_.read({&watched.facts.device_user, 1});
+  watched.facts.captured |= device_user_reads_.captured();
+  follow_device(device_user_reads_);
+}
+
+std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason skipped) noexcept
+    try {
+  Watched& watched = at(optimizer);
+  start(optimizer);
+  ++watched.step;
+  if (first_stepper_ < 0) first_stepper_ = optimizer;
+  if (!enabled_) {
+    forget_step(watched);
+    return std::nullopt;
+  }
+  const auto plan = watch_.plan(optimizer);
+  publish_loss(watched, *plan);
+  publish_device_user(watched);
+
+  collectors::StepFacts& facts = watched.facts;
+  facts.step = watched.step;
+  facts.run_step = at(first_stepper_).step;
+  facts.optimizer = optimizer;
+  facts.skipped = skipped;
+  facts.micro_steps = watched.backwards > 0 ? watched.backwards : micro_steps_ + 1;
+  facts.time = unix_time();
+  facts.user = user_;
+  facts.user_count = static_cast<std::int32_t>(watch_.user_metrics());
+  if (has_tokens_) facts.tokens = tokens_;
+  if (has_samples_) facts.samples = samples_;
+  facts.refused_names = std::exchange(refused_names_, 0);
+  note_device_memory(watched);
+
+  const Clock::time_point now = Clock::now();
+  facts.agent_seconds = seconds(agent_time_);
+  Clock::duration known = agent_time_;
+  for (std::size_t p = 0; p < phases_.size(); ++p) {
+    known += phases_[p];
+    facts.phase_seconds[p] = seconds(phases_[p]);
+  }
+  if (last_end_) {
+    facts.step_seconds = seconds(now - *last_end_);
+    const auto other = static_cast<std::size_t>(record::Phase::other);
+    facts.phase_seconds[other] += std::max(0.0, seconds(now - *last_end_ - known));
+  }
+  last_end_ = now;
+  const bool whole = options_.mode == Mode::immediate && wait_for_devices(watched);
+  handoff_.publish(facts);
+
+  std::optional<StepResult> result;
+  if (whole) result = result_of(facts);
+  forget_step(watched);
+  return result;
+} catch (...) {  // no memory for the result; the step itself has been handed over
+  forget_step(at(optimizer));
+  return std::nullopt;
+}
+
+/// Seldom: it takes a lock that allocations take too.
+void StepRecorder::note_device_memory(Watched& watched) noexcept {
+  constexpr std::int64_t kEvery = 32;
+  if (watched.device_reads == 0 || watched.step % kEvery != 1) return;
+  const auto use = collectors::device_memory_use();
+  if (!use) return;
+  watched.facts.device_allocated_bytes = use->allocated_bytes;
+  watched.facts.device_reserved_bytes = use->reserved_bytes;
+}
+
+/// The one host sync a device of immediate mode. False where a step is being captured: it has no result.
+bool StepRecorder::wait_for_devices(Watched& watched) noexcept {
+  bool done = !watched.facts.captured;
+  std::uint64_t waited = 0;
+  // The last to be enqueued comes first.
+  if (watched.facts.device_user.source != 0) done = done && device_user_reads_.wait(waited);
+  if (watched.facts.device_loss.source != 0) done = done && device_loss_reads_.wait(waited);
+  if (watched.facts.device_weights[0].source != 0)
+    done = done && watched.device_weights.wait(waited);
+  if (watched.device_reads > 0) done = done && watched.device_gradients.wait(waited);
+  for (collectors::DeviceReads* reads : {&device_user_reads_, &device_loss_reads_,
+                                         &watched.device_weights, &watched.device_gradients})
+    follow_device(*reads);
+  return done;
+}
+
+StepResult StepRecorder::result_of(const collectors::StepFacts& facts) {
+  (void)gatherer_.ready(facts);
+  const record::StepRecord& record = builder_.build(facts, gatherer_.take(facts), {});
+  if (builder_.model() == nullptr) return {};
+  return step_result(record, *builder_.model());
+}
+
+void StepRecorder::abandon(int optimizer) noexcept { forget_step(at(optimizer)); }
+
+void StepRecorder::forget_read(Watched& watched) noexcept {
+  watched.has_read = false;
+  watched.loss_in_gradients = false;
+  watched.facts = collectors::StepFacts{};
+  watched.device_reads = 0;
+  watched.reads_norm_again = false;
+  watched.clips = 0;
+  watched.scale = 0;
+  watched.device_scale.reset();
+}
+
+void StepRecorder::forget_step(Watched& watched) noexcept {
+  forget_read(watched);
+  watched.losses.clear();
+  watched.backwards = 0;
+  losses_.clear();
+  micro_steps_ = 0;
+  phases_ = {};
+  agent_time_ = {};
+  tokens_ = samples_ = 0;
+  has_tokens_ = has_samples_ = false;
+  user_.fill(std::numeric_limits<double>::quiet_NaN());
+  if (has_device_user_) device_user_.fill({});
+  has_device_user_ = false;
+}
+
+void StepRecorder::add_phase(Phase phase, Clock::duration time) noexcept {
+  phases_[static_cast<std::size_t>(phase)] += time;
+}
+
+/// The index of a name; -1 where there is no room for it.
+int StepRecorder::user_metric(std::string_view name) {
+  const std::size_t before = watch_.user_metrics();
+  const int index = watch_.user_metric(name);
+  if (index < 0) ++refused_names_;
+  new_names_ |= watch_.user_metrics() != before;
+  return index;
+}
+
+void StepRecorder::log(std::string_view name, double value) noexcept try {
+  if (!enabled_) return;
+  if (const int index = user_metric(name); index >= 0)
+    user_[static_cast<std::size_t>(index)] = value;
+} catch (...) {  // no memory for a new name
+  ++refused_names_;
+}
+
+void StepRecorder::log(std::string_view name, const at::Tensor& value) noexcept try {
+  if (!enabled_) return;
+  if (!device_user_reads_.takes(value) || value.numel() != 1) {
+    const auto number = collectors::scalar_value(value);
+    return log(name, number.value_or(std::numeric_limits<double>::quiet_NaN()));
+  }
+  const int index = user_metric(name);
+  if (index < 0) return;
+  const c10::AutoGradMode off(false);
+  device_user_[static_cast<std::size_t>(index)] =
+      value.detach().reshape({}).to(at::kDouble, false, /*copy=*/true);
+  has_device_user_ = true;
+} catch (...) {
+  ++refused_names_;
+}
+
+}  // namespace gradvane::agent

@@ -1,0 +1,28 @@
+"""Telemetry for PyTorch training, from inside the process that trains.
+
+    import gradvane
+
+    gradvane.attach(model, optimizer, run="gpt")
+
+From then on every optimizer step is measured where its gradients live, without a host sync, and served at
+http://localhost:9464: a page, /metrics for Prometheus, /api/v1/* as JSON. `gradvane run train.py` does the
+same to a script that does not know of Gradvane.
+
+Importing this package loads neither torch nor the native part: attach() does.
+"""
+
+from gradvane._agent import Agent, attach, clip_grad_norm_, count, log
+from gradvane._errors import GradvaneError
+from gradvane._records import Blame, Incident, StepRecord
+
+__all__ = [
+    "Agent",
+    "Blame",
+    "GradvaneError",
+    "Incident",
+    "StepRecord",
+    "attach",
+    "clip_grad_norm_",
+    "count",
+    "log",
+]

@@ -1,0 +1,277 @@
+"""The public face: attach(), the Agent it returns, and what a script may tell it."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from gradvane._errors import GradvaneError
+from gradvane._records import Incident, StepRecord, incident_of, step_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+    from typing_extensions import Unpack
+
+    from gradvane.options import Options
+
+logger = logging.getLogger("gradvane")
+command_line: list[str] = []
+"""key=value of `gradvane run`: stronger than anything that the script says."""
+default_run: str | None = None
+_live: Agent | None = None
+_lock = threading.RLock()
+
+
+def attach(
+    model: Module | None = None,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    **options: Unpack[Options],
+) -> Agent:
+    """Watches a training run from now on, and returns the agent that does.
+
+    With a model and its optimizer (or several), their steps are watched. With a model alone, whatever
+    optimizer steps its parameters; where none does, every backward pass is a step. With neither, whatever
+    trains in this process, found when it begins to.
+
+    Options are those of docs/configuration.md; environment variables outdo them. Where an agent is live
+    already and no options are given, it watches this model too; with options, it is detached and a new one
+    starts.
+
+    Raises GradvaneError where the agent cannot start, and ValueError for an option that does not exist or
+    is not allowed, and for an optimizer that has nothing to do with the model.
+    """
+    with _lock:
+        if _live is not None and options and not _live._has(options):
+            _live.detach()
+        agent = _live if _live is not None else Agent(**options)
+        agent.watch(model, optimizer)
+        return agent
+
+
+def log(*, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
+    """Tells the agent the loss of the step in progress, and numbers of one's own for it.
+
+    Call it before the optimizer steps. Tensors of one element are read where they are, without waiting. A
+    loss handed over outdoes what backward() shows; several of one step are averaged. Numbers become
+    gradvane_user_metric{name}; at most 32 names. Without an agent it does nothing.
+    """
+    if _live is not None:
+        _live.log(loss=loss, **scalars)
+
+
+def count(*, tokens: int = 0, samples: int = 0) -> None:
+    """Work done since the last call, for gradvane_tokens_total and gradvane_samples_total."""
+    if _live is not None:
+        _live._native.count(tokens, samples)
+
+
+def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
+    """torch.nn.utils.clip_grad_norm_ with the norm that the agent reads anyway.
+
+    Clips the gradients of `parameters` to a total L2 norm of `max_norm` in place; returns the norm before,
+    0-dim fp64 on the gradients' device, without a host sync, NaN or Inf where a gradient is. Where
+    `parameters` are not those of one watched optimizer, or without an agent, torch's own function does it.
+    """
+    import torch
+
+    agent = _live
+    if agent is not None:
+        params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        parameters = params
+        indices, is_whole = agent._native.owners(params)
+        if is_whole:
+            return agent._native.clip_grad_norm(indices[0], float(max_norm))
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+
+
+class Agent:
+    """One run. Made by attach(); at most one is live in a process.
+
+    Methods may be called from the thread that trains; url, status() and record() from any.
+    """
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        global _live
+        from gradvane._loading import native
+        from gradvane._naming import Names
+        from gradvane._watcher import Watcher
+
+        self._options = {key: _text(value) for key, value in options.items()}
+        code = {**_ranks(), **self._options}
+        run = code.pop("run", "") or default_run or _script_name()
+        pairs = [f"{key}={value}" for key, value in code.items()]
+        try:
+            self._native: Any = native().Agent(run, pairs, command_line)
+        except RuntimeError as error:
+            raise error if isinstance(error, GradvaneError) else GradvaneError(str(error)) from None
+        self._watcher = Watcher(self._native, Names())
+        self._callbacks: list[Callable[[Incident], object]] = []
+        self._teller = threading.Thread(target=self._tell, name="gradvane-python", daemon=True)
+        self._teller.start()
+        _live = self
+        atexit.register(self._at_exit)
+
+    def watch(self, model: Module | None, optimizer: Optimizer | Sequence[Optimizer] | None) -> None:
+        """As attach()."""
+        from gradvane import _hooks
+
+        if optimizer is None:
+            optimizers = []
+        elif hasattr(optimizer, "param_groups"):
+            optimizers = [optimizer]
+        else:
+            optimizers = list(optimizer)
+        self._watcher.watch(model, optimizers)
+        _hooks.install(self._watcher)
+
+    def log(self, *, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
+        """As gradvane.log()."""
+        import torch
+
+        if loss is not None:
+            self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else torch.tensor(float(loss)))
+        for name, value in scalars.items():
+            self._native.log(name, value if isinstance(value, torch.Tensor) else float(value))
+
+    def grad_norm(self) -> Tensor | None:
+        """The total L2 norm of the gradients as they are now, 0-dim fp64 where they lie, without a host
+        sync; the same read is that of the step. None with several optimizers, or where the pass cannot read
+        a gradient (several devices, sparse on a device)."""
+        only = self._watcher.only()
+        return None if only is None else self._native.grad_norm(only[0])
+
+    def record(self) -> StepRecord | None:
+        """The latest step that was measured; None before the first. In immediate mode the one just taken,
+        else it may be a few behind."""
+        values = self._native.record()
+        return step_of(values) if values["step"] > 0 else None
+
+    def on_incident(self, callback: Callable[[Incident], object]) -> None:
+        """Calls `callback` when an incident opens and when it clears, on a thread of the agent's. What it
+        raises is logged."""
+        self._callbacks.append(callback)
+
+    @property
+    def url(self) -> str:
+        """http://address:port of the page; empty without an endpoint."""
+        return self._native.url()
+
+    def status(self) -> dict[str, Any]:
+        """state, reason, steps, nonfinite_steps, steps_per_second, latest."""
+        values = self._native.status()
+        latest = values["latest"]
+        return {**values, "latest": step_of(latest) if latest["step"] > 0 else None}
+
+    def flush(self, seconds: float = 5.0) -> bool:
+        """Waits until every step so far has been exported; False where the time ran out."""
+        return self._native.flush(float(seconds))
+
+    def detach(self) -> None:
+        """Ends the run as finished; the process is as if Gradvane had never been there. May be repeated."""
+        self._end(self._native.stop)
+
+    def fail(self, reason: str) -> None:
+        """Ends the run as failed."""
+        self._end(lambda: self._native.fail(reason))
+
+    def __enter__(self) -> Agent:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if kind is None:
+            self.detach()
+        else:
+            self.fail(f"{kind.__name__}: {error}" if str(error) else kind.__name__)
+
+    def _has(self, options: dict[str, Any]) -> bool:
+        return {key: _text(value) for key, value in options.items()} == self._options
+
+    def _end(self, end: Callable[[], object]) -> None:
+        global _live
+        from gradvane import _hooks
+
+        _hooks.uninstall(self._watcher)
+        self._watcher.finish_loop()
+        end()
+        atexit.unregister(self._at_exit)
+        if threading.current_thread() is not self._teller:
+            self._teller.join(timeout=1.0)
+        self._say_lines()
+        if _live is self:
+            _live = None
+
+    def _at_exit(self) -> None:
+        error = getattr(sys, "last_value", None)
+        if error is None or hasattr(sys, "ps1"):  # where a person types, an error is not the end
+            self.detach()
+        else:
+            self.fail(f"{type(error).__name__}: {error}")
+
+    def _tell(self) -> None:
+        """The thread that hands on incidents and lines."""
+        while True:
+            values, is_over = self._native.next_event(3600.0)
+            self._say_lines()
+            if values is not None:
+                incident = incident_of(values)
+                for callback in list(self._callbacks):
+                    try:
+                        callback(incident)
+                    except Exception:
+                        logger.warning("an on_incident callback failed", exc_info=True)
+            if is_over:
+                return
+
+    def _say_lines(self) -> None:
+        for line in self._native.take_lines():
+            logger.info(line.removeprefix("gradvane: "))
+
+
+def live() -> Agent | None:
+    return _live
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _script_name() -> str:
+    """What the run is called where nobody says: the script's name without its suffix."""
+    name = os.path.basename(sys.argv[0] if sys.argv else "")
+    return os.path.splitext(name)[0] if name not in ("", "-c", "-m") else "python"
+
+
+def _ranks() -> dict[str, str]:
+    """Rank and size where the environment does not say, and torch.distributed knows."""
+    if "RANK" in os.environ:
+        return {}
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return {}
+    return {"rank": str(dist.get_rank()), "world_size": str(dist.get_world_size())}
+
+
+def _forget_in_child() -> None:
+    global _live
+    if _live is None:
+        return
+    from gradvane import _hooks
+
+    _hooks.forget_in_child()
+    atexit.unregister(_live._at_exit)
+    _live = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

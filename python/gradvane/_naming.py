@@ -1,0 +1,115 @@
+"""The names of parameters: as their module gives them, or as the script calls a tensor that no module owns."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+import torch
+
+from gradvane import _finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import Tensor
+    from torch.nn import Module
+
+_WRAPPED = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
+"""What torch puts into the names of a module's own parameters when it wraps a part of it."""
+
+
+class Names:
+    """Calling it gives [(name, parameter)], a tied parameter under each name. Holds modules weakly.
+
+    One root module gives its names as they are. Several get a label in front: what the script calls them,
+    else their class.
+    """
+
+    def __init__(self) -> None:
+        self._roots: list[weakref.ref[Module]] = []
+        self._loose: list[weakref.ref[Tensor]] = []
+
+    def add(self, root: Module) -> None:
+        root = _finding.unwrapped(root)
+        if all(known is not root for known in self.roots()):
+            self._roots.append(weakref.ref(root))
+
+    def know(self, params: Iterable[Tensor]) -> None:
+        """Looks for who owns those of `params` that have no name yet."""
+        params = list(params)
+        known = {id(tensor) for _, tensor in self()}
+        unknown = [param for param in params if id(param) not in known]
+        if not unknown:
+            return
+        for root in _finding.roots_owning(unknown):
+            self.add(root)
+        known = {id(tensor) for _, tensor in self()}
+        self._loose.extend(weakref.ref(param) for param in unknown if id(param) not in known)
+
+    def roots(self) -> list[Module]:
+        return [root for reference in self._roots if (root := reference()) is not None]
+
+    def unnamed(self) -> int:
+        """Tensors that no module owns and the script has no global name for."""
+        return sum(1 for name, _ in self._loose_names() if name.startswith("tensor"))
+
+    def __call__(self) -> list[tuple[str, Tensor]]:
+        roots = self.roots()
+        labels = _labels(roots)
+        named = [
+            (label + _own_name(name), param)
+            for label, root in zip(labels, roots)
+            for name, param in root.named_parameters(remove_duplicate=False)
+        ]
+        return named + self._loose_names()
+
+    def _loose_names(self) -> list[tuple[str, Tensor]]:
+        tensors = [tensor for reference in self._loose if (tensor := reference()) is not None]
+        if not tensors:
+            return []
+        called = _called_by_script()
+        return [(called.get(id(tensor), f"tensor{i}"), tensor) for i, tensor in enumerate(tensors)]
+
+
+def _own_name(name: str) -> str:
+    for part in _WRAPPED:
+        name = name.replace(part, "")
+    return name
+
+
+def _labels(roots: list[Module]) -> list[str]:
+    if len(roots) < 2:
+        return [""] * len(roots)
+    called = {
+        id(_finding.unwrapped(value)): name
+        for name, value in reversed(_finding.main_globals().items())
+        if issubclass(type(value), torch.nn.Module)
+    }
+    labels: list[str] = []
+    for root in roots:
+        label = called.get(id(root), type(root).__name__)
+        while label + "." in labels:
+            label += "_"
+        labels.append(label + ".")
+    return labels
+
+
+def _called_by_script() -> dict[int, str]:
+    """Tensors in the script's globals, and in lists and dictionaries there, by id."""
+    called: dict[int, str] = {}
+    for name, value in _finding.main_globals().items():
+        if name.startswith("__"):
+            continue
+        kind = type(value)
+        if issubclass(kind, torch.Tensor):
+            called.setdefault(id(value), name)
+        elif kind in (list, tuple):
+            for i, item in enumerate(value):  # type: ignore[arg-type]
+                if issubclass(type(item), torch.Tensor):
+                    called.setdefault(id(item), f"{name}.{i}")
+        elif kind is dict:
+            for key, item in value.items():  # type: ignore[union-attr]
+                if issubclass(type(item), torch.Tensor):
+                    called.setdefault(id(item), f"{name}.{key}")
+    return called

@@ -1,0 +1,85 @@
+"""What the agent tells of a step and of an incident, as typed objects. Absent (None) means not measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The first non-finite element of a step."""
+
+    site: str
+    """loss, grad or weight"""
+    kind: str
+    """nan, pos_inf or neg_inf"""
+    param: str
+    """name of the parameter; empty for the loss"""
+    element: int
+    """row-major linear index"""
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """One optimizer step."""
+
+    step: int
+    """of its optimizer, from 1"""
+    run_step: int
+    """of the optimizer that stepped first"""
+    micro_steps: int
+    """backward passes that went into it"""
+    read_at: str
+    """where the gradients were read: clip, scaler, optimizer, backward, or none"""
+    skipped: str
+    """none, or why the weights were left as they were: amp_overflow, governor or loop"""
+    loss: float | None
+    grad_norm: float | None
+    """L2 over finite elements, before clipping, unscaled"""
+    grad_norm_at_step: float | None
+    """after clipping"""
+    clip_coefficient: float | None
+    loss_scale: float | None
+    """of a gradient scaler"""
+    learning_rates: tuple[float, ...]
+    """by param group; NaN where it is a tensor on a device"""
+    nan: int
+    """elements of the gradients, as are the next two"""
+    pos_inf: int
+    neg_inf: int
+    blame: Blame | None
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One thing that went wrong, once: opened by its first bad step, closed when it clears."""
+
+    id: int
+    kind: str
+    """nonfinite_loss, nonfinite_grad or nonfinite_weight"""
+    rank: int
+    first_step: int
+    last_step: int
+    """the latest bad one"""
+    steps: int
+    """bad ones so far"""
+    opened_at: float
+    """seconds since the epoch"""
+    closed_at: float | None
+    blame: Blame | None
+    evidence: str
+    """one sentence"""
+
+
+def blame_of(values: dict[str, Any]) -> Blame | None:
+    return Blame(**values) if values else None
+
+
+def step_of(values: dict[str, Any]) -> StepRecord:
+    rates = tuple(values["learning_rates"])
+    return StepRecord(**{**values, "blame": blame_of(values["blame"]), "learning_rates": rates})
+
+
+def incident_of(values: dict[str, Any]) -> Incident:
+    return Incident(**{**values, "blame": blame_of(values["blame"])})

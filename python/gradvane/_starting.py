@@ -1,0 +1,56 @@
+"""Starts the agent of a process that does not know of it, at its first backward pass or optimizer step."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any
+
+from gradvane import _agent, _hooks
+
+logger = logging.getLogger("gradvane")
+
+
+class _Waiting:
+    """Stands in for a Watcher until something trains: the first event starts the agent and goes on to it."""
+
+    def __getattr__(self, name: str) -> Any:
+        current = _hooks.current()
+        if current is self:
+            start()
+            current = _hooks.current()
+        return getattr(_Nobody() if current is None or current is self else current, name)
+
+
+class _Nobody:
+    """Takes a Watcher's events where there is none."""
+
+    def before_backward(self, tensors: Any) -> bool:
+        return False
+
+    def clipping(self, params: list[Any], max_norm: float | None) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+def install() -> None:
+    """Hooks only: whether anything will train here is not known yet."""
+    if _hooks.current() is None:
+        _hooks.install(_Waiting())  # type: ignore[arg-type]
+
+
+def start() -> bool:
+    """True where an agent is live. One line says why where it is not, and the hooks go."""
+    waiting = _hooks.current()
+    if _agent.live() is not None:
+        return True
+    try:
+        _agent.attach()
+    except Exception as error:
+        if waiting is not None:
+            _hooks.uninstall(waiting)
+        logger.warning("this run is not watched: %s", error)
+        return False
+    return True

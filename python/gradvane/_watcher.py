@@ -1,0 +1,351 @@
+"""What the hooks hand over to: decides which optimizer an event belongs to, and tells the native agent.
+
+Whatever fails in here is counted, logged once, and leaves training alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import sys
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from gradvane import _finding
+from gradvane._scaling import Scaling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from gradvane._naming import Names
+
+logger = logging.getLogger("gradvane")
+_Method = TypeVar("_Method", bound="Callable[..., Any]")
+
+
+def _contained(method: _Method) -> _Method:
+    @functools.wraps(method)
+    def call(self: Watcher, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(self, *args, **kwargs)
+        except Exception:
+            self.faults += 1
+            if self.faults == 1:
+                logger.warning("a hook failed; training goes on, this step may be missing", exc_info=True)
+            return None
+
+    return call  # type: ignore[return-value]
+
+
+@dataclass
+class _Known:
+    index: int
+    optimizer: weakref.ref[Optimizer]
+    steps: int = 0
+
+
+@dataclass
+class _Running:
+    """An optimizer's step() that has been entered."""
+
+    index: int
+    key: int
+    has_closure: bool
+
+
+class Watcher:
+    """One for each agent; called by the thread that trains, or by those of its backward passes."""
+
+    def __init__(self, native: Any, names: Names) -> None:
+        self._native = native
+        self._names = names
+        self._scopes: list[weakref.ref[Module]] = []
+        self._watches_all = False
+        self._known: dict[int, _Known] = {}
+        self._gone: list[int] = []
+        self._running: list[_Running] = []
+        self._scaling = Scaling()
+        self._backward_depth = 0
+        self._clip_depth = 0
+        self._steps_before = 0
+        self._last_root: weakref.ref[Tensor] | None = None
+        self._has_looked = True
+        self._loop: int | None = None
+        self.faults = 0
+        self.on_found: Callable[[str], None] = logger.info
+
+    # What is watched ------------------------------------------------------------------------------
+
+    def watch(self, model: Module | None, optimizers: list[Optimizer]) -> None:
+        """As attach(). Raises ValueError where an optimizer owns none of the model's parameters."""
+        for optimizer in optimizers:
+            if model is not None and not _owns_any(optimizer, model):
+                raise ValueError(
+                    "attach: the optimizer owns none of the model's parameters; make it from this model's, "
+                    "after anything that replaces them"
+                )
+        if model is not None:
+            self._names.add(model)
+        for optimizer in optimizers:
+            if id(optimizer) not in self._known:
+                self._adopt(optimizer)
+        if optimizers:
+            return
+        if model is None:
+            self._watches_all = True
+        else:
+            self._scopes.append(weakref.ref(model))
+        self._has_looked = False
+
+    def only(self) -> tuple[int, Optimizer | None] | None:
+        """What calls without an optimizer mean."""
+        if len(self._known) == 1 and self._loop is None:
+            known = next(iter(self._known.values()))
+            return known.index, known.optimizer()
+        return (self._loop, None) if self._loop is not None and not self._known else None
+
+    def _adopt(self, optimizer: Optimizer) -> int:
+        self._names.know(_finding.parameters_of(optimizer))
+        index = self._native.attach(self._names, optimizer)
+        key = id(optimizer)
+        self._known[key] = _Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
+        if self._loop is not None:
+            self._native.detach(self._loop)
+            self._loop = None
+        return index
+
+    def _adopt_loop(self, params: list[Tensor]) -> None:
+        """Watches a loop that has no optimizer: every backward pass is a step."""
+        self._names.know(params)
+        self._loop = self._native.attach(self._names, None)
+
+    def _forget(self, key: int, index: int) -> None:
+        """The optimizer was collected: its parameters may go too."""
+        known = self._known.get(key)
+        if known is not None and known.index == index:
+            del self._known[key]
+        if not self._native.detach(index):
+            self._gone.append(index)
+
+    def _index(self, optimizer: Optimizer) -> int | None:
+        while self._gone:
+            self._native.detach(self._gone.pop())
+        known = self._known.get(id(optimizer))
+        if known is not None:
+            return known.index
+        if not self._has_looked:
+            self._look_around(None)
+            if (known := self._known.get(id(optimizer))) is not None:
+                return known.index
+        if not self._is_wanted(optimizer):
+            return None
+        index = self._adopt(optimizer)
+        self._tell_found()
+        return index
+
+    def _is_wanted(self, optimizer: Optimizer) -> bool:
+        scopes = [model for reference in self._scopes if (model := reference()) is not None]
+        return self._watches_all or any(_owns_any(optimizer, model) for model in scopes)
+
+    def _look_around(self, root: Tensor | None) -> None:
+        """Once, when training begins."""
+        self._has_looked = True
+        for optimizer in _finding.live_optimizers():
+            if id(optimizer) not in self._known and self._is_wanted(optimizer):
+                self._adopt(optimizer)
+        if not self._known and root is not None:
+            self._adopt_loop(_finding.leaves_of(root))
+        if self._known or self._loop is not None:
+            self._tell_found()
+
+    def _tell_found(self) -> None:
+        params = len({id(tensor) for _, tensor in self._names()})
+        what = ", ".join(type(root).__name__ for root in self._names.roots()) or "no module"
+        optimizers = [known.optimizer() for known in self._known.values()]
+        kinds = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
+        stepped_by = kinds if kinds else "no optimizer: every backward pass is a step"
+        line = f"watching {params} parameters of {what}; {stepped_by}; loss: the root of backward()"
+        if unnamed := self._names.unnamed():
+            line += f"; {unnamed} tensors have no name"
+        self.on_found(line)
+
+    # Backward passes ------------------------------------------------------------------------------
+
+    def before_backward(self, tensors: Any) -> bool:
+        """True for the outermost one: checkpointing runs others inside."""
+        if self._backward_depth > 0:
+            return False
+        self._backward_depth = 1
+        self._enter_backward(tensors)
+        return True
+
+    @_contained
+    def _enter_backward(self, tensors: Any) -> None:
+        if not self._has_looked:
+            self._look_around(_root(tensors))
+        if self._loop is not None:
+            self._native.loop_step_ends(self._loop)
+        self._native.before_backward(bool(self._running))
+
+    def after_backward(self, tensors: Any, has_ended: bool) -> None:
+        self._backward_depth = 0
+        if has_ended:
+            self._leave_backward(tensors)
+
+    @_contained
+    def _leave_backward(self, tensors: Any) -> None:
+        root = _root(tensors)
+        self._last_root = None if root is None else weakref.ref(root)
+        self._native.after_backward(None if root is None else self._scaling.loss_of(root))
+        if self._loop is not None:
+            self._native.loop_read(self._loop)
+
+    @_contained
+    def finish_loop(self) -> None:
+        """The last step of a loop without an optimizer ends with the run."""
+        if self._loop is not None:
+            self._native.loop_step_ends(self._loop)
+
+    @_contained
+    def take_loss(self, loss: Tensor) -> None:
+        """From the script itself. One that was a backward pass's root before is that step's already."""
+        if self._last_root is None or self._last_root() is not loss:
+            self._native.take_loss(loss)
+
+    # Steps ----------------------------------------------------------------------------------------
+
+    @_contained
+    def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
+        index = self._index(optimizer)
+        if index is None:
+            return
+        if self._running:
+            self._forget_failed(optimizer)
+            if self._is_part_of_running(optimizer):
+                return
+        self._running.append(_Running(index, id(optimizer), has_closure))
+        if not has_closure:
+            self._read(index, optimizer, "optimizer")
+        self._native.step_begins(index, has_closure)
+
+    @_contained
+    def after_step(self, optimizer: Optimizer) -> None:
+        if not any(running.key == id(optimizer) for running in self._running):
+            return
+        while (running := self._running.pop()).key != id(optimizer):
+            self._native.step_failed(running.index)
+        self._native.step_ends(running.index, running.has_closure)
+        if (known := self._known.get(id(optimizer))) is not None:
+            known.steps += 1
+
+    def _forget_failed(self, optimizer: Optimizer) -> None:
+        """Steps that an exception has left are on our list and no longer on the stack."""
+        code = getattr(type(optimizer).step, "__code__", None)
+        depth = 0
+        frame = sys._getframe(1)
+        while frame is not None:
+            depth += frame.f_code is code
+            frame = frame.f_back  # type: ignore[assignment]
+        while len(self._running) > max(depth - 1, 0):
+            self._native.step_failed(self._running.pop().index)
+
+    def _is_part_of_running(self, optimizer: Optimizer) -> bool:
+        """An optimizer that another one is made of steps inside it: that is one step."""
+        owned = {id(param) for param in _finding.parameters_of(optimizer)}
+        for running in self._running:
+            known = self._known.get(running.key)
+            outer = known.optimizer() if known is not None else None
+            if outer is not None and any(id(p) in owned for p in _finding.parameters_of(outer)):
+                return True
+        return False
+
+    def _read(self, index: int, optimizer: Optimizer | None, where: str) -> None:
+        scale, is_scaled = (None, False) if optimizer is None else self._scaling.state_of(optimizer)
+        self._native.read(index, where, scale, is_scaled)
+
+    # Gradient scalers -----------------------------------------------------------------------------
+
+    @_contained
+    def scaled(self, scaler: Any, loss: object, result: object) -> None:
+        self._scaling.scaled(scaler, loss, result)
+
+    @_contained
+    def before_scaler_step(self, optimizer: Optimizer) -> None:
+        index = self._index(optimizer)
+        if index is not None:
+            self._steps_before = self._known[id(optimizer)].steps
+            self._read(index, optimizer, "scaler")
+
+    @_contained
+    def after_scaler_step(self, optimizer: Optimizer) -> None:
+        known = self._known.get(id(optimizer))
+        if known is not None and known.steps == self._steps_before:
+            self._native.step_skipped(known.index)
+
+    # Clipping -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def clipping(self, params: list[Any], max_norm: float | None) -> Iterator[None]:
+        """Around a clip of `params`, to a total L2 norm or, with None, in some other way."""
+        if self._clip_depth > 0:
+            yield
+            return
+        self._clip_depth = 1
+        try:
+            clipped = self._before_clip(params)
+            yield
+            if clipped is not None:
+                self._after_clip(*clipped, max_norm)
+        finally:
+            self._clip_depth = 0
+
+    @_contained
+    def before_total_norm(self) -> None:
+        if self._clip_depth > 0:
+            return
+        for known in list(self._known.values()):
+            self._read(known.index, known.optimizer(), "clip")
+
+    @_contained
+    def _before_clip(self, params: list[Any]) -> tuple[list[int], bool]:
+        if not self._has_looked:
+            self._look_around(None)
+        indices, is_whole = self._native.owners(params)
+        for known in list(self._known.values()):
+            if known.index in indices:
+                self._read(known.index, known.optimizer(), "clip")
+        return indices, is_whole
+
+    @_contained
+    def _after_clip(self, indices: list[int], is_whole: bool, max_norm: float | None) -> None:
+        self._native.note_clip(indices, float(max_norm) if is_whole and max_norm is not None else None)
+
+
+def _root(tensors: Any) -> Tensor | None:
+    """The loss that a backward pass begins at, if that is one number; the sum where it begins at several."""
+    if isinstance(tensors, torch.Tensor):
+        return tensors if tensors.numel() == 1 else None
+    try:
+        roots = list(tensors)
+    except TypeError:
+        return None
+    if not roots or not all(isinstance(root, torch.Tensor) and root.numel() == 1 for root in roots):
+        return None
+    if len(roots) == 1:
+        return roots[0]
+    with torch.no_grad():
+        return sum(root.detach().reshape(()) for root in roots)  # type: ignore[return-value]
+
+
+def _owns_any(optimizer: Optimizer, model: Module) -> bool:
+    """Whether an optimizer steps any of a model's parameters; a model without any is no reason to refuse."""
+    owned = {id(param) for param in model.parameters()}
+    return not owned or any(id(param) in owned for param in _finding.parameters_of(optimizer))

@@ -1,0 +1,38 @@
+"""gradvane run | status | top."""
+
+from __future__ import annotations
+
+import sys
+
+_USAGE = """\
+usage: gradvane run [options] script.py [arguments]    watch a training script, unchanged
+       gradvane run [options] -m module [arguments]
+       gradvane status URL                             say how a run is doing
+       gradvane top URL                                the same, live
+       gradvane --version
+
+gradvane COMMAND --help says more.
+"""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    command = arguments[0] if arguments else ""
+    if command == "run":
+        from gradvane.cli import run
+
+        run.main(arguments[1:])
+    elif command in ("status", "top"):
+        from gradvane.cli import terminal
+
+        sys.exit(terminal.main(command, arguments[1:]))
+    elif command in ("-h", "--help", "help"):
+        sys.stdout.write(_USAGE)
+    elif command == "--version":
+        from importlib import metadata
+
+        sys.stdout.write(f"gradvane {metadata.version('gradvane')}\n")
+    else:
+        what = f"there is no command '{command}'\n\n" if command else ""
+        sys.stderr.write(f"{what}{_USAGE}")
+        sys.exit(2)

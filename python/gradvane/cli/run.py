@@ -1,0 +1,200 @@
+"""gradvane run: a training script as python would run it, and watched."""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import io
+import os
+import runpy
+import sys
+import types
+from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
+from typing import NoReturn
+
+from gradvane import _autostart
+from gradvane.options import KEYS
+
+_USAGE = """\
+usage: gradvane run [options] script.py [arguments of the script]
+       gradvane run [options] -m module [arguments of the module]
+
+Runs the script as python would, and watches what trains in it: no edit is needed. Also under torchrun:
+torchrun --nproc-per-node 2 -m gradvane run script.py
+
+  --require      end at once, with exit status 3, if Gradvane itself cannot start; without it the script
+                 runs all the same, unwatched
+  --quiet        say nothing on the standard error
+  --OPTION VALUE any option of docs/configuration.md, such as --run NAME, --port 9464,
+                 --step-log steps.jsonl, --mode immediate
+
+GRADVANE=off in the environment runs the script as if Gradvane were not there.
+"""
+
+CANNOT_START = 3
+
+
+@dataclass
+class Request:
+    """What the command line asks for."""
+
+    target: str = ""
+    is_module: bool = False
+    arguments: list[str] = field(default_factory=list)
+    options: dict[str, str] = field(default_factory=dict)
+    requires: bool = False
+    is_quiet: bool = False
+
+
+class UsageError(Exception):
+    """The command line makes no sense; the message says what would."""
+
+
+def parse(arguments: list[str]) -> Request:
+    """Ours end where the script begins: everything behind its name is the script's own."""
+    request = Request()
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word in ("-m", "--"):
+            if not rest:
+                raise UsageError(f"{word} needs a name behind it")
+            request.is_module = word == "-m"
+            request.target = rest.pop(0)
+            break
+        if not word.startswith("-") or word == "-":
+            request.target = word
+            break
+        if word == "--require":
+            request.requires = True
+        elif word == "--quiet":
+            request.is_quiet = True
+        elif word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            key = name.replace("-", "_")
+            if key not in KEYS:
+                near = difflib.get_close_matches(key, KEYS, n=1)
+                hint = f"; did you mean --{near[0].replace('_', '-')}?" if near else ""
+                raise UsageError(f"there is no option --{name}{hint}")
+            if not equals:
+                if not rest:
+                    raise UsageError(f"--{name} needs a value")
+                value = rest.pop(0)
+            request.options[key] = value
+        else:
+            raise UsageError(f"there is no option {word}")
+    if not request.target:
+        raise UsageError("which script?")
+    if request.target == "-":
+        raise UsageError("a script on the standard input cannot be watched: give it a name")
+    request.arguments = rest
+    return request
+
+
+def main(arguments: list[str]) -> None:
+    if any(word in ("-h", "--help") for word in arguments[:1]):
+        sys.stdout.write(_USAGE)
+        return
+    try:
+        request = parse(arguments)
+    except UsageError as error:
+        sys.stderr.write(f"gradvane run: {error}\n\n{_USAGE}")
+        sys.exit(2)
+    if os.environ.get("GRADVANE", "").lower() not in _autostart.OFF:
+        _autostart.arm(_run_name(request), request.options, is_quiet=request.is_quiet)
+        if request.requires and not _autostart.start_now():
+            sys.exit(CANNOT_START)
+    _run(request)
+
+
+def _run_name(request: Request) -> str:
+    if request.is_module:
+        return request.target.removesuffix(".__main__").rpartition(".")[2]
+    return os.path.splitext(os.path.basename(os.path.normpath(request.target)))[0]
+
+
+def _run(request: Request) -> None:
+    """Never returns but by the script's own end."""
+    program = types.ModuleType("__main__")
+    program.__dict__["__builtins__"] = builtins
+    sys.modules["__main__"] = program
+    try:
+        if request.is_module:
+            sys.argv = ["-m", *request.arguments]
+            _set_first_path(os.getcwd())
+            # What `python -m` itself calls; it fills sys.argv[0] in.
+            sys.argv[0] = request.target
+            runpy._run_module_as_main(request.target)  # type: ignore[attr-defined]
+        else:
+            sys.argv = [request.target, *request.arguments]
+            _run_script(request.target, program)
+    except SystemExit as leaving:
+        code = leaving.code
+        if code not in (None, 0):
+            _autostart.note_failure(f"exit status {code}" if isinstance(code, int) else str(code))
+        raise
+    except BaseException as error:
+        _end_by(error)
+
+
+def _run_script(path: str, program: types.ModuleType) -> None:
+    if os.path.isdir(path) or path.endswith((".zip", ".pyz")):
+        _set_first_path(path)
+        runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
+        return
+    try:
+        with io.open_code(os.path.abspath(path)) as file:
+            source = file.read()
+    except OSError as error:
+        sys.stderr.write(
+            f"{sys.executable}: can't open file {os.path.abspath(path)!r}: [Errno {error.errno}] {error.strerror}\n"
+        )
+        sys.exit(2)
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
+    program.__file__ = path
+    program.__dict__["__cached__"] = None
+    program.__loader__ = SourceFileLoader("__main__", path)
+    exec(compile(source, path, "exec", dont_inherit=True), program.__dict__)
+
+
+def _set_first_path(folder: str) -> None:
+    """sys.path[0] is the script's folder, not that of the `gradvane` command."""
+    if getattr(sys.flags, "safe_path", False) or sys.flags.isolated:
+        return
+    sys.path[0] = folder
+
+
+def _end_by(error: BaseException) -> NoReturn:
+    """The traceback without our frames, through the script's own excepthook; then the end that python
+    gives an exception: status 1, or death by SIGINT."""
+    error.__traceback__ = without_ours(error.__traceback__)
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    _autostart.note_failure(text)
+    hook = sys.excepthook
+    hook(type(error), error, error.__traceback__)
+    sys.excepthook = lambda *_: None
+    raise error
+
+
+def without_ours(traceback: types.TracebackType | None) -> types.TracebackType | None:
+    """Frames of this package, and of runpy in front of the script's, are not the script's affair."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+    first: types.TracebackType | None = None
+    last: types.TracebackType | None = None
+    is_in_front = True
+    while traceback is not None:
+        name = traceback.tb_frame.f_code.co_filename
+        is_ours = name.startswith(package) or (is_in_front and name == "<frozen runpy>")
+        following = traceback.tb_next
+        if not is_ours:
+            is_in_front = False
+            if last is None:
+                first = traceback
+            else:
+                last.tb_next = traceback
+            last = traceback
+        traceback = following
+    if last is not None:
+        last.tb_next = None
+    return first

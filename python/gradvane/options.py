@@ -1,0 +1,41 @@
+"""The options of attach() and `gradvane run`. docs/configuration.md says what each means."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal, TypedDict
+
+Path = str | os.PathLike[str]
+
+
+class Options(TypedDict, total=False):
+    """What attach() takes by keyword: the keys of every other way to configure Gradvane."""
+
+    enabled: bool
+    run: str
+    config: Path
+    run_dir: Path
+    address: str
+    port: int
+    mode: Literal["lagged", "immediate"]
+    weight_every: int
+    update_sample: int
+    groups: str
+    max_groups: int
+    max_series: int
+    vanishing_threshold: float
+    exploding_threshold: float
+    ring_slots: int
+    history_steps: int
+    step_log: Path
+    step_log_max_bytes: int
+    stall_seconds: float
+    linger_seconds: float
+    start_step: int
+    rank: int
+    local_rank: int
+    world_size: int
+    handle_sigterm: bool
+
+
+KEYS: tuple[str, ...] = tuple(Options.__annotations__)

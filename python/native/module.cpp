@@ -1,0 +1,229 @@
+// gradvane._native: the C++ agent, for the Python package alone. Its types are in _native.pyi.
+#include <pybind11/stl.h>
+#include <torch/version.h>
+
+#include <memory>
+
+#include "agent/option_table.hpp"
+#include "python/native/python_agent.hpp"
+#include "record/names.hpp"
+
+namespace gradvane::python {
+namespace {
+
+using WithoutGil = py::call_guard<py::gil_scoped_release>;
+
+/// None becomes an undefined tensor.
+at::Tensor tensor_or_none(const py::object& object) {
+  return THPVariable_Check(object.ptr()) ? THPVariable_Unpack(object.ptr()) : at::Tensor();
+}
+
+record::ReadAt read_at(const std::string& name) {
+  for (std::size_t i = 0; i < record::kReadAtNames.size(); ++i)
+    if (record::kReadAtNames[i] == name) return static_cast<record::ReadAt>(i);
+  throw std::invalid_argument("there is no place called " + name);
+}
+
+/// The tensors among `items`, by name only: a reference each would cost more than looking.
+std::vector<const void*> identities(const py::list& items) {
+  std::vector<const void*> all;
+  all.reserve(items.size());
+  for (const py::handle item : items)
+    if (THPVariable_Check(item.ptr()))
+      all.push_back(THPVariable_Unpack(item.ptr()).unsafeGetTensorImpl());
+  return all;
+}
+
+py::dict to_dict(const std::optional<Blame>& blame) {
+  py::dict dict;
+  if (!blame) return dict;
+  dict["site"] = blame->site;
+  dict["kind"] = blame->kind;
+  dict["param"] = blame->param;
+  dict["element"] = blame->element;
+  return dict;
+}
+
+py::dict to_dict(const StepResult& result) {
+  py::dict dict;
+  dict["step"] = result.step;
+  dict["run_step"] = result.run_step;
+  dict["micro_steps"] = result.micro_steps;
+  dict["read_at"] = result.read_at.empty() ? "none" : std::string(result.read_at);
+  dict["skipped"] = result.skipped.empty() ? "none" : std::string(result.skipped);
+  dict["loss"] = result.loss;
+  dict["grad_norm"] = result.grad_norm;
+  dict["grad_norm_at_step"] = result.grad_norm_at_step;
+  dict["clip_coefficient"] = result.clip_coefficient;
+  dict["loss_scale"] = result.loss_scale;
+  dict["learning_rates"] = result.learning_rates;
+  dict["nan"] = result.grad_nonfinite.nan;
+  dict["pos_inf"] = result.grad_nonfinite.pos_inf;
+  dict["neg_inf"] = result.grad_nonfinite.neg_inf;
+  dict["blame"] = to_dict(result.blame);
+  return dict;
+}
+
+py::dict to_dict(const Incident& incident) {
+  py::dict dict;
+  dict["id"] = incident.id;
+  dict["kind"] = std::string(incident.kind);
+  dict["rank"] = incident.rank;
+  dict["first_step"] = incident.first_step;
+  dict["last_step"] = incident.last_step;
+  dict["steps"] = incident.steps;
+  dict["opened_at"] = incident.opened_at;
+  dict["closed_at"] = incident.closed_at;
+  dict["blame"] = to_dict(incident.blame);
+  dict["evidence"] = incident.evidence;
+  return dict;
+}
+
+template <typename Value>
+py::dict without_gil(Value (PythonAgent::*get)(), PythonAgent& agent) {
+  Value value;
+  {
+    const py::gil_scoped_release released;
+    value = (agent.*get)();
+  }
+  return to_dict(value);
+}
+
+void define_hooks(py::class_<PythonAgent>& agent) {
+  agent.def("before_backward", &PythonAgent::before_backward, WithoutGil())
+      .def("after_backward",
+           [](PythonAgent& self, const py::object& loss) {
+             const at::Tensor tensor = tensor_or_none(loss);
+             const py::gil_scoped_release released;
+             self.after_backward(tensor);
+           })
+      .def("read",
+           [](PythonAgent& self, int optimizer, const std::string& where, const py::object& scale,
+              bool is_scaled) {
+             const at::Tensor tensor = tensor_or_none(scale);
+             const py::gil_scoped_release released;
+             self.read(optimizer, read_at(where), tensor, is_scaled);
+           })
+      .def("note_clip", &PythonAgent::note_clip, WithoutGil())
+      .def("step_begins", &PythonAgent::step_begins, WithoutGil())
+      .def("step_ends", &PythonAgent::step_ends, WithoutGil())
+      .def("step_failed", &PythonAgent::step_failed, WithoutGil())
+      .def("step_skipped", &PythonAgent::step_skipped, WithoutGil())
+      .def("loop_read", &PythonAgent::loop_read, WithoutGil())
+      .def("loop_step_ends", &PythonAgent::loop_step_ends, WithoutGil())
+      .def("owners", [](PythonAgent& self, const py::list& params) {
+        const auto given = identities(params);
+        PythonAgent::Owners owners;
+        {
+          const py::gil_scoped_release released;
+          owners = self.owners(given);
+        }
+        return py::make_tuple(owners.optimizers, owners.is_whole);
+      });
+}
+
+void define_values(py::class_<PythonAgent>& agent) {
+  agent
+      .def("grad_norm",
+           [](PythonAgent& self, int optimizer) -> py::object {
+             at::Tensor norm;
+             {
+               const py::gil_scoped_release released;
+               norm = self.grad_norm(optimizer);
+             }
+             if (!norm.defined()) return py::none();
+             return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
+           })
+      .def("clip_grad_norm",
+           [](PythonAgent& self, int optimizer, double max_norm) {
+             at::Tensor norm;
+             {
+               const py::gil_scoped_release released;
+               norm = self.clip_grad_norm(optimizer, max_norm);
+             }
+             return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
+           })
+      .def("take_loss",
+           [](PythonAgent& self, const py::object& loss) {
+             const at::Tensor tensor = tensor_or_none(loss);
+             const py::gil_scoped_release released;
+             self.take_loss(tensor);
+           })
+      .def("log",
+           [](PythonAgent& self, const std::string& name, const py::object& value) {
+             const at::Tensor tensor = tensor_or_none(value);
+             if (tensor.defined()) {
+               const py::gil_scoped_release released;
+               self.log(name, tensor);
+               return;
+             }
+             const auto number = py::cast<double>(value);
+             const py::gil_scoped_release released;
+             self.log(name, number);
+           })
+      .def("count", &PythonAgent::count, WithoutGil());
+}
+
+void define_ends(py::class_<PythonAgent>& agent) {
+  agent.def("record", [](PythonAgent& self) { return without_gil(&PythonAgent::record, self); })
+      .def("status",
+           [](PythonAgent& self) {
+             Status status;
+             {
+               const py::gil_scoped_release released;
+               status = self.status();
+             }
+             py::dict dict;
+             dict["state"] = status.state;
+             dict["reason"] = status.reason;
+             dict["steps"] = status.steps;
+             dict["nonfinite_steps"] = status.nonfinite_steps;
+             dict["steps_per_second"] = status.steps_per_second;
+             dict["latest"] = to_dict(status.latest);
+             return dict;
+           })
+      .def("url", &PythonAgent::url, WithoutGil())
+      .def("flush", &PythonAgent::flush, WithoutGil())
+      .def("stop", &PythonAgent::stop, WithoutGil())
+      .def("fail", &PythonAgent::fail, WithoutGil())
+      .def("next_event",
+           [](PythonAgent& self, double seconds) {
+             PythonAgent::Event event;
+             {
+               const py::gil_scoped_release released;
+               event = self.next_event(seconds);
+             }
+             py::object incident = py::none();
+             if (event.incident) incident = to_dict(*event.incident);
+             return py::make_tuple(incident, event.is_over);
+           })
+      .def("take_lines", &PythonAgent::take_lines, WithoutGil());
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_native, module) {
+  module.attr("torch_version") = TORCH_VERSION;
+  module.def("option_keys", [] {
+    std::vector<std::string> keys;
+    for (const agent::OptionSpec& option : agent::option_table()) keys.emplace_back(option.key);
+    return keys;
+  });
+
+  py::class_<PythonAgent> agent(module, "Agent");
+  agent
+      .def(py::init<std::string, const std::vector<std::string>&, std::vector<std::string>>(),
+           WithoutGil())
+      .def("attach",
+           [](PythonAgent& self, py::object names, const py::object& optimizer) {
+             auto source = std::make_unique<PythonSource>(std::move(names), optimizer);
+             const py::gil_scoped_release released;
+             return self.attach(std::move(source));
+           })
+      .def("detach", &PythonAgent::detach, WithoutGil());
+  define_hooks(agent);
+  define_values(agent);
+  define_ends(agent);
+}
+
+}  // namespace gradvane::python

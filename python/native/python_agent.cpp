@@ -1,0 +1,304 @@
+#include "python/native/python_agent.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+#include <unordered_set>
+#include <utility>
+
+#include "agent/option_table.hpp"
+
+namespace gradvane::python {
+namespace {
+
+using agent::Clock;
+
+constexpr std::size_t kMostQueued = 1000;  ///< that nobody has come for
+
+template <typename T>
+void queue(std::deque<T>& into, T item) {
+  if (into.size() == kMostQueued) into.pop_front();
+  into.push_back(std::move(item));
+}
+
+Options options_of(std::string default_run, const std::vector<std::string>& code,
+                   std::vector<std::string> command_line) {
+  Options options;
+  options.run = std::move(default_run);
+  for (const std::string& item : code) {
+    const std::size_t equals = item.find('=');
+    const std::string key = item.substr(0, equals);
+    const agent::OptionSpec* option = agent::find_option(key);
+    if (option == nullptr) {
+      std::string known;
+      for (const agent::OptionSpec& one : agent::option_table())
+        known += (known.empty() ? "" : ", ") + std::string(one.key);
+      throw std::invalid_argument("there is no option '" + key + "'; there are: " + known);
+    }
+    if (!option->set(options, item.substr(equals + 1)))
+      throw std::invalid_argument(key + " = '" + item.substr(equals + 1) +
+                                  "' is not allowed; allowed: " + std::string(option->allowed));
+  }
+  options.command_line = std::move(command_line);
+  return options;
+}
+
+}  // namespace
+
+PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>& code,
+                         std::vector<std::string> command_line)
+    : session_([&] {
+        Options options = options_of(std::move(default_run), code, std::move(command_line));
+        options.log = [this](std::string_view line) {
+          {
+            const std::lock_guard lock(queue_mutex_);
+            queue(lines_, std::string(line));
+          }
+          came_.notify_all();
+        };
+        options.on_incident = [this](const Incident& incident) {
+          {
+            const std::lock_guard lock(queue_mutex_);
+            queue(incidents_, incident);
+          }
+          came_.notify_all();
+        };
+        return agent::resolve(options, agent::process_environment());
+      }()) {}
+
+int PythonAgent::attach(std::unique_ptr<PythonSource> source) {
+  const Turn turn(*this);
+  asked_owner_ = -1;
+  return session_.live() ? session_.recorder().attach(std::move(source)) : -1;
+}
+
+/// Garbage collection may ask for it in the middle of a call that this very thread is in.
+bool PythonAgent::detach(int optimizer) {
+  if (holder_.load() == std::this_thread::get_id()) return false;
+  const Turn turn(*this);
+  asked_owner_ = -1;
+  session_.recorder().detach(optimizer);
+  return true;
+}
+
+void PythonAgent::before_backward(bool within_step) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  const Clock::time_point begin = Clock::now();
+  session_.recorder().before_backward(within_step);
+  backward_began_ = Clock::now();
+  session_.recorder().add_agent_time(backward_began_ - begin);
+}
+
+void PythonAgent::after_backward(const at::Tensor& loss) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  const Clock::time_point begin = Clock::now();
+  session_.recorder().add_phase(Phase::backward, begin - backward_began_);
+  session_.recorder().after_backward(loss);
+  session_.recorder().add_agent_time(Clock::now() - begin);
+}
+
+void PythonAgent::read(int optimizer, record::ReadAt where, const at::Tensor& scale,
+                       bool is_scaled) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  const Clock::time_point begin = Clock::now();
+  if (session_.recorder().has_read(optimizer)) {
+    session_.recorder().look_again(optimizer);
+    session_.recorder().add_agent_time(Clock::now() - begin);
+    return;
+  }
+  if (scale.defined()) session_.recorder().note_scale(optimizer, scale, is_scaled);
+  session_.recorder().read_gradients(optimizer, where);
+  session_.recorder().add_agent_time(Clock::now() - begin);
+}
+
+void PythonAgent::note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  for (const int optimizer : optimizers) {
+    if (max_norm)
+      session_.recorder().note_clip(optimizer, *max_norm);
+    else
+      session_.recorder().note_other_clip(optimizer);
+  }
+}
+
+void PythonAgent::step_begins(int optimizer, bool has_closure) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  const Clock::time_point begin = Clock::now();
+  agent::StepRecorder& recorder = session_.recorder();
+  if (!has_closure) recorder.read_gradients(optimizer, record::ReadAt::optimizer);
+  recorder.before_update(optimizer);
+  step_began_ = Clock::now();
+  recorder.add_agent_time(step_began_ - begin);
+}
+
+void PythonAgent::step_ends(int optimizer, bool has_closure) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  const Clock::time_point begin = Clock::now();
+  agent::StepRecorder& recorder = session_.recorder();
+  recorder.add_phase(Phase::optimizer, begin - step_began_);
+  if (has_closure) recorder.read_gradients(optimizer, record::ReadAt::optimizer);
+  recorder.after_update(optimizer);
+  recorder.add_agent_time(Clock::now() - begin);
+  keep(session_.finish(optimizer));
+}
+
+void PythonAgent::step_failed(int optimizer) {
+  const Turn turn(*this);
+  if (session_.live()) session_.recorder().abandon(optimizer);
+}
+
+void PythonAgent::step_skipped(int optimizer) {
+  const Turn turn(*this);
+  if (session_.live()) keep(session_.finish(optimizer, record::SkipReason::amp_overflow));
+}
+
+void PythonAgent::loop_read(int optimizer) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  const Clock::time_point begin = Clock::now();
+  session_.recorder().read_gradients(optimizer, record::ReadAt::backward);
+  session_.recorder().before_update(optimizer);
+  session_.recorder().add_agent_time(Clock::now() - begin);
+}
+
+void PythonAgent::loop_step_ends(int optimizer) {
+  const Turn turn(*this);
+  if (!session_.live() || !session_.recorder().has_read(optimizer)) return;
+  const Clock::time_point begin = Clock::now();
+  session_.recorder().look_again(optimizer);
+  session_.recorder().after_update(optimizer);
+  session_.recorder().add_agent_time(Clock::now() - begin);
+  keep(session_.finish(optimizer));
+}
+
+void PythonAgent::keep(std::optional<StepResult> result) {
+  if (result) immediate_ = std::move(result);
+}
+
+PythonAgent::Owners PythonAgent::owners(const std::vector<const void*>& params) {
+  const Turn turn(*this);
+  Owners owners;
+  if (!session_.live()) return owners;
+  if (asked_owner_ >= 0 && asked_ == params) return {{asked_owner_}, true};
+  const std::unordered_set<const void*> given(params.begin(), params.end());
+  bool all = true;         // of the parameters with a gradient are given
+  bool really_all = true;  // also of those without
+  std::size_t owned = 0;
+  for (int o = 0; o < session_.recorder().optimizers(); ++o) {
+    if (session_.recorder().is_detached(o)) continue;
+    std::size_t found = 0;
+    bool with_gradient = true;
+    bool each = true;
+    for (const at::Tensor& param : session_.recorder().params(o)) {
+      if (given.contains(param.unsafeGetTensorImpl())) {
+        ++found;
+        continue;
+      }
+      each = false;
+      with_gradient = with_gradient && !(param.requires_grad() && param.grad().defined());
+    }
+    if (found == 0) continue;
+    owned += found;
+    owners.optimizers.push_back(o);
+    all = all && with_gradient;
+    really_all = really_all && each;
+  }
+  // A norm over two optimizers' parameters, or over strangers too, is not what one optimizer's read says.
+  owners.is_whole = all && owners.optimizers.size() == 1 && owned == given.size();
+  asked_owner_ = owners.is_whole && really_all ? owners.optimizers.front() : -1;
+  asked_ = params;
+  return owners;
+}
+
+at::Tensor PythonAgent::grad_norm(int optimizer) {
+  const Turn turn(*this);
+  return session_.recorder().norm(optimizer);
+}
+
+at::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm) {
+  const Turn turn(*this);
+  (void)session_.live();
+  return session_.recorder().clip(optimizer, max_norm);
+}
+
+void PythonAgent::take_loss(const at::Tensor& loss) {
+  const Turn turn(*this);
+  if (session_.live()) session_.recorder().take_loss(loss);
+}
+
+void PythonAgent::log(const std::string& name, double value) {
+  const Turn turn(*this);
+  if (session_.live()) session_.recorder().log(name, value);
+}
+
+void PythonAgent::log(const std::string& name, const at::Tensor& value) {
+  const Turn turn(*this);
+  if (session_.live()) session_.recorder().log(name, value);
+}
+
+void PythonAgent::count(std::int64_t tokens, std::int64_t samples) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  if (tokens > 0) session_.recorder().count_tokens(tokens);
+  if (samples > 0) session_.recorder().count_samples(samples);
+}
+
+StepResult PythonAgent::record() {
+  {
+    const Turn turn(*this);
+    if (immediate_) return *immediate_;
+  }
+  return session_.status().latest;
+}
+
+Status PythonAgent::status() { return session_.status(); }
+std::string PythonAgent::url() { return session_.url(); }
+
+bool PythonAgent::flush(double seconds) {
+  const Turn turn(*this);
+  return session_.live() && session_.worker().flush(std::chrono::milliseconds(
+                                static_cast<std::int64_t>(1e3 * seconds)));
+}
+
+void PythonAgent::end(record::RunState state, std::string_view reason) {
+  {
+    const Turn turn(*this);
+    session_.end(state, reason);
+  }
+  {
+    const std::lock_guard lock(queue_mutex_);
+    has_ended_ = true;
+  }
+  came_.notify_all();
+}
+
+void PythonAgent::stop() { end(record::RunState::finished, ""); }
+void PythonAgent::fail(const std::string& reason) { end(record::RunState::failed, reason); }
+
+PythonAgent::Event PythonAgent::next_event(double seconds) {
+  std::unique_lock lock(queue_mutex_);
+  came_.wait_for(lock, std::chrono::duration<double>(seconds),
+                 [this] { return !incidents_.empty() || !lines_.empty() || has_ended_; });
+  Event event;
+  if (!incidents_.empty()) {
+    event.incident = std::move(incidents_.front());
+    incidents_.pop_front();
+  }
+  event.is_over = has_ended_ && incidents_.empty();
+  return event;
+}
+
+std::vector<std::string> PythonAgent::take_lines() {
+  const std::lock_guard lock(queue_mutex_);
+  std::vector<std::string> lines(lines_.begin(), lines_.end());
+  lines_.clear();
+  return lines;
+}
+
+}  // namespace gradvane::python

@@ -1,0 +1,112 @@
+#pragma once
+// The agent as the Python package drives it: from hooks around backward passes, clipping and optimizers.
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/include/gradvane/agent.hpp"
+#include "agent/session.hpp"
+#include "python/native/python_source.hpp"
+
+namespace gradvane::python {
+
+/// Called without the GIL, from one thread at a time: a lock sees to that, since backward passes may run
+/// hooks on threads of their own. Nothing throws but the constructor, attach() and clipping; what goes
+/// wrong is counted. In a forked child every call does nothing.
+class PythonAgent {
+ public:
+  /// `code` and `command_line` are "key=value". Throws std::invalid_argument and std::runtime_error.
+  PythonAgent(std::string default_run, const std::vector<std::string>& code,
+              std::vector<std::string> command_line);
+
+  int attach(std::unique_ptr<PythonSource> source);
+  /// False where this very thread is in a call of the agent's: to be tried again later.
+  bool detach(int optimizer);
+
+  void before_backward(bool within_step);
+  void after_backward(const at::Tensor& loss);
+
+  /// `scale`: what a gradient scaler multiplies by; undefined: there is none.
+  void read(int optimizer, record::ReadAt where, const at::Tensor& scale, bool is_scaled);
+  void note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm);
+  void step_begins(int optimizer, bool has_closure);
+  void step_ends(int optimizer, bool has_closure);
+  void step_failed(int optimizer);
+  void step_skipped(int optimizer);
+
+  /// Steps of a loop without an optimizer: read after the backward pass, over when the next one begins.
+  void loop_read(int optimizer);
+  void loop_step_ends(int optimizer);
+
+  /// The optimizers that own `params`, TensorImpls, and whether these are all that were given a gradient.
+  struct Owners {
+    std::vector<int> optimizers;
+    bool is_whole = false;
+  };
+  Owners owners(const std::vector<const void*>& params);
+
+  at::Tensor grad_norm(int optimizer);
+  at::Tensor clip_grad_norm(int optimizer, double max_norm);
+
+  void take_loss(const at::Tensor& loss);
+  void log(const std::string& name, double value);
+  void log(const std::string& name, const at::Tensor& value);
+  void count(std::int64_t tokens, std::int64_t samples);
+
+  StepResult record();
+  Status status();
+  std::string url();
+  bool flush(double seconds);
+  void stop();
+  void fail(const std::string& reason);
+
+  struct Event {
+    std::optional<Incident> incident;
+    bool is_over = false;  ///< the run has ended, and this is the last of it
+  };
+  /// Waits for an incident, a line, the end or the time to be over. Any thread.
+  Event next_event(double seconds);
+  /// The lines that the agent has to say since the last call. Any thread.
+  std::vector<std::string> take_lines();
+
+ private:
+  void end(record::RunState state, std::string_view reason);
+  void keep(std::optional<StepResult> result);
+
+  std::mutex queue_mutex_;  ///< guards what follows; the worker puts in
+  std::condition_variable came_;
+  std::deque<Incident> incidents_;
+  std::deque<std::string> lines_;
+  bool has_ended_ = false;
+
+  /// One thread at a time.
+  class Turn {
+   public:
+    explicit Turn(PythonAgent& agent) : lock_(agent.mutex_), holder_(agent.holder_) {
+      holder_.store(std::this_thread::get_id());
+    }
+    ~Turn() { holder_.store({}); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    std::lock_guard<std::mutex> lock_;
+    std::atomic<std::thread::id>& holder_;
+  };
+
+  std::mutex mutex_;
+  std::atomic<std::thread::id> holder_{};  ///< of the mutex; guards what follows
+  std::optional<StepResult> immediate_;
+  agent::Clock::time_point step_began_;
+  agent::Clock::time_point backward_began_;
+  std::vector<const void*> asked_;  ///< whose owners were asked for last, where they were all of
+  int asked_owner_ = -1;            ///< this optimizer's
+  agent::Session session_;
+};
+
+}  // namespace gradvane::python

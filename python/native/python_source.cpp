@@ -1,0 +1,166 @@
+#include "python/native/python_source.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "collectors/tensor_view.hpp"
+
+namespace gradvane::python {
+namespace {
+
+/// What a C function of Python returned, which may be null with an exception set: that is dropped.
+py::object owned(PyObject* object) {
+  if (object == nullptr) PyErr_Clear();
+  return py::reinterpret_steal<py::object>(object);
+}
+
+/// optimizer.param_groups as a list; empty where it is something else.
+py::object param_groups(const py::object& optimizer) {
+  if (!optimizer) return {};
+  py::object groups = owned(PyObject_GetAttrString(optimizer.ptr(), "param_groups"));
+  return groups && PyList_Check(groups.ptr()) ? groups : py::object();
+}
+
+/// The parameters of one group, borrowed; null where there are none.
+PyObject* params_of(PyObject* group) noexcept {
+  if (!PyDict_Check(group)) return nullptr;
+  PyObject* params = PyDict_GetItemString(group, "params");
+  return params != nullptr && PyList_Check(params) ? params : nullptr;
+}
+
+template <typename Visit>
+void for_each_param(const py::object& groups, Visit visit) {
+  if (!groups) return;
+  for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups.ptr()); ++g) {
+    PyObject* params = params_of(PyList_GET_ITEM(groups.ptr(), g));
+    if (params == nullptr) continue;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
+      PyObject* param = PyList_GET_ITEM(params, i);
+      if (THPVariable_Check(param)) visit(static_cast<std::size_t>(g), THPVariable_Unpack(param));
+    }
+  }
+}
+
+/// A number, or a tensor of one element that is on a CPU.
+double number_of(PyObject* object) noexcept {
+  constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+  if (object == nullptr) return kUnknown;
+  if (THPVariable_Check(object))
+    return collectors::scalar_value(THPVariable_Unpack(object)).value_or(kUnknown);
+  const double number = PyFloat_AsDouble(object);
+  if (PyErr_Occurred() == nullptr) return number;
+  PyErr_Clear();
+  return kUnknown;
+}
+
+}  // namespace
+
+PythonSource::PythonSource(py::object names, const py::object& optimizer)
+    : names_(std::move(names)) {
+  if (optimizer.is_none()) return;
+  optimizer_ = optimizer.ptr();
+  reference_ = py::weakref(optimizer);
+  type_ = py::str(py::type::handle_of(optimizer).attr("__name__"));
+}
+
+PythonSource::~PythonSource() {
+  if (Py_IsInitialized() == 0) {  // the interpreter went first: there is nothing left to give back
+    (void)names_.release();
+    (void)reference_.release();
+    return;
+  }
+  const py::gil_scoped_acquire gil;
+  names_ = {};
+  reference_ = {};
+}
+
+py::object PythonSource::optimizer() const {
+  if (!reference_) return {};
+  PyObject* object = nullptr;
+  (void)PyWeakref_GetRef(reference_.ptr(), &object);
+  return owned(object);
+}
+
+std::vector<collectors::ModelSource::Named> PythonSource::named_parameters() const {
+  const py::gil_scoped_acquire gil;
+  std::vector<Named> named;
+  try {
+    for (const py::handle item : py::list(names_())) {
+      const auto pair = py::cast<py::tuple>(item);
+      PyObject* tensor = PyTuple_GET_ITEM(pair.ptr(), 1);
+      if (THPVariable_Check(tensor))
+        named.push_back({py::cast<std::string>(pair[0]), THPVariable_Unpack(tensor)});
+    }
+  } catch (py::error_already_set& error) {  // of a module that is being changed, say
+    error.discard_as_unraisable("gradvane: naming the parameters");
+  }
+  return named;
+}
+
+std::vector<std::vector<at::Tensor>> PythonSource::optimizer_parameters() const {
+  const py::gil_scoped_acquire gil;
+  std::vector<std::vector<at::Tensor>> groups;
+  for_each_param(param_groups(optimizer()), [&](std::size_t group, const at::Tensor& param) {
+    groups.resize(std::max(groups.size(), group + 1));
+    groups[group].push_back(param);
+  });
+  return groups;
+}
+
+bool PythonSource::changed(std::span<const void* const> identity) const noexcept try {
+  const py::gil_scoped_acquire gil;
+  const py::object live = optimizer();
+  if (!live) return false;
+  std::size_t i = 0;
+  bool differs = false;
+  for_each_param(param_groups(live), [&](std::size_t, const at::Tensor& param) {
+    differs = differs || i >= identity.size() || identity[i] != param.unsafeGetTensorImpl();
+    ++i;
+  });
+  return differs || i != identity.size();
+} catch (...) {
+  return false;
+}
+
+/// state[param]["step"], a number or a tensor. Those on a device would have to be waited for: one is
+/// enough, and this is asked once.
+std::int64_t PythonSource::steps_done() const {
+  const py::gil_scoped_acquire gil;
+  double done = 0;
+  try {
+    const py::object live = optimizer();
+    if (!live) return 0;
+    bool waited = false;
+    for (const auto& entry : py::cast<py::dict>(py::dict(live.attr("state")))) {
+      if (!PyDict_Check(entry.second.ptr())) continue;
+      PyObject* step = PyDict_GetItemString(entry.second.ptr(), "step");
+      if (step == nullptr) continue;
+      double count = number_of(step);
+      if (std::isnan(count) && THPVariable_Check(step) && !waited) {
+        waited = true;
+        count = py::cast<double>(py::handle(step).attr("item")());
+      }
+      if (count > done) done = count;
+    }
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("gradvane: reading the optimizer's state");
+  }
+  return static_cast<std::int64_t>(done);
+}
+
+int PythonSource::learning_rates(double* out, int room) const noexcept try {
+  const py::gil_scoped_acquire gil;
+  const py::object groups = param_groups(optimizer());
+  if (!groups) return 0;
+  int count = 0;
+  for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups.ptr()) && count < room; ++g) {
+    PyObject* group = PyList_GET_ITEM(groups.ptr(), g);
+    if (PyDict_Check(group)) out[count++] = number_of(PyDict_GetItemString(group, "lr"));
+  }
+  return count;
+} catch (...) {
+  return 0;
+}
+
+}  // namespace gradvane::python

@@ -1,0 +1,40 @@
+#pragma once
+// A torch.optim.Optimizer and the names its parameters have in Python as a source of parameters.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectors/model_source.hpp"
+
+namespace gradvane::python {
+
+/// Holds the optimizer weakly: once it is gone, its parameters are those of nobody. Every call takes the
+/// GIL by itself, and lets no Python exception out but from the constructor.
+class PythonSource final : public collectors::ModelSource {
+ public:
+  /// `names`: a callable that returns a list of (name, tensor). `optimizer`: None for a loop without one.
+  PythonSource(py::object names, const py::object& optimizer);
+  ~PythonSource() override;
+
+  const void* names_key() const noexcept override { return names_.ptr(); }
+  const void* optimizer_key() const noexcept override { return optimizer_; }
+  std::string optimizer_type() const override { return type_; }
+  std::vector<Named> named_parameters() const override;
+  std::vector<std::vector<at::Tensor>> optimizer_parameters() const override;
+  bool changed(std::span<const void* const> identity) const noexcept override;
+  std::int64_t steps_done() const override;
+  int learning_rates(double* out, int room) const noexcept override;
+
+ private:
+  [[nodiscard]] py::object optimizer() const;
+
+  py::object names_;
+  PyObject* optimizer_ = nullptr;  ///< a name only: it may be gone
+  py::object reference_;           ///< weak
+  std::string type_;
+};
+
+}  // namespace gradvane::python
