@@ -28,6 +28,7 @@ int StepRecorder::attach(std::unique_ptr<collectors::ModelSource> source) {
 }
 
 void StepRecorder::detach(int optimizer) noexcept {
+  if (enabled_ && at(optimizer).has_read) hand_over_superseded(optimizer);
   watch_.remove(optimizer);
   forget_step(at(optimizer));
   try {
@@ -95,7 +96,7 @@ bool StepRecorder::scan_gradients(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
   if (watched.stamps.size() != params.size()) return false;  // no memory for a grown model
-  const Losses& losses = watched.losses.any() ? watched.losses : losses_;
+  const Losses& losses = losses_of(watched);
   watched.on_host = losses.on_host() || watched.scale > 0;
   watched.all_read = true;
   for (std::size_t i = 0; i < params.size(); ++i) {
@@ -140,11 +141,14 @@ void StepRecorder::start(int optimizer) noexcept try {
 void StepRecorder::read_gradients(int optimizer, record::ReadAt where) noexcept {
   if (!enabled_ || at(optimizer).has_read) return;
   follow_changes(optimizer);
-  Watched& watched = at(optimizer);
   start(optimizer);
-  if (!scan_gradients(optimizer)) return;
+  if (scan_gradients(optimizer)) publish_gradients(optimizer, where);
+}
+
+void StepRecorder::publish_gradients(int optimizer, record::ReadAt where) noexcept {
+  Watched& watched = at(optimizer);
   watched.has_read = true;
-  watched.loss_in_gradients = watched.losses.any() || losses_.any();
+  watched.loss_in_gradients = losses_of(watched).any();
   collectors::StepFacts& facts = watched.facts;
   facts.read_at = where;
   facts.contiguous_copies += watched.gradients.copies();
@@ -160,7 +164,7 @@ void StepRecorder::read_device_gradients(Watched& watched) noexcept {
   watched.device_reads = reads.read(watched.facts.device_gradients);
   watched.facts.contiguous_copies += reads.copies();
   watched.facts.captured |= reads.captured();
-  watched.facts.losses = (watched.losses.any() ? watched.losses : losses_).device_divisor();
+  watched.facts.losses = losses_of(watched).device_divisor();
   follow_device(reads);
 }
 

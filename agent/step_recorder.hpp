@@ -54,8 +54,9 @@ class StepRecorder {
   void count_micro_step() noexcept { ++micro_steps_; }
 
   /// A backward pass is about to begin. What was read and came to no step is handed over as superseded;
-  /// an optimizer whose gradients are gone starts its step anew, unless `within_step`.
-  void before_backward(bool within_step) noexcept;
+  /// an optimizer whose gradients are gone starts its step anew, unless `within_step`. Returns how many
+  /// optimizers had gradients that are gone although no step was seen.
+  int before_backward(bool within_step) noexcept;
   /// It has ended. An optimizer whose gradients it wrote to counts it, and takes `loss`.
   void after_backward(const at::Tensor& loss) noexcept;
 
@@ -76,6 +77,9 @@ class StepRecorder {
   /// bad meanwhile is not lost. On CPUs, and not under a gradient scaler, which divides them. before_update()
   /// does it too.
   void look_again(int optimizer) noexcept;
+  /// A closure has been evaluated within the optimizer's step. Gradients that it left bad are those of the
+  /// step, since the next evaluation would spread them: on CPUs, where that is known at once.
+  void after_evaluation(int optimizer) noexcept;
   /// Just before and just after the weights change.
   void before_update(int optimizer) noexcept;
   void after_update(int optimizer) noexcept;
@@ -150,6 +154,10 @@ class StepRecorder {
   static bool is_bad(const Watched& watched) noexcept;
   void make_room();
   void start(int optimizer) noexcept;
+  /// What the loop itself handed over outdoes what backward passes showed.
+  [[nodiscard]] const Losses& losses_of(const Watched& watched) const noexcept {
+    return losses_.any() ? losses_ : watched.losses;
+  }
   void forget_step(Watched& watched) noexcept;
   void forget_read(Watched& watched) noexcept;
   void hand_over_superseded(int optimizer) noexcept;
@@ -158,6 +166,7 @@ class StepRecorder {
   int user_metric(std::string_view name);
   void follow_changes(int optimizer) noexcept;
   bool scan_gradients(int optimizer) noexcept;
+  void publish_gradients(int optimizer, record::ReadAt where) noexcept;
   void read_device_gradients(Watched& watched) noexcept;
   void follow_device(collectors::DeviceReads& reads) noexcept;
   void note_device_memory(Watched& watched) noexcept;

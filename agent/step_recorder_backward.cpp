@@ -42,8 +42,9 @@ void StepRecorder::choose_watched_entries(Watched& watched) {
   watched.before_backward.assign(watched.watched_entries.size(), Stamp{});
 }
 
-void StepRecorder::before_backward(bool within_step) noexcept {
-  if (!enabled_) return;
+int StepRecorder::before_backward(bool within_step) noexcept {
+  int unseen = 0;
+  if (!enabled_) return unseen;
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o)) continue;
     Watched& watched = at(o);
@@ -56,8 +57,11 @@ void StepRecorder::before_backward(bool within_step) noexcept {
     }
     if (!all_gone) continue;
     watched.losses.clear();
-    if (!within_step) watched.backwards = 0;
+    if (within_step) continue;
+    unseen += watched.backwards > 0 ? 1 : 0;
+    watched.backwards = 0;
   }
+  return unseen;
 }
 
 void StepRecorder::after_backward(const at::Tensor& loss) noexcept {
@@ -151,6 +155,16 @@ void StepRecorder::look_again(int optimizer) noexcept {
   if (was_bad || !is_bad(watched)) return;
   watched.facts.grad_sequence = handoff_.publish(watch_.plan(optimizer)->id, watched.gradient_sites,
                                                  watched.gradients.stats());
+}
+
+void StepRecorder::after_evaluation(int optimizer) noexcept {
+  Watched& watched = at(optimizer);
+  if (!enabled_ || watched.has_read) return;
+  follow_changes(optimizer);
+  start(optimizer);
+  for (const at::Tensor& param : watch_.params(optimizer))
+    if (param.grad().defined() && !param.grad().is_cpu()) return;
+  if (scan_gradients(optimizer) && is_bad(watched)) publish_gradients(optimizer, record::ReadAt::backward);
 }
 
 /// Whether the gradients that were read last held anything that is not finite.

@@ -30,7 +30,7 @@ void StepRecorder::take_loss(int optimizer, const at::Tensor& loss, Losses::From
 
 void StepRecorder::publish_loss(Watched& watched, const collectors::ReadPlan& plan) noexcept {
   if (watched.has_read && watched.loss_in_gradients) return;
-  const Losses& losses = watched.losses.any() ? watched.losses : losses_;
+  const Losses& losses = losses_of(watched);
   if (losses.on_device()) {
     (void)device_loss_reads_.set(0, losses.device_sum());
     (void)device_loss_reads_.read({&watched.facts.device_loss, 1});

@@ -296,8 +296,8 @@ void Worker::note_status(const record::StepRecord& record) {
                             ? *record.step_seconds
                             : 0.9 * step_seconds_ema_ + 0.1 * *record.step_seconds;
   }
-  const bool bad =
-      any_nonfinite(record, record::Site::loss) || any_nonfinite(record, record::Site::grad);
+  const bool bad = any_nonfinite(record, record::Site::loss) ||
+                   (any_nonfinite(record, record::Site::grad) && !record.is_handled_overflow());
   const std::lock_guard lock(mutex_);
   status_.steps += 1 + record.dropped_before;
   status_.nonfinite_steps += bad ? 1 : 0;

@@ -33,8 +33,7 @@ def arm(run: str, options: dict[str, str], *, is_quiet: bool) -> None:
 
     _agent.default_run = run
     _agent.command_line = [f"{key}={value}" for key, value in options.items()]
-    if not is_quiet:
-        _say_on_standard_error()
+    _say_on_standard_error(is_quiet)
     _arm_children(run, options, is_quiet)
     atexit.register(_end)  # before the script registers any of its own: so ours comes last
     if "torch" in sys.modules:
@@ -106,9 +105,9 @@ class _WaitForTorch(importlib.abc.MetaPathFinder):
         return spec
 
 
-def _say_on_standard_error() -> None:
-    """Our own lines only; the script's logging is left alone."""
-    handler = logging.StreamHandler(sys.stderr)
+def _say_on_standard_error(is_quiet: bool) -> None:
+    """Our own lines, and nowhere else: the script's logging is left alone."""
+    handler = logging.NullHandler() if is_quiet else logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("gradvane: %(message)s"))
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -96,11 +96,27 @@ def _replace_inside(function: Any, make: Callable[[Callable[..., Any]], Callable
         return
 
 
-def _before_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _before_step(
+    optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     watcher = _watching()
-    if watcher is not None:
-        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-        watcher.before_step(optimizer, callable(closure))
+    if watcher is None:
+        return None
+    closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+    if not callable(closure):
+        watcher.before_step(optimizer, False)
+        return None
+    watcher.before_step(optimizer, True)
+
+    @functools.wraps(closure)
+    def evaluated(*inputs: Any, **named: Any) -> Any:
+        loss = closure(*inputs, **named)
+        watcher.evaluated(optimizer)
+        return loss
+
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": evaluated}
+    return (args[0], evaluated, *args[2:]), kwargs
 
 
 def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

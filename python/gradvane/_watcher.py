@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from gradvane._naming import Names
 
 logger = logging.getLogger("gradvane")
+_UNSEEN_STEPS = 2
+"""times that gradients were cleared without a step, until we believe that none will be seen"""
 _Method = TypeVar("_Method", bound="Callable[..., Any]")
 
 
@@ -79,6 +81,7 @@ class Watcher:
         self._last_root: weakref.ref[Tensor] | None = None
         self._has_looked = True
         self._loop: int | None = None
+        self._unseen = 0
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
 
@@ -191,9 +194,12 @@ class Watcher:
     def _enter_backward(self, tensors: Any) -> None:
         if not self._has_looked:
             self._look_around(_root(tensors))
-        if self._loop is not None:
-            self._native.loop_step_ends(self._loop)
-        self._native.before_backward(bool(self._running))
+        for index in self._loops():
+            self._native.loop_step_ends(index)
+        if self._native.before_backward(bool(self._running)) and not self._has_seen_steps():
+            self._unseen += 1
+            if self._unseen == _UNSEEN_STEPS:
+                self.on_found("no optimizer's step can be seen here (a compiled one?): every backward pass is one")
 
     def after_backward(self, tensors: Any, has_ended: bool) -> None:
         self._backward_depth = 0
@@ -205,14 +211,25 @@ class Watcher:
         root = _root(tensors)
         self._last_root = None if root is None else weakref.ref(root)
         self._native.after_backward(None if root is None else self._scaling.loss_of(root))
-        if self._loop is not None:
-            self._native.loop_read(self._loop)
+        for index in self._loops():
+            self._native.loop_read(index)
 
     @_contained
     def finish_loop(self) -> None:
         """The last step of a loop without an optimizer ends with the run."""
+        for index in self._loops():
+            self._native.loop_step_ends(index)
+
+    def _loops(self) -> list[int]:
+        """Whose steps are known by backward passes alone: there is no optimizer, or it hides."""
         if self._loop is not None:
-            self._native.loop_step_ends(self._loop)
+            return [self._loop]
+        if self._unseen < _UNSEEN_STEPS:
+            return []
+        return [known.index for known in self._known.values()]
+
+    def _has_seen_steps(self) -> bool:
+        return any(known.steps for known in self._known.values())
 
     @_contained
     def take_loss(self, loss: Tensor) -> None:
@@ -237,9 +254,16 @@ class Watcher:
         self._native.step_begins(index, has_closure)
 
     @_contained
+    def evaluated(self, optimizer: Optimizer) -> None:
+        """The closure that the optimizer's step was given has returned."""
+        if self._running and self._running[-1].key == id(optimizer):
+            self._native.evaluated(self._running[-1].index)
+
+    @_contained
     def after_step(self, optimizer: Optimizer) -> None:
         if not any(running.key == id(optimizer) for running in self._running):
             return
+        self._unseen = 0
         while (running := self._running.pop()).key != id(optimizer):
             self._native.step_failed(running.index)
         self._native.step_ends(running.index, running.has_closure)
@@ -322,6 +346,8 @@ class Watcher:
         for known in list(self._known.values()):
             if known.index in indices:
                 self._read(known.index, known.optimizer(), "clip")
+        if self._loop in indices:
+            self._read(self._loop, None, "clip")
         return indices, is_whole
 
     @_contained

@@ -107,6 +107,7 @@ void define_hooks(py::class_<PythonAgent>& agent) {
       .def("note_clip", &PythonAgent::note_clip, WithoutGil())
       .def("step_begins", &PythonAgent::step_begins, WithoutGil())
       .def("step_ends", &PythonAgent::step_ends, WithoutGil())
+      .def("evaluated", &PythonAgent::evaluated, WithoutGil())
       .def("step_failed", &PythonAgent::step_failed, WithoutGil())
       .def("step_skipped", &PythonAgent::step_skipped, WithoutGil())
       .def("loop_read", &PythonAgent::loop_read, WithoutGil())

@@ -81,13 +81,14 @@ bool PythonAgent::detach(int optimizer) {
   return true;
 }
 
-void PythonAgent::before_backward(bool within_step) {
+int PythonAgent::before_backward(bool within_step) {
   const Turn turn(*this);
-  if (!session_.live()) return;
+  if (!session_.live()) return 0;
   const Clock::time_point begin = Clock::now();
-  session_.recorder().before_backward(within_step);
+  const int unseen = session_.recorder().before_backward(within_step);
   backward_began_ = Clock::now();
   session_.recorder().add_agent_time(backward_began_ - begin);
+  return unseen;
 }
 
 void PythonAgent::after_backward(const at::Tensor& loss) {
@@ -146,6 +147,14 @@ void PythonAgent::step_ends(int optimizer, bool has_closure) {
   recorder.after_update(optimizer);
   recorder.add_agent_time(Clock::now() - begin);
   keep(session_.finish(optimizer));
+}
+
+void PythonAgent::evaluated(int optimizer) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  const Clock::time_point begin = Clock::now();
+  session_.recorder().after_evaluation(optimizer);
+  session_.recorder().add_agent_time(Clock::now() - begin);
 }
 
 void PythonAgent::step_failed(int optimizer) {

@@ -28,7 +28,8 @@ class PythonAgent {
   /// False where this very thread is in a call of the agent's: to be tried again later.
   bool detach(int optimizer);
 
-  void before_backward(bool within_step);
+  /// As StepRecorder's.
+  int before_backward(bool within_step);
   void after_backward(const at::Tensor& loss);
 
   /// `scale`: what a gradient scaler multiplies by; undefined: there is none.
@@ -36,6 +37,7 @@ class PythonAgent {
   void note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm);
   void step_begins(int optimizer, bool has_closure);
   void step_ends(int optimizer, bool has_closure);
+  void evaluated(int optimizer);
   void step_failed(int optimizer);
   void step_skipped(int optimizer);
 

@@ -118,6 +118,8 @@ def _run(request: Request) -> None:
     """Never returns but by the script's own end."""
     program = types.ModuleType("__main__")
     program.__dict__["__builtins__"] = builtins
+    if "__annotations__" in vars(sys.modules["__main__"]):  # python gave its own some, up to 3.13
+        program.__dict__["__annotations__"] = {}
     sys.modules["__main__"] = program
     try:
         if request.is_module:

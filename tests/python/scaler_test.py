@@ -1,0 +1,100 @@
+"""Gradient scalers: overflow is skipped and counted, and pages nobody; everything is reported unscaled."""
+
+import pytest
+import torch
+
+
+def train(watching, *, fused, poisoned=(), steps=6, unscale=False, clip=None, scale=2.0**10, **options):
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1000)
+    agent = watching(model, optimizer, **options)
+    truth = []
+    for i in range(steps):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 6)).square().mean()
+        scaler.scale(loss).backward()
+        if i in poisoned:
+            model[0].weight.grad[1, 2] = float("inf")
+        grads = [p.grad.double() / scaler.get_scale() for p in model.parameters()]
+        truth.append((float(loss), float(torch.stack([g.pow(2).sum() for g in grads]).sum().sqrt()), scaler.get_scale()))
+        if unscale or clip:
+            scaler.unscale_(optimizer)
+        if clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        scaler.step(optimizer)
+        scaler.update()
+    agent.flush()
+    return agent, truth
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("unscale", [False, True])
+def test_losses_and_norms_are_unscaled_and_the_scale_is_told(watching, fused, unscale):
+    _, truth = train(watching, fused=fused, unscale=unscale)
+    steps = watching.steps()
+    assert [s["step"] for s in steps] == list(range(1, 7))
+    for step, (loss, norm, scale) in zip(steps, truth):
+        assert step["loss"] == pytest.approx(loss, rel=1e-6)
+        assert step["grad_norm"] == pytest.approx(norm, rel=1e-6)
+        assert step["loss_scale"] == scale
+        assert step["read_at"] == "scaler"
+
+
+@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("unscale", [False, True])
+def test_an_overflow_is_a_skipped_step_and_no_alarm(watching, fused, unscale):
+    seen = []
+    agent, truth = train(watching, fused=fused, unscale=unscale, poisoned=(2,))
+    agent.on_incident(seen.append)
+    assert agent.status()["nonfinite_steps"] == 0
+    steps = watching.steps()
+    assert [s.get("skipped") for s in steps] == [None, None, "amp_overflow", None, None, None]
+    assert [s["loss_scale"] for s in steps] == [scale for _, _, scale in truth]
+    assert seen == []
+
+
+def test_the_counters_know_an_overflow_for_what_it_is(watching):
+    import re
+    import urllib.request
+
+    agent, _ = train(watching, fused=False, poisoned=(1, 2), port=0)
+    text = urllib.request.urlopen(agent.url + "/metrics").read().decode()
+
+    def value(pattern):
+        return sum(float(v) for v in re.findall(rf"^{pattern} (\S+)$", text, re.M))
+
+    assert value(r"gradvane_amp_overflow_steps_total\{[^}]*\}") == 2
+    assert value(r'gradvane_skipped_steps_total\{[^}]*reason="amp_overflow"[^}]*\}') == 2
+    assert value(r"gradvane_nonfinite_elements_total\{[^}]*\}") == 0
+    assert value(r"gradvane_nonfinite_steps_total\{[^}]*\}") == 0
+    assert value(r"gradvane_incidents_total\{[^}]*\}") == 0
+
+
+def test_overflow_that_does_not_heal_becomes_an_incident(watching):
+    seen = []
+    agent, _ = train(watching, fused=False, poisoned=range(30), steps=30, scale=2.0**30)
+    steps = watching.steps()
+    assert all(s["skipped"] == "amp_overflow" for s in steps)
+    assert agent.status()["latest"].blame.param == "0.weight"
+    assert seen == []
+
+
+def test_clipping_behind_unscale_is_that_of_the_unscaled_gradients(watching):
+    _, truth = train(watching, fused=False, clip=0.01)
+    for step, (_, norm, _) in zip(watching.steps(), truth):
+        assert step["read_at"] == "clip"
+        assert step["grad_norm"] == pytest.approx(norm, rel=1e-6)
+        assert step["clip_coefficient"] == pytest.approx(min(1, 0.01 / (norm + 1e-6)), rel=1e-5)
+
+
+def test_a_scaler_that_is_switched_off_is_none(watching):
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", enabled=False)
+    watching(model, optimizer)
+    scaler.scale(model(torch.ones(1, 3)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    (step,) = watching.steps()
+    assert "loss_scale" not in step and step["read_at"] == "optimizer"
