@@ -30,7 +30,7 @@ mkdir -p build
 ) 9>build/$(1).lock
 endef
 
-.PHONY: deps build test test-all demo bench sass lint format clean help
+.PHONY: deps build test test-all wheel demo bench sass lint format clean help
 
 deps:  ## install what is needed: Debian packages, and the rest under .deps/
 	@scripts/setup.sh
@@ -50,6 +50,9 @@ test-all: test  ## test, then the same under sanitizers, and the soak runs
 	"$$GRADVANE_CTEST" --preset asan
 	"$$GRADVANE_CTEST" --preset tsan
 	"$$GRADVANE_CTEST" --test-dir build/release -L '^soak$$' --output-on-failure
+
+wheel: deps  ## build dist/gradvane-*.whl, for machines without a compiler
+	@exec scripts/wheel.sh
 
 demo: deps  ## train a small language model for about two minutes, with its page up
 	@$(call configure_and_build,release)

@@ -299,7 +299,7 @@ void Worker::note_status(const record::StepRecord& record) {
   const bool bad = any_nonfinite(record, record::Site::loss) ||
                    (any_nonfinite(record, record::Site::grad) && !record.is_handled_overflow());
   const std::lock_guard lock(mutex_);
-  status_.steps += 1 + record.dropped_before;
+  status_.steps += (record.is_step() ? 1 : 0) + record.dropped_before;
   status_.nonfinite_steps += bad ? 1 : 0;
   status_.steps_per_second = step_seconds_ema_ > 0 ? 1 / step_seconds_ema_ : 0;
   status_.latest = std::move(latest);

@@ -11,11 +11,20 @@ function(gradvane_find_torch)
   set(kineto_LIBRARY ${GRADVANE_TORCH_DIR}/lib/libtorch_cpu.so)
   set(Python_EXECUTABLE ${GRADVANE_VENV_PYTHON})
   set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
-  find_package(Torch REQUIRED CONFIG PATHS ${GRADVANE_TORCH_DIR}/share/cmake/Torch NO_DEFAULT_PATH)
-
   add_library(gradvane_torch INTERFACE)
   add_library(gradvane::torch ALIAS gradvane_torch)
-  target_link_libraries(gradvane_torch INTERFACE ${TORCH_LIBRARIES})
+  if(NOT GRADVANE_CUDA AND EXISTS ${GRADVANE_TORCH_DIR}/lib/libtorch_cuda.so)
+    # A torch with CUDA and no toolkit to go with it: torch's own script refuses, but what runs on CPUs
+    # needs no more than this.
+    target_include_directories(gradvane_torch SYSTEM INTERFACE
+      ${GRADVANE_TORCH_DIR}/include ${GRADVANE_TORCH_DIR}/include/torch/csrc/api/include)
+    foreach(library torch torch_cpu c10)
+      target_link_libraries(gradvane_torch INTERFACE ${GRADVANE_TORCH_DIR}/lib/lib${library}.so)
+    endforeach()
+  else()
+    find_package(Torch REQUIRED CONFIG PATHS ${GRADVANE_TORCH_DIR}/share/cmake/Torch NO_DEFAULT_PATH)
+    target_link_libraries(gradvane_torch INTERFACE ${TORCH_LIBRARIES})
+  endif()
 
   # gradvane::torch_openmp, for code that calls at::parallel_for: a template, parallel only where it is
   # compiled with OpenMP. It must run on the very libgomp that torch brings, which its wheel does.

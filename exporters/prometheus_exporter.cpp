@@ -144,8 +144,9 @@ void PrometheusExporter::take_model(const record::ModelInfo& model) {
 
 void PrometheusExporter::export_time(const record::StepRecord& record) {
   MetricSet& metrics = *metrics_;
-  metrics.add(Metric::steps_total, 1.0 + static_cast<double>(record.dropped_before));
-  metrics.add(Metric::micro_steps_total, record.micro_steps);
+  metrics.add(Metric::steps_total,
+              (record.is_step() ? 1.0 : 0.0) + static_cast<double>(record.dropped_before));
+  if (record.is_step()) metrics.add(Metric::micro_steps_total, record.micro_steps);
   metrics.add(Metric::records_dropped_total, static_cast<double>(record.dropped_before),
               {"ring_overrun"});
   metrics.set(Metric::run_step, static_cast<double>(record.run_step));

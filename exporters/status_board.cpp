@@ -102,7 +102,7 @@ ExportResult StatusBoard::export_step(const record::StepRecord& record,
   note(now_.update_ratio, record.update_ratio, record.run_step);
   note(now_.process_resident_bytes, record.process_resident_bytes, record.run_step);
   note(now_.device_allocated_bytes, record.device_allocated_bytes, record.run_step);
-  ++now_.steps;
+  now_.steps += record.is_step() ? 1 : 0;
   now_.records_dropped += record.dropped_before;
   if (record.skipped != record::SkipReason::none) ++now_.skipped_steps;
   if (record.step_seconds) {

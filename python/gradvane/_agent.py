@@ -49,7 +49,7 @@ def attach(
     is not allowed, and for an optimizer that has nothing to do with the model.
     """
     with _lock:
-        if _live is not None and options and not _live._has(options):
+        if _live is not None and options and not _live._has({**options}):
             _live.detach()
         agent = _live if _live is not None else Agent(**options)
         agent.watch(model, optimizer)
@@ -162,7 +162,7 @@ class Agent:
     @property
     def url(self) -> str:
         """http://address:port of the page; empty without an endpoint."""
-        return self._native.url()
+        return str(self._native.url())
 
     def status(self) -> dict[str, Any]:
         """state, reason, steps, nonfinite_steps, steps_per_second, latest."""
@@ -172,7 +172,7 @@ class Agent:
 
     def flush(self, seconds: float = 5.0) -> bool:
         """Waits until every step so far has been exported; False where the time ran out."""
-        return self._native.flush(float(seconds))
+        return bool(self._native.flush(float(seconds)))
 
     def detach(self) -> None:
         """Ends the run as finished; the process is as if Gradvane had never been there. May be repeated."""

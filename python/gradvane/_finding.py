@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -34,16 +34,37 @@ def instances(kind: type) -> list[object]:
 
 
 def live_optimizers() -> list[Optimizer]:
-    """With parameters, those that the script holds in globals of its own first, in its order."""
+    """Those that run step hooks, which wrappers of Accelerate and Lightning do not; those that the script
+    holds in globals of its own first, in its order."""
     from torch.optim import Optimizer
 
-    found = [o for o in instances(Optimizer) if getattr(o, "param_groups", None)]
-    order = {id(value): i for i, value in enumerate(main_globals().values())}
+    found = [o for o in instances(Optimizer) if getattr(type(o).step, "hooked", False) and o.param_groups]
+    order = script_order()
     return sorted(found, key=lambda optimizer: order.get(id(optimizer), len(order)))
 
 
 def main_globals() -> dict[str, object]:
     return dict(vars(sys.modules.get("__main__", object())) if "__main__" in sys.modules else {})
+
+
+def script_things() -> Iterator[tuple[str, object]]:
+    """What the script holds in globals, and in lists and dictionaries there, by name."""
+    for name, value in main_globals().items():
+        if name.startswith("__"):
+            continue
+        yield name, value
+        if type(value) in (list, tuple):
+            yield from ((f"{name}.{i}", item) for i, item in enumerate(cast("list[object]", value)))
+        elif type(value) is dict:
+            yield from ((f"{name}.{key}", item) for key, item in cast("dict[object, object]", value).items())
+
+
+def script_order() -> dict[int, int]:
+    """id -> place among the script's things."""
+    order: dict[int, int] = {}
+    for i, (_, thing) in enumerate(script_things()):
+        order.setdefault(id(thing), i)
+    return order
 
 
 def parameters_of(optimizer: Optimizer) -> Iterator[Tensor]:
@@ -88,7 +109,7 @@ def roots_owning(params: Iterable[Tensor]) -> list[Module]:
             inner = unwrapped(module)
             roots[id(inner)] = inner
         waiting.extend(above)
-    order = {id(value): i for i, value in enumerate(main_globals().values())}
+    order = script_order()
     return sorted(roots.values(), key=lambda module: order.get(id(module), len(order)))
 
 

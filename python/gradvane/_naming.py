@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 
@@ -81,11 +81,10 @@ def _own_name(name: str) -> str:
 def _labels(roots: list[Module]) -> list[str]:
     if len(roots) < 2:
         return [""] * len(roots)
-    called = {
-        id(_finding.unwrapped(value)): name
-        for name, value in reversed(_finding.main_globals().items())
-        if issubclass(type(value), torch.nn.Module)
-    }
+    called: dict[int, str] = {}
+    for name, thing in _finding.script_things():
+        if issubclass(type(thing), torch.nn.Module):
+            called.setdefault(id(_finding.unwrapped(cast("Module", thing))), name)
     labels: list[str] = []
     for root in roots:
         label = called.get(id(root), type(root).__name__)
@@ -98,18 +97,7 @@ def _labels(roots: list[Module]) -> list[str]:
 def _called_by_script() -> dict[int, str]:
     """Tensors in the script's globals, and in lists and dictionaries there, by id."""
     called: dict[int, str] = {}
-    for name, value in _finding.main_globals().items():
-        if name.startswith("__"):
-            continue
-        kind = type(value)
-        if issubclass(kind, torch.Tensor):
-            called.setdefault(id(value), name)
-        elif kind in (list, tuple):
-            for i, item in enumerate(value):  # type: ignore[arg-type]
-                if issubclass(type(item), torch.Tensor):
-                    called.setdefault(id(item), f"{name}.{i}")
-        elif kind is dict:
-            for key, item in value.items():  # type: ignore[union-attr]
-                if issubclass(type(item), torch.Tensor):
-                    called.setdefault(id(item), f"{name}.{key}")
+    for name, thing in _finding.script_things():
+        if issubclass(type(thing), torch.Tensor):
+            called.setdefault(id(thing), name)
     return called

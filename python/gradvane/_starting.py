@@ -15,7 +15,7 @@ class _Waiting:
     """Stands in for a Watcher until something trains: the first event starts the agent and goes on to it."""
 
     def __getattr__(self, name: str) -> Any:
-        current = _hooks.current()
+        current: Any = _hooks.current()
         if current is self:
             start()
             current = _hooks.current()

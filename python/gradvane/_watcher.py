@@ -117,7 +117,7 @@ class Watcher:
 
     def _adopt(self, optimizer: Optimizer) -> int:
         self._names.know(_finding.parameters_of(optimizer))
-        index = self._native.attach(self._names, optimizer)
+        index: int = self._native.attach(self._names, optimizer)
         key = id(optimizer)
         self._known[key] = _Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
         if self._loop is not None:
@@ -346,7 +346,7 @@ class Watcher:
         for known in list(self._known.values()):
             if known.index in indices:
                 self._read(known.index, known.optimizer(), "clip")
-        if self._loop in indices:
+        if self._loop is not None and self._loop in indices:
             self._read(self._loop, None, "clip")
         return indices, is_whole
 

@@ -45,7 +45,7 @@ def test_no_graph_break_no_recompilation_same_weights(tmp_path, way):
     before_counts, counts = json.loads(plain.stdout), json.loads(done.stdout)
     for kind in ("graph_break", "recompiles", "unique_graphs"):
         assert counts[kind] == before_counts[kind], kind
-    assert counts["frames"]["total"] <= before_counts["frames"]["total"]
+    assert counts["frames"].get("total", 0) <= before_counts["frames"].get("total", 0)
     assert all(torch.equal(a, b) for a, b in zip(before, torch.load(tmp_path / "weights.pt")))
     if way == "optimizer":  # a compiled step() runs no hooks: after two, backward passes are counted
         assert "no optimizer's step can be seen" in done.stderr

@@ -19,13 +19,13 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     command = arguments[0] if arguments else ""
     if command == "run":
-        from gradvane.cli import run
+        from gradvane.cli.run import main as run
 
-        run.main(arguments[1:])
+        run(arguments[1:])
     elif command in ("status", "top"):
-        from gradvane.cli import terminal
+        from gradvane.cli.terminal import main as show
 
-        sys.exit(terminal.main(command, arguments[1:]))
+        sys.exit(show(command, arguments[1:]))
     elif command in ("-h", "--help", "help"):
         sys.stdout.write(_USAGE)
     elif command == "--version":

@@ -1,0 +1,41 @@
+"""Lightning: Trainer(callbacks=[GradvaneCallback(run="gpt2")])."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch import Callback
+
+import gradvane
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from gradvane.options import Options
+
+
+class GradvaneCallback(Callback):  # type: ignore[misc]
+    """Watches the trainer's module and optimizers from the beginning of fit() to its end, on every rank.
+
+    What the module logs with self.log() becomes gradvane_user_metric{name}. Options are those of
+    gradvane.attach().
+    """
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        self._options = options
+        self.agent: gradvane.Agent | None = None
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.agent = gradvane.attach(pl_module, list(trainer.optimizers), **self._options)
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if self.agent is not None:
+            self.agent.log(**{name.replace("/", "_"): value for name, value in trainer.logged_metrics.items()})
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        if self.agent is not None:
+            self.agent.detach()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        if self.agent is not None:
+            self.agent.fail(f"{type(exception).__name__}: {exception}")

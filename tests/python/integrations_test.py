@@ -1,0 +1,107 @@
+"""Trainers of others, as they come from PyPI: with their callback, and unchanged under `gradvane run`."""
+
+import pytest
+import running
+
+HUGGING_FACE = """
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+    {imports}
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=2))
+    data = [{{"input_ids": (w := torch.randint(0, 50, (12,))), "labels": w}} for _ in range(64)]
+    arguments = TrainingArguments("out", max_steps=4, per_device_train_batch_size=4, gradient_accumulation_steps=2,
+                                  max_grad_norm=0.5, report_to=[], use_cpu=True, save_strategy="no", logging_steps=1,
+                                  disable_tqdm=True)
+    trainer = Trainer(model, arguments, train_dataset=data{callbacks})
+    trainer.train()
+    for entry in trainer.state.log_history:
+        if "grad_norm" in entry:
+            print("norm", entry["grad_norm"], entry["loss"])
+"""
+LIGHTNING = """
+    import torch
+    import lightning
+    {imports}
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+        def training_step(self, batch, index):
+            loss = self.net(batch[0]).square().mean()
+            self.log("train/loss", loss)
+            return loss
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), 1e-2)
+        def on_before_optimizer_step(self, optimizer):  # behind accumulation, before clipping
+            norms = [p.grad.double().norm() for p in self.parameters()]
+            print("norm", float(torch.stack(norms).norm()), flush=True)
+    lightning.seed_everything(0)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(48, 8)), batch_size=4)
+    trainer = lightning.Trainer(max_steps=4, accumulate_grad_batches=2, gradient_clip_val=0.05, accelerator="cpu",
+                                logger=False, enable_checkpointing=False, enable_progress_bar=False,
+                                enable_model_summary=False{callbacks})
+    trainer.fit(Model(), loader)
+"""
+
+
+def printed(done):
+    return [[float(word) for word in line.split()[1:]] for line in done.stdout.splitlines() if line.startswith("norm ")]
+
+
+def trained(tmp_path, source, way, module):
+    if way == "run":
+        script = running.write(tmp_path, source.format(imports="", callbacks=""))
+        return running.watched(script, cwd=tmp_path, HF_HUB_OFFLINE="1")
+    callback = f"GradvaneCallback(run='theirs', step_log='steps.jsonl', port=-1)"
+    source = source.format(imports=f"from gradvane.integrations.{module} import GradvaneCallback",
+                           callbacks=f", callbacks=[{callback}]")
+    done = running.python(running.write(tmp_path, source), cwd=tmp_path, HF_HUB_OFFLINE="1")
+    return running.steps_in(tmp_path / "steps.jsonl"), done
+
+
+@pytest.mark.parametrize("way", ["run", "callback"])
+def test_hugging_face_trainer(tmp_path, way):
+    steps, done = trained(tmp_path, HUGGING_FACE, way, "transformers")
+    truth = printed(done)
+    assert [s["step"] for s in steps] == [1, 2, 3, 4]
+    assert [s["grad_norm"] for s in steps] == pytest.approx([norm for norm, _ in truth], rel=1e-5)
+    assert [s["loss"] for s in steps] == pytest.approx([loss for _, loss in truth], rel=1e-3), "it rounds its loss"
+    assert all(s["read_at"] == "clip" and s["micro_steps"] == 2 for s in steps)
+    assert all(s["grad_norm_at_step"] == pytest.approx(0.5, rel=1e-3) for s in steps if s["grad_norm"] > 0.6)
+
+
+@pytest.mark.parametrize("way", ["run", "callback"])
+def test_lightning_trainer(tmp_path, way):
+    steps, done = trained(tmp_path, LIGHTNING, way, "lightning")
+    truth = [norm for (norm,) in printed(done)]
+    assert [s["step"] for s in steps] == [1, 2, 3, 4]
+    assert [s["grad_norm"] for s in steps] == pytest.approx(truth, rel=1e-6)
+    assert all(s["read_at"] == "clip" and s["micro_steps"] == 2 for s in steps)
+    if way == "callback":
+        assert "train_loss" in steps[1]["user"]
+
+
+def test_a_plain_loop_in_the_manner_of_torchtitan(tmp_path):
+    steps = running.run_source(tmp_path, """
+        import torch
+        torch.manual_seed(0)
+        parts = [torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)]
+        optimizers = [torch.optim.AdamW(part.parameters(), 1e-3, fused=True) for part in parts]
+        for step in range(3):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            x = torch.randn(4, 8)
+            for part in parts:
+                x = part(x)
+            loss = x.square().mean()
+            loss.backward()
+            grads = [p.grad for part in parts for p in part.parameters()]
+            norm = torch.nn.utils.get_total_norm(grads, 2.0, error_if_nonfinite=False, foreach=True)
+            torch.nn.utils.clip_grads_with_norm_([p for part in parts for p in part.parameters()], 1.0, norm, True)
+            for optimizer in optimizers:
+                optimizer.step()
+        """)
+    assert [(s["optimizer"], s["step"], s["run_step"]) for s in steps] == [
+        row for n in (1, 2, 3) for row in ((0, n, n), (1, n, n))]
+    assert all(s["read_at"] == "clip" for s in steps)

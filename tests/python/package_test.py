@@ -1,0 +1,153 @@
+"""The package as people install it: pip install . where torch is, the wheel where there is no compiler, and a
+sentence where neither can work."""
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+import running
+
+SOURCE = Path(os.environ.get("GRADVANE_SOURCE_DIR", running.HERE.parents[1]))
+TRAINING = """
+    import torch, sys
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    print("trained")
+"""
+
+
+def new_environment(folder: Path, *, torch: bool) -> Path:
+    """A virtual environment that has nothing, or the torch of ours and what it needs."""
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    if torch:
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        place = folder / "lib" / version / "site-packages" / "torch_of_ours.pth"
+        place.write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin"
+
+
+def run(*command, cwd=None, path=None, check=True, timeout=1200):
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("GRADVANE", "PYTHON"))}
+    env.update(GRADVANE_PORT="0", OMP_NUM_THREADS="1", PIP_DISABLE_PIP_VERSION_CHECK="1",
+               CCACHE_DIR=os.environ.get("CCACHE_DIR", str(SOURCE / ".deps/cache/ccache")))
+    if path is not None:
+        env["PATH"] = str(path)
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True,
+                          timeout=timeout)
+    if check:
+        assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def test_pip_install_of_the_checkout_works_in_one_command_given_torch(tmp_path):
+    bin_folder = new_environment(tmp_path / "venv", torch=True)
+    run(bin_folder / "pip", "install", "--quiet", SOURCE)
+    script = running.write(tmp_path, TRAINING)
+    done = run(bin_folder / "gradvane", "run", "--require", "--step-log", "steps.jsonl", script, cwd=tmp_path)
+    assert done.stdout == "trained\n"
+    assert len(running.steps_in(tmp_path / "steps.jsonl")) == 3
+    assert run(bin_folder / "gradvane", "--version", cwd=tmp_path).stdout.startswith("gradvane 0.")
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    run(SOURCE / "scripts" / "wheel.sh")
+    return max((SOURCE / "dist").glob("gradvane-*.whl"), key=lambda path: path.stat().st_mtime)
+
+
+def test_the_wheel_installs_where_there_is_no_compiler_and_no_toolkit(tmp_path, wheel):
+    bin_folder = new_environment(tmp_path / "venv", torch=True)
+    run(bin_folder / "pip", "install", "--quiet", "--no-deps", wheel, path=bin_folder)
+    script = running.write(tmp_path, TRAINING + "    import shutil; print(shutil.which('cc'), shutil.which('nvcc'))\n")
+    done = run(bin_folder / "gradvane", "run", "--require", "--step-log", "steps.jsonl", script, cwd=tmp_path,
+               path=bin_folder)
+    assert done.stdout == "trained\nNone None\n"
+    assert len(running.steps_in(tmp_path / "steps.jsonl")) == 3
+
+
+def test_the_wheel_carries_what_it_needs_and_no_path_of_this_machine(tmp_path, wheel):
+    assert re.search(r"-manylinux_2_\d+_x86_64\.whl$", wheel.name), "the glibc it needs is in its tag"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    carried = {path.name.split("-")[0] for path in (tmp_path / "gradvane.libs").iterdir()}
+    assert carried == {"libprometheus", "libyaml"}
+    (native,) = (tmp_path / "gradvane").glob("_native*.so")
+    dynamic = run("readelf", "-d", native).stdout
+    assert re.findall(r"R(?:UN)?PATH.*\[(.*)\]", dynamic) == ["$ORIGIN:$ORIGIN/../gradvane.libs"]
+    assert str(SOURCE).encode() not in native.read_bytes()
+    needed = re.findall(r"NEEDED.*\[(.*)\]", dynamic)
+    assert not [name for name in needed if "gtest" in name or "benchmark" in name]
+
+
+def test_without_torch_it_says_so_and_the_script_runs_all_the_same(tmp_path, wheel):
+    bin_folder = new_environment(tmp_path / "venv", torch=False)
+    run(bin_folder / "pip", "install", "--quiet", "--no-deps", wheel)
+    done = run(bin_folder / "python", "-c", "import gradvane; gradvane.attach()", cwd=tmp_path, check=False)
+    assert "GradvaneError: gradvane needs torch 2.9 or newer, and there is no torch" in done.stderr
+    script = running.write(tmp_path, "print('no torch here')")
+    assert run(bin_folder / "gradvane", "run", script, cwd=tmp_path).stdout == "no torch here\n"
+
+
+@pytest.mark.parametrize(("installed", "cuda", "what"), [
+    ("2.11.0+cu130", "13.0", None),
+    ("2.11.1", "13.2", None),
+    ("2.8.0", "12.8", "gradvane needs torch 2.9 or newer; this is torch 2.8.0"),
+    ("2.12.0", "13.0", "gradvane was built for torch 2.11.0, and this is torch 2.12.0; install gradvane again"),
+    ("2.11.0+cu128", "12.8", "built for a torch with CUDA 13, and this one is for CUDA 12; install gradvane again"),
+    ("2.11.0+cpu", None, "built for a torch with CUDA 13, and this one is without CUDA; install gradvane again"),
+])
+def test_another_torch_than_the_one_it_was_built_for_is_refused_with_a_sentence(installed, cuda, what):
+    from gradvane._loading import refusal
+
+    told = refusal("2.11.0", "13", installed, cuda)
+    assert told is None if what is None else what in told
+
+
+def test_a_torch_that_changed_under_an_installed_package_is_refused_before_anything_is_loaded(tmp_path):
+    """The real path: torch says another version than the native part was built for."""
+    done = running.python("-c", """if True:
+        import torch
+        torch.__version__ = "2.12.0+cu130"
+        import sys, gradvane
+        try:
+            gradvane.attach()
+        except gradvane.GradvaneError as error:
+            print(error)
+        print("gradvane._native" in sys.modules)
+        """, cwd=tmp_path)
+    assert "was built for torch 2.11.0" in done.stdout and done.stdout.endswith("False\n")
+
+
+def test_types_are_declared_and_hold(tmp_path):
+    pytest.importorskip("mypy", reason="make deps brings it")
+    done = run(sys.executable, "-m", "mypy", "--cache-dir", tmp_path, "--config-file", SOURCE / "pyproject.toml",
+               SOURCE / "python" / "gradvane", cwd=SOURCE, check=False)
+    assert done.returncode == 0, done.stdout
+    user = running.write(tmp_path, """
+        import gradvane
+        agent = gradvane.attach(run="x", port=0, mode="immediate")
+        record = agent.record()
+        if record is not None:
+            reveal_type(record.grad_norm)
+        gradvane.attach(prot=1)
+        """)
+    done = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", tmp_path, user], cwd=tmp_path, text=True,
+                          capture_output=True, env={**os.environ, "MYPYPATH": str(SOURCE / "python")})
+    assert 'Revealed type is "Union[builtins.float, None]"' in done.stdout or '"float | None"' in done.stdout or "float | None" in done.stdout
+    assert 'Unexpected keyword argument "prot"' in done.stdout
+
+
+def test_the_options_of_python_are_those_of_the_native_part():
+    from gradvane._loading import native
+    from gradvane.options import KEYS
+
+    assert sorted(native().option_keys()) == sorted(KEYS)
