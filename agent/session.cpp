@@ -35,8 +35,8 @@ Session::Session(ResolvedOptions resolved)
     : recorder_(resolved.options, resolved.options.enabled),
       exceptions_(std::uncaught_exceptions()) {
   if (resolved.options.enabled)
-    worker_ =
-        std::make_unique<Worker>(resolved.options, describe_run(resolved), recorder_.handoff());
+    worker_ = std::make_unique<Worker>(resolved.options, describe_run(resolved),
+                                       recorder_.handoff(), &exchange_);
 }
 
 Session::~Session() {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "agent/include/gradvane/agent.hpp"
+#include "agent/norm_exchange.hpp"
 #include "agent/options.hpp"
 #include "agent/step_recorder.hpp"
 #include "agent/worker.hpp"
@@ -26,6 +27,7 @@ class Session {
   void end(record::RunState state, std::string_view reason) noexcept;
 
   [[nodiscard]] StepRecorder& recorder() noexcept { return recorder_; }
+  [[nodiscard]] NormExchange& exchange() noexcept { return exchange_; }
   /// Only where live().
   [[nodiscard]] Worker& worker() noexcept { return *worker_; }
 
@@ -39,6 +41,7 @@ class Session {
 
  private:
   StepRecorder recorder_;
+  NormExchange exchange_;
   int exceptions_;
   bool has_ended_ = false;
   /// Null when switched off; after the recorder, which it reads from.

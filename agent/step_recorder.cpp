@@ -53,7 +53,7 @@ void StepRecorder::make_room() {
   std::vector<std::shared_ptr<const collectors::ReadPlan>> plans;
   for (int o = 0; o < watch_.optimizers(); ++o) {
     Watched& watched = at(o);
-    const std::vector<at::Tensor>& params = watch_.params(o);
+    const std::vector<at::Tensor>& params = watch_.local_params(o);
     const std::size_t count = params.size();
     watched.gradients.resize(count + 2);  // the loss, and what it was scaled by
     watched.weights.resize(count);
@@ -96,12 +96,13 @@ bool StepRecorder::scan_gradients(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
   if (watched.stamps.size() != params.size()) return false;  // no memory for a grown model
+  watch_.look_at_gradients(optimizer);
   const Losses& losses = losses_of(watched);
   watched.on_host = losses.on_host() || watched.scale > 0;
   watched.all_read = true;
   for (std::size_t i = 0; i < params.size(); ++i) {
     const bool frozen = !params[i].requires_grad();
-    const at::Tensor& gradient = params[i].grad();
+    const at::Tensor& gradient = watch_.gradient(optimizer, i);
     watched.stamps[i] = stamp_of(gradient);
     const EntryTag tag = frozen               ? EntryTag::frozen
                          : gradient.defined() ? EntryTag::read
@@ -188,14 +189,14 @@ void StepRecorder::before_update(int optimizer) noexcept {
   watched.facts.lr_count =
       watch_.learning_rates(optimizer, watched.facts.lr.data(), record::kMaxLearningRates);
   if (!reads_weights(watched) || options_.update_sample == 0) return;
-  watched.sample.keep(watch_.params(optimizer));
-  watched.device_sample.keep(watch_.params(optimizer));
+  watched.sample.keep(watch_.local_params(optimizer));
+  watched.device_sample.keep(watch_.local_params(optimizer));
 }
 
 void StepRecorder::after_update(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   if (!enabled_ || !reads_weights(watched)) return;
-  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  const std::vector<at::Tensor>& params = watch_.local_params(optimizer);
   if (watched.weight_stats.size() != 2 * params.size()) return;
   bool on_host = false;
   if (options_.update_sample > 0) watched.device_sample.difference(params);

@@ -23,7 +23,7 @@ bool StepRecorder::gradients_unchanged(int optimizer) const noexcept {
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
   const Watched& watched = at(optimizer);
   for (std::size_t i = 0; i < params.size(); ++i) {
-    const at::Tensor& gradient = params[i].grad();
+    const at::Tensor& gradient = watch_.gradient(optimizer, i);
     // An inference tensor counts no versions: it may have been written to.
     if (gradient.defined() && gradient.is_inference()) return false;
     if (stamp_of(gradient) != watched.stamps[i]) return false;
@@ -51,7 +51,7 @@ int StepRecorder::before_backward(bool within_step) noexcept {
     if (watched.has_read && !within_step) hand_over_superseded(o);
     bool all_gone = true;
     for (std::size_t k = 0; k < watched.watched_entries.size(); ++k) {
-      const at::Tensor& gradient = watch_.params(o)[watched.watched_entries[k]].grad();
+      const at::Tensor gradient = watch_.gradient_now(o, watched.watched_entries[k]);
       watched.before_backward[k] = stamp_of(gradient);
       all_gone = all_gone && !gradient.defined();
     }
@@ -69,10 +69,9 @@ void StepRecorder::after_backward(const at::Tensor& loss) noexcept {
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o)) continue;
     Watched& watched = at(o);
-    const std::vector<at::Tensor>& params = watch_.params(o);
     bool touched = false;
     for (std::size_t k = 0; k < watched.watched_entries.size() && !touched; ++k) {
-      const at::Tensor& gradient = params[watched.watched_entries[k]].grad();
+      const at::Tensor gradient = watch_.gradient_now(o, watched.watched_entries[k]);
       touched = gradient.defined() && stamp_of(gradient) != watched.before_backward[k];
     }
     if (!touched) continue;
@@ -129,10 +128,10 @@ void StepRecorder::note_clip(int optimizer, double max_norm) noexcept {
 
 /// What has been written to them up to now is known.
 void StepRecorder::stamp_gradients(int optimizer) noexcept {
-  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  watch_.look_at_gradients(optimizer);
   std::vector<Stamp>& stamps = at(optimizer).stamps;
-  for (std::size_t i = 0; i < std::min(params.size(), stamps.size()); ++i)
-    stamps[i] = stamp_of(params[i].grad());
+  for (std::size_t i = 0; i < std::min(watch_.params(optimizer).size(), stamps.size()); ++i)
+    stamps[i] = stamp_of(watch_.gradient(optimizer, i));
 }
 
 void StepRecorder::look_again(int optimizer) noexcept {
@@ -141,17 +140,19 @@ void StepRecorder::look_again(int optimizer) noexcept {
   if (!watched.has_read || watched.facts.has_scaler || watched.device_reads > 0 ||
       watched.stamps.size() != params.size())
     return;
+  watch_.look_at_gradients(optimizer);
   if (!watched.reads_norm_again && gradients_unchanged(optimizer)) return;
   const bool was_bad = is_bad(watched);
   for (std::size_t i = 0; i < params.size(); ++i)
-    if (params[i].grad().defined() && !params[i].grad().is_cpu()) return;
+    if (watch_.gradient(optimizer, i).defined() && !watch_.gradient(optimizer, i).is_cpu()) return;
   // What the first read found is in the ring by now: its reader is free.
   if (!scan_gradients(optimizer)) return;
   watched.reads_norm_again = false;
   double norm = 0;
   for (const kernels::TensorStats& stats : watched.gradients.stats().first(params.size()))
     if (collectors::tag_of(stats) == EntryTag::read) norm = std::hypot(norm, stats.norm());
-  if (watched.all_read) watched.facts.norm_after_clip = norm;
+  const bool is_whole = watched.all_read && watch_.plan(optimizer)->shards.empty();
+  if (is_whole) watched.facts.norm_after_clip = norm;
   if (was_bad || !is_bad(watched)) return;
   watched.facts.grad_sequence = handoff_.publish(watch_.plan(optimizer)->id, watched.gradient_sites,
                                                  watched.gradients.stats());
@@ -164,7 +165,8 @@ void StepRecorder::after_evaluation(int optimizer) noexcept {
   start(optimizer);
   for (const at::Tensor& param : watch_.params(optimizer))
     if (param.grad().defined() && !param.grad().is_cpu()) return;
-  if (scan_gradients(optimizer) && is_bad(watched)) publish_gradients(optimizer, record::ReadAt::backward);
+  if (scan_gradients(optimizer) && is_bad(watched))
+    publish_gradients(optimizer, record::ReadAt::backward);
 }
 
 /// Whether the gradients that were read last held anything that is not finite.

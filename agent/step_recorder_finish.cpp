@@ -156,6 +156,7 @@ void StepRecorder::forget_read(Watched& watched) noexcept {
   watched.clips = 0;
   watched.scale = 0;
   watched.device_scale.reset();
+  for (int o = 0; o < watch_.optimizers(); ++o) watch_.let_go_of_gradients(o);
 }
 
 void StepRecorder::forget_step(Watched& watched) noexcept {

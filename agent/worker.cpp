@@ -1,7 +1,5 @@
 #include "agent/worker.hpp"
 
-#include <pthread.h>
-#include <signal.h>
 #include <time.h>
 
 #include <algorithm>
@@ -42,7 +40,8 @@ bool any_nonfinite(const record::StepRecord& record, record::Site site) {
 
 }  // namespace
 
-Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff)
+Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
+               NormExchange* exchange)
     : options_(options),
       run_(std::move(run)),
       handoff_(handoff),
@@ -60,7 +59,8 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff)
                  }),
       last_step_(std::chrono::steady_clock::now()),
       last_look_(last_step_),
-      gatherer_(handoff) {
+      gatherer_(handoff),
+      held_(exchange) {
   exporters_.add(std::make_shared<exporters::PrometheusExporter>(metrics_));
   exporters_.add(board_);
   if (!options_.step_log.empty())
@@ -78,49 +78,6 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff)
 Worker::~Worker() {
   end(RunState::finished, "");
   leave_process_watch(*this);
-}
-
-void Worker::start_endpoint() {
-  endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_);
-  exporters::EndpointOptions endpoint;
-  endpoint.address = options_.address;
-  const int port = options_.port == 0 ? 0 : options_.port + run_.local_rank;
-  if (port > 65535)
-    throw std::invalid_argument("port: " + std::to_string(options_.port) + " plus local rank " +
-                                std::to_string(run_.local_rank) + " is above 65535");
-  endpoint.port = static_cast<std::uint16_t>(port);
-  endpoint.host = run_.host;
-  const exporters::EndpointStart started = endpoint_->start(endpoint);
-  if (started.url.empty())
-    throw std::runtime_error("endpoint: " + started.error +
-                             "; set address or port, or port = -1 to go without");
-  url_ = started.url;
-  if (port != 0 && started.port != port)
-    say("port " + std::to_string(port) + " is taken, using " + std::to_string(started.port));
-
-  const auto directory = options_.run_dir.empty() ? exporters::default_run_directory(run_.run)
-                                                  : std::filesystem::path(options_.run_dir);
-  endpoint_file_.emplace(directory, run_);
-  const std::string error = endpoint_file_->write(url_, state_);
-  say("run " + run_.run + ", rank " + std::to_string(run_.rank) + ": " + url_ + ", run directory " +
-      directory.string() + (error.empty() ? "" : " (" + error + ")"));
-}
-
-void Worker::start_thread() {
-  // Signals are the training program's: none may be delivered to our thread.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::jthread([this] { run(); });
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    leave_process_watch(*this);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(thread_.native_handle(), "gradvane");
 }
 
 void Worker::run() noexcept {
@@ -170,23 +127,25 @@ bool Worker::drain() {
   take_facts();
   note_device_failure();
   bool found = export_ready(!device_failure_.empty());
-  if (pending_.empty()) {
+  found |= export_held(false);
+  if (pending_.empty() && held_.empty()) {
     found |= export_replays(SlotGatherer::Look::further);
     const std::lock_guard lock(mutex_);
     steps_exported_ = handoff_.steps_taken();
     changed_.notify_all();
   }
-  return found || !pending_.empty();
+  return found || !pending_.empty() || !held_.empty();
 }
 
 /// The last steps of a run: their devices get a while to finish them.
 void Worker::settle() {
   const auto until = std::chrono::steady_clock::now() + kDeviceBudget;
-  while (!pending_.empty() && std::chrono::steady_clock::now() < until) {
+  while ((!pending_.empty() || !held_.empty()) && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(1ms);
     (void)drain();
   }
   (void)export_ready(true);
+  (void)export_held(true);
 }
 
 void Worker::take_facts() {
@@ -215,6 +174,7 @@ bool Worker::export_ready(bool all) {
     if (!step.facts.superseded) last = step.facts.step;
     export_step(step.facts, gatherer_.take(step.facts), step.lost);
     found = true;
+    if (!held_.empty()) continue;
     const std::lock_guard lock(mutex_);
     steps_exported_ = step.taken;
     changed_.notify_all();
@@ -249,10 +209,7 @@ void Worker::export_step(const collectors::StepFacts& facts, const collectors::S
   record::StepRecord record = builder_.build(facts, slots, gatherer_.totals());
   record.dropped_before = static_cast<std::int64_t>(lost);
   if (facts.superseded && !record.first_nonfinite) return;  // read once more since, or not needed
-  if (builder_.model() != nullptr && builder_.model() != model_) {
-    model_ = builder_.model();
-    (void)exporters_.set_model(model_);
-  }
+  const auto model = builder_.model() != nullptr ? builder_.model() : model_;
   if (state_ != RunState::running) set_state(RunState::running, device_failure_);
   last_step_ = std::chrono::steady_clock::now();
   if (facts.refused_names > 0)
@@ -260,7 +217,29 @@ void Worker::export_step(const collectors::StepFacts& facts, const collectors::S
                   {"user_metric_limit"});
   if (last_step_ - last_look_ >= kLookEvery)
     record.process_resident_bytes = collectors::resident_bytes();
-  (void)exporters_.export_step(record, builder_.detail(), *model_);
+  if (held_.must_hold(record))
+    held_.hold({record, builder_.detail(), model, facts, {}});
+  else
+    export_record(record, builder_.detail(), model);
+}
+
+/// Those whose norm over all processes has come, or will not.
+bool Worker::export_held(bool all) {
+  bool found = false;
+  while (const auto held = held_.next(all)) {
+    export_record(held->record, held->detail, held->model);
+    found = true;
+  }
+  return found;
+}
+
+void Worker::export_record(const record::StepRecord& record, const record::StepDetail& detail,
+                           const std::shared_ptr<const record::ModelInfo>& model) {
+  if (model != model_) {
+    model_ = model;
+    (void)exporters_.set_model(model_);
+  }
+  (void)exporters_.export_step(record, detail, *model_);
   nonfinite_.observe(record, *model_);
   note_status(record);
 }

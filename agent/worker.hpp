@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/handoff.hpp"
+#include "agent/held_records.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/process_watch.hpp"
 #include "agent/slot_gatherer.hpp"
@@ -31,7 +32,9 @@ namespace gradvane::agent {
 class Worker final : public ProcessMember {
  public:
   /// Starts the endpoint and the thread. Throws std::runtime_error where the endpoint cannot be had.
-  Worker(const Options& options, record::RunInfo run, Handoff& handoff);
+  /// `exchange` may be null: sharded parameters have no norm over all processes then.
+  Worker(const Options& options, record::RunInfo run, Handoff& handoff,
+         NormExchange* exchange = nullptr);
   ~Worker() override;
   Worker(const Worker&) = delete;  // its thread holds its address
   Worker& operator=(const Worker&) = delete;
@@ -68,6 +71,9 @@ class Worker final : public ProcessMember {
   bool export_replays(SlotGatherer::Look look);
   void export_step(const collectors::StepFacts& facts, const collectors::StepSlots& slots,
                    std::uint64_t lost);
+  bool export_held(bool all);
+  void export_record(const record::StepRecord& record, const record::StepDetail& detail,
+                     const std::shared_ptr<const record::ModelInfo>& model);
   void note_device_failure();
   void look_around();
   void set_state(record::RunState state, std::string_view reason);
@@ -105,6 +111,7 @@ class Worker final : public ProcessMember {
   };
   std::deque<Pending> pending_;
   SlotGatherer gatherer_;
+  HeldRecords held_;
   std::map<std::int32_t, std::int64_t> last_steps_;  ///< exported, by optimizer
   std::string device_failure_;
 

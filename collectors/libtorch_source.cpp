@@ -62,6 +62,9 @@ class LibtorchSource final : public ModelSource {
     return i != identity.size();
   }
 
+  std::vector<Shard> shards(std::span<const at::Tensor> /*params*/) const override { return {}; }
+  at::Tensor local_part(const at::Tensor& tensor) const override { return tensor; }
+
   std::int64_t steps_done() const override {
     std::int64_t done = 0;
     if (optimizer_ == nullptr) return done;

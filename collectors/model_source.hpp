@@ -38,6 +38,17 @@ class ModelSource {
   /// TensorImpl. Asked every step.
   [[nodiscard]] virtual bool changed(std::span<const void* const> identity) const noexcept = 0;
 
+  /// How the part of a parameter that lies in this process relates to the whole of it.
+  struct Shard {
+    double share =
+        1;  ///< of its squares that counts towards a norm over all processes: replicas once
+    std::int64_t first_element = 0;  ///< row-major index of its first element; -1: not one range
+  };
+  /// One for each of `params`; empty: none of them is sharded.
+  [[nodiscard]] virtual std::vector<Shard> shards(std::span<const at::Tensor> params) const = 0;
+  /// The part of a parameter or gradient that lies in this process; a plain tensor is its own.
+  [[nodiscard]] virtual at::Tensor local_part(const at::Tensor& tensor) const = 0;
+
   /// Steps that the optimizer has in its own state; 0 where it keeps none.
   [[nodiscard]] virtual std::int64_t steps_done() const = 0;
   /// Learning rates by param group into `out`, NaN for one that cannot be read without waiting; returns

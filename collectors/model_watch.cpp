@@ -198,12 +198,53 @@ void ModelWatch::rebuild() {
     plan->optimizer = static_cast<std::int32_t>(w);
     plan->model = model;
     plan->params = std::move(entries[w]);
+    if (watched_[w].source != nullptr)
+      plan->shards = watched_[w].source->shards(watched_[w].params);
+    find_local_parts(watched_[w], !plan->shards.empty());
     watched_[w].plan = std::move(plan);
   }
 }
 
 const std::vector<at::Tensor>& ModelWatch::params(int optimizer) const noexcept {
   return watched_[static_cast<std::size_t>(optimizer)].params;
+}
+
+void ModelWatch::find_local_parts(Watched& watched, bool is_sharded) {
+  watched.is_sharded = is_sharded;
+  watched.local_params.clear();
+  watched.local_gradients.assign(is_sharded ? watched.params.size() : 0, at::Tensor());
+  if (!is_sharded) return;
+  for (const at::Tensor& param : watched.params)
+    watched.local_params.push_back(watched.source->local_part(param));
+}
+
+const std::vector<at::Tensor>& ModelWatch::local_params(int optimizer) const noexcept {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  return watched.is_sharded ? watched.local_params : watched.params;
+}
+
+const at::Tensor& ModelWatch::gradient(int optimizer, std::size_t entry) const noexcept {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  return watched.is_sharded ? watched.local_gradients[entry] : watched.params[entry].grad();
+}
+
+at::Tensor ModelWatch::gradient_now(int optimizer, std::size_t entry) const noexcept try {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  const at::Tensor& gradient = watched.params[entry].grad();
+  return watched.is_sharded ? watched.source->local_part(gradient) : gradient;
+} catch (...) {  // a tensor of a kind that nobody knows
+  return {};
+}
+
+void ModelWatch::look_at_gradients(int optimizer) noexcept {
+  Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  for (std::size_t i = 0; i < watched.local_gradients.size(); ++i)
+    watched.local_gradients[i] = gradient_now(optimizer, i);
+}
+
+void ModelWatch::let_go_of_gradients(int optimizer) noexcept {
+  for (at::Tensor& gradient : watched_[static_cast<std::size_t>(optimizer)].local_gradients)
+    gradient.reset();
 }
 
 std::shared_ptr<const ReadPlan> ModelWatch::plan(int optimizer) const noexcept {

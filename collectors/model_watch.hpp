@@ -18,7 +18,8 @@ struct ReadPlan {
   std::uint64_t id = 0;  ///< names the plan in ring slots; never reused
   std::int32_t optimizer = 0;
   std::shared_ptr<const record::ModelInfo> model;
-  std::vector<std::int32_t> params;  ///< entry -> index into model->params
+  std::vector<std::int32_t> params;        ///< entry -> index into model->params
+  std::vector<ModelSource::Shard> shards;  ///< by entry; empty: all of every parameter is here
 };
 
 /// The parameters of an agent's modules and optimizers. Training thread only; plans may be read anywhere.
@@ -53,6 +54,15 @@ class ModelWatch {
   void rebuild();
 
   [[nodiscard]] const std::vector<at::Tensor>& params(int optimizer) const noexcept;
+  /// The parts of params() that lie in this process: params() itself where nothing is sharded.
+  [[nodiscard]] const std::vector<at::Tensor>& local_params(int optimizer) const noexcept;
+  /// The part of a gradient that does, as of the last look_at_gradients().
+  [[nodiscard]] const at::Tensor& gradient(int optimizer, std::size_t entry) const noexcept;
+  /// The same as of now.
+  [[nodiscard]] at::Tensor gradient_now(int optimizer, std::size_t entry) const noexcept;
+  void look_at_gradients(int optimizer) noexcept;
+  /// Keeps no gradient alive any longer.
+  void let_go_of_gradients(int optimizer) noexcept;
   [[nodiscard]] std::shared_ptr<const ReadPlan> plan(int optimizer) const noexcept;
   [[nodiscard]] std::size_t largest_plan() const noexcept;
 
@@ -64,11 +74,15 @@ class ModelWatch {
   struct Watched {
     std::unique_ptr<ModelSource> source;  ///< null once removed
     std::string type;
-    std::vector<at::Tensor> params;     ///< by plan entry
+    std::vector<at::Tensor> params;  ///< by plan entry
+    bool is_sharded = false;
+    std::vector<at::Tensor> local_params;  ///< these two only where it is
+    std::vector<at::Tensor> local_gradients;
     std::vector<const void*> identity;  ///< TensorImpls of the optimizer's parameters, in its order
     std::shared_ptr<const ReadPlan> plan;
   };
 
+  static void find_local_parts(Watched& watched, bool is_sharded);
   [[nodiscard]] bool is_first_of_names(std::size_t optimizer) const noexcept;
 
   std::string group_rule_;

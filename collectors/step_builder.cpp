@@ -214,6 +214,7 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
     out.state = state_of(stats[i]);
     if (tag_of(stats[i]) != EntryTag::read) continue;
     out.grad = numbers_of(stats[i], unscale_);
+    if (!plan.shards.empty()) take_shard(plan.shards[i], *out.grad);
 
     ++read;
     add_norm(norm, out.grad->norm);
@@ -233,13 +234,30 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
   if (read == 0) return;
   record_.site_measured[index(Site::grad)] = true;
   record_.grad_norm = norm;
+  if (!plan.shards.empty()) {  // what it is over all processes, they tell each other
+    record_.shard_grad_norm = norm;
+    record_.grad_norm.reset();
+  }
   // Preset esper_v1: 1 - 0.5 vanishing share - 0.8 exploding share, 0 where anything is non-finite.
   const double count = read;
   const double health = 1 - 0.5 * record_.vanishing / count - 0.8 * record_.exploding / count;
   record_.grad_health = last_bad >= 0 ? 0.0 : std::clamp(health, 0.0, 1.0);
-  if (last_bad >= 0)
-    blame(Site::grad, plan.params[static_cast<std::size_t>(last_bad)],
-          stats[static_cast<std::size_t>(last_bad)]);
+  if (last_bad < 0) return;
+  const auto bad = static_cast<std::size_t>(last_bad);
+  blame(Site::grad, plan.params[bad], stats[bad]);
+  if (plan.shards.empty()) return;
+  const auto element =
+      detail_.params[static_cast<std::size_t>(plan.params[bad])].grad->first_nonfinite;
+  record_.first_by_site[index(Site::grad)]->element = element;
+  if (record_.first_nonfinite->site == Site::grad) record_.first_nonfinite->element = element;
+}
+
+/// Elements are told by their place in the whole parameter where that is known.
+void StepBuilder::take_shard(const ModelSource::Shard& shard, record::TensorNumbers& numbers) {
+  add_norm(record_.norm_contribution, std::sqrt(shard.share) * numbers.norm);
+  if (numbers.first_nonfinite < 0) return;
+  numbers.first_nonfinite =
+      shard.first_element < 0 ? -1 : numbers.first_nonfinite + shard.first_element;
 }
 
 void StepBuilder::take_weights(const ReadPlan& plan, std::span<const TensorStats> weights,
@@ -278,6 +296,19 @@ void StepBuilder::take_clipping() {
   const double coefficient = clip_coefficient(*record_.grad_norm, *clip_max_norm_);
   record_.clip_coefficient = coefficient;
   record_.grad_norm_at_step = *record_.grad_norm * coefficient;
+}
+
+void StepBuilder::take_global_norm(record::StepRecord& record, double norm,
+                                   const StepFacts& facts) noexcept {
+  record.grad_norm = norm;
+  const auto& bad = record.nonfinite[index(Site::grad)];
+  if (std::any_of(bad.begin(), bad.end(), [](std::int64_t count) { return count > 0; })) return;
+  if (const auto max_norm = measured(facts.clip_max_norm)) {
+    record.clip_coefficient = clip_coefficient(norm, *max_norm);
+    record.grad_norm_at_step = norm * *record.clip_coefficient;
+  } else if (facts.read_at == record::ReadAt::optimizer) {
+    record.grad_norm_at_step = norm;
+  }
 }
 
 void StepBuilder::sum_up_groups() {

@@ -38,6 +38,9 @@ class StepBuilder {
   const record::StepRecord& build(const StepFacts& facts, const StepSlots& slots,
                                   const kernels::RunningTotals& totals);
   [[nodiscard]] const record::StepDetail& detail() const noexcept { return detail_; }
+  /// Completes a record of sharded parameters with their norm over all processes.
+  static void take_global_norm(record::StepRecord& record, double norm,
+                               const StepFacts& facts) noexcept;
   [[nodiscard]] const std::shared_ptr<const record::ModelInfo>& model() const noexcept {
     return model_;
   }
@@ -52,6 +55,7 @@ class StepBuilder {
   void take_gradients(const ReadPlan& plan, std::span<const kernels::TensorStats> stats);
   void take_weights(const ReadPlan& plan, std::span<const kernels::TensorStats> weights,
                     std::span<const kernels::TensorStats> updates);
+  void take_shard(const ModelSource::Shard& shard, record::TensorNumbers& numbers);
   void take_clipping();
   void judge_overflow(bool has_scaler);
   void take_totals(const kernels::RunningTotals& totals);

@@ -168,6 +168,7 @@ void PrometheusExporter::export_numbers(const record::StepRecord& record,
   set_if(metrics, Metric::loss_scale, record.loss_scale);
   set_if(metrics, Metric::grad_norm, record.grad_norm);
   set_if(metrics, Metric::grad_norm_at_step, record.grad_norm_at_step);
+  set_if(metrics, Metric::shard_grad_norm, record.shard_grad_norm);
   set_if(metrics, Metric::clip_coefficient, record.clip_coefficient);
   set_if(metrics, Metric::grad_abs_max, record.grad_abs_max);
   set_if(metrics, Metric::grad_health, record.grad_health);

@@ -133,6 +133,7 @@ Json to_json(const record::StepRecord& record, const record::ModelInfo& model) {
   put(json, "loss", record.loss);
   put(json, "grad_norm", record.grad_norm);
   put(json, "grad_norm_at_step", record.grad_norm_at_step);
+  put(json, "shard_grad_norm", record.shard_grad_norm);
   put(json, "clip_coefficient", record.clip_coefficient);
   put(json, "loss_scale", record.loss_scale);
   if (record.read_at != record::ReadAt::none) json["read_at"] = name_of(record.read_at);

@@ -33,6 +33,7 @@ enum class Metric : std::uint8_t {
   // gradients and weights, all parameters together
   grad_norm,
   grad_norm_at_step,
+  shard_grad_norm,
   clip_coefficient,
   grad_abs_max,
   grad_zero_ratio,

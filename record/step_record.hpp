@@ -62,7 +62,10 @@ struct StepRecord {
   std::optional<double> loss;               ///< may be NaN or Inf: then that was measured
   std::optional<double> grad_norm;          ///< L2 over finite elements, as read (before clipping)
   std::optional<double> grad_norm_at_step;  ///< after clipping
-  std::optional<double> clip_coefficient;   ///< in (0, 1]
+  std::optional<double> shard_grad_norm;    ///< where parameters are sharded: of the part here
+  /// Of grad_norm's square, what this process brings to it: replicas count once over all of them.
+  std::optional<double> norm_contribution;
+  std::optional<double> clip_coefficient;  ///< in (0, 1]
   std::optional<double> loss_scale;
   ReadAt read_at = ReadAt::none;
   SkipReason skipped = SkipReason::none;

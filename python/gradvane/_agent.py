@@ -199,7 +199,7 @@ class Agent:
         from gradvane import _hooks
 
         _hooks.uninstall(self._watcher)
-        self._watcher.finish_loop()
+        self._watcher.stop()
         end()
         atexit.unregister(self._at_exit)
         if threading.current_thread() is not self._teller:

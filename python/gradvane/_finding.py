@@ -38,7 +38,8 @@ def live_optimizers() -> list[Optimizer]:
     holds in globals of its own first, in its order."""
     from torch.optim import Optimizer
 
-    found = [o for o in instances(Optimizer) if getattr(type(o).step, "hooked", False) and o.param_groups]
+    everyone = cast("list[Optimizer]", instances(Optimizer))
+    found = [o for o in everyone if getattr(type(o).step, "hooked", False) and o.param_groups]
     order = script_order()
     return sorted(found, key=lambda optimizer: order.get(id(optimizer), len(order)))
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from gradvane import _finding
+from gradvane import _finding, _sharding
 from gradvane._scaling import Scaling
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import Tensor
     from torch.nn import Module
@@ -82,6 +82,7 @@ class Watcher:
         self._has_looked = True
         self._loop: int | None = None
         self._unseen = 0
+        self._courier: _sharding.Courier | None = None
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
 
@@ -117,6 +118,7 @@ class Watcher:
 
     def _adopt(self, optimizer: Optimizer) -> int:
         self._names.know(_finding.parameters_of(optimizer))
+        self._exchange_norms(_finding.parameters_of(optimizer))
         index: int = self._native.attach(self._names, optimizer)
         key = id(optimizer)
         self._known[key] = _Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
@@ -128,7 +130,20 @@ class Watcher:
     def _adopt_loop(self, params: list[Tensor]) -> None:
         """Watches a loop that has no optimizer: every backward pass is a step."""
         self._names.know(params)
+        self._exchange_norms(params)
         self._loop = self._native.attach(self._names, None)
+
+    def _exchange_norms(self, params: Iterable[Tensor]) -> None:
+        if self._courier is None and any(_sharding.is_sharded(param) for param in params):
+            self._courier = _sharding.Courier.start(self._native)
+
+    def stop(self) -> None:
+        """Before the run ends: what is still on its way arrives, or not at all."""
+        self.finish_loop()
+        if self._courier is not None:
+            self._native.flush(1.0)
+            self._courier.stop()
+            self._courier = None
 
     def _forget(self, key: int, index: int) -> None:
         """The optimizer was collected: its parameters may go too."""

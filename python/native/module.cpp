@@ -198,6 +198,10 @@ void define_ends(py::class_<PythonAgent>& agent) {
              if (event.incident) incident = to_dict(*event.incident);
              return py::make_tuple(incident, event.is_over);
            })
+      .def("exchange_opens", &PythonAgent::exchange_opens, WithoutGil())
+      .def("exchange_closes", &PythonAgent::exchange_closes, WithoutGil())
+      .def("take_contributions", &PythonAgent::take_contributions, WithoutGil())
+      .def("give_norm", &PythonAgent::give_norm, WithoutGil())
       .def("take_lines", &PythonAgent::take_lines, WithoutGil());
 }
 

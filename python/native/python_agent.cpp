@@ -303,6 +303,20 @@ PythonAgent::Event PythonAgent::next_event(double seconds) {
   return event;
 }
 
+void PythonAgent::exchange_opens() { session_.exchange().open(); }
+void PythonAgent::exchange_closes() { session_.exchange().close(); }
+
+std::vector<std::tuple<std::int64_t, int, double>> PythonAgent::take_contributions(double seconds) {
+  std::vector<std::tuple<std::int64_t, int, double>> taken;
+  for (const auto& one : session_.exchange().take(seconds))
+    taken.emplace_back(one.step, one.optimizer, one.norm);
+  return taken;
+}
+
+void PythonAgent::give_norm(std::int64_t step, int optimizer, double norm) {
+  session_.exchange().give(step, optimizer, norm);
+}
+
 std::vector<std::string> PythonAgent::take_lines() {
   const std::lock_guard lock(queue_mutex_);
   std::vector<std::string> lines(lines_.begin(), lines_.end());

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
@@ -73,6 +74,14 @@ class PythonAgent {
   };
   /// Waits for an incident, a line, the end or the time to be over. Any thread.
   Event next_event(double seconds);
+  /// Sharded parameters: from now on take_contributions() is called, until exchange_closes().
+  void exchange_opens();
+  void exchange_closes();
+  /// (step, optimizer, norm) of this process; waits for the first up to `seconds`. Any thread.
+  std::vector<std::tuple<std::int64_t, int, double>> take_contributions(double seconds);
+  /// The norm over all processes. Any thread.
+  void give_norm(std::int64_t step, int optimizer, double norm);
+
   /// The lines that the agent has to say since the last call. Any thread.
   std::vector<std::string> take_lines();
 

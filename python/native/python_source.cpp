@@ -123,6 +123,39 @@ bool PythonSource::changed(std::span<const void* const> identity) const noexcept
   return false;
 }
 
+/// What the package's shard_of() says of each parameter.
+std::vector<collectors::ModelSource::Shard> PythonSource::shards(
+    std::span<const at::Tensor> params) const {
+  const py::gil_scoped_acquire gil;
+  std::vector<Shard> shards;
+  try {
+    py::list tensors;
+    bool any = false;
+    for (const at::Tensor& param : params) {
+      tensors.append(owned(THPVariable_Wrap(param)));
+      any = any || py::hasattr(tensors[tensors.size() - 1], "_local_tensor");
+    }
+    if (!any) return shards;
+    for (const py::handle item :
+         py::list(py::module_::import("gradvane._sharding").attr("shards_of")(tensors))) {
+      const auto pair = py::cast<std::pair<double, std::int64_t>>(item);
+      shards.push_back({pair.first, pair.second});
+    }
+  } catch (py::error_already_set& error) {
+    error.discard_as_unraisable("gradvane: looking at sharded parameters");
+    shards.assign(params.size(), Shard{});  // they are read; what they add up to is not known
+  }
+  return shards;
+}
+
+at::Tensor PythonSource::local_part(const at::Tensor& tensor) const {
+  if (!tensor.defined()) return tensor;
+  const py::gil_scoped_acquire gil;
+  const py::object whole = owned(THPVariable_Wrap(tensor));
+  const py::object local = owned(PyObject_GetAttrString(whole.ptr(), "_local_tensor"));
+  return local && THPVariable_Check(local.ptr()) ? THPVariable_Unpack(local.ptr()) : tensor;
+}
+
 /// state[param]["step"], a number or a tensor. Those on a device would have to be waited for: one is
 /// enough, and this is asked once.
 std::int64_t PythonSource::steps_done() const {

@@ -25,6 +25,8 @@ class PythonSource final : public collectors::ModelSource {
   std::vector<Named> named_parameters() const override;
   std::vector<std::vector<at::Tensor>> optimizer_parameters() const override;
   bool changed(std::span<const void* const> identity) const noexcept override;
+  std::vector<Shard> shards(std::span<const at::Tensor> params) const override;
+  at::Tensor local_part(const at::Tensor& tensor) const override;
   std::int64_t steps_done() const override;
   int learning_rates(double* out, int room) const noexcept override;
 

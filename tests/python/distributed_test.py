@@ -52,3 +52,70 @@ def test_without_python_torchrun_starts_the_command_itself(tmp_path):
     command.chmod(0o755)
     torchrun(tmp_path, script, ways=("--no-python", str(command), "run"))
     assert len(running.steps_in(tmp_path / "steps.rank1.jsonl")) == 4
+
+
+FSDP = """
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.device_mesh import init_device_mesh
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.Tanh(), torch.nn.Linear(9, 3))
+    mesh = init_device_mesh("cpu", {mesh})
+    fully_shard(model[0], mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    for i in range(4):
+        optimizer.zero_grad()
+        loss = model(torch.full((2, 4), float(rank + 1))).square().mean()
+        loss.backward()
+        {poison}
+        {clip}
+        total = [p.grad.full_tensor().double().norm() for p in model.parameters()]
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).full_tensor()
+        if rank == 0:
+            print(float(torch.stack(total).norm()), flush=True)
+        optimizer.step()
+        import time; time.sleep(0.1)
+    time.sleep(1)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("mesh", ["(2,)", "(2, 1), mesh_dim_names=('replicate', 'shard')"])
+def test_fsdp2_norm_is_that_of_all_shards_and_detail_is_marked_as_local(tmp_path, mesh):
+    done = torchrun(tmp_path, running.write(tmp_path, FSDP.format(mesh=mesh, poison="", clip="")))
+    printed = [float(line) for line in done.stdout.split()]
+    ranks = [running.steps_in(tmp_path / f"steps.rank{rank}.jsonl") for rank in (0, 1)]
+    assert len(printed) == 4
+    for steps in ranks:
+        assert [s["grad_norm"] for s in steps] == pytest.approx(printed, rel=1e-6)
+        assert all(s["param_states"].get("unsupported", 0) == 0 for s in steps)
+    parts = [[s["shard_grad_norm"] for s in steps] for steps in ranks]
+    if mesh == "(2,)":
+        assert parts[0] != parts[1]
+        assert [(a * a + b * b) ** 0.5 for a, b in zip(*parts)] == pytest.approx(printed, rel=1e-6)
+    else:  # replicated: each holds all of it, and it counts once
+        assert parts[0] == pytest.approx(printed, rel=1e-6)
+    assert sum(s["numel"] for s in (ranks[0][0], ranks[1][0])) == (75 if mesh == "(2,)" else 150)
+
+
+def test_fsdp2_clipping_has_the_coefficient_of_the_global_norm(tmp_path):
+    clip = "before = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)"
+    torchrun(tmp_path, running.write(tmp_path, FSDP.format(mesh="(2,)", poison="", clip=clip)))
+    for rank in (0, 1):
+        for step in running.steps_in(tmp_path / f"steps.rank{rank}.jsonl"):
+            assert step["read_at"] == "clip"
+            assert step["grad_norm_at_step"] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_fsdp2_blames_the_element_by_its_place_in_the_whole_parameter(tmp_path):
+    poison = "if rank == 1 and i == 2: model[0].weight.grad._local_tensor[1, 2] = float('nan')"
+    torchrun(tmp_path, running.write(tmp_path, FSDP.format(mesh="(2,)", poison=poison, clip="")))
+    ranks = [running.steps_in(tmp_path / f"steps.rank{rank}.jsonl") for rank in (0, 1)]
+    assert "first_nonfinite" not in ranks[0][2], "the other rank's shard was whole"
+    # Nine rows over two ranks: five and four. Row 1 of the second shard is row 6.
+    assert ranks[1][2]["first_nonfinite"] == {"site": "grad", "kind": "nan", "param": "0.weight", "element": 6 * 4 + 2}

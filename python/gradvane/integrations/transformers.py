@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gradvane.options import Options
 
 
-class GradvaneCallback(TrainerCallback):
+class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
     """Watches the Trainer's model and optimizer from the beginning of training to its end, on every rank.
 
     What the Trainer logs becomes gradvane_user_metric{name}. Options are those of gradvane.attach().

@@ -1,0 +1,47 @@
+#pragma once
+// Where processes that hold parts of the same parameters tell each other what they bring to its norm. This
+// process's side: how it travels is somebody else's business, and never the training thread's.
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace gradvane::agent {
+
+/// The worker posts and asks; a courier takes and gives. Any thread.
+class NormExchange {
+ public:
+  struct Contribution {
+    std::int64_t step = 0;
+    std::int32_t optimizer = 0;
+    double norm = 0;  ///< its square is this process's summand
+  };
+  static constexpr std::size_t kMostKept = 1024;  ///< that nobody has come for
+
+  /// A courier is there from now on.
+  void open();
+  /// It is not any longer: waits for nothing, here or there.
+  void close();
+  [[nodiscard]] bool is_open() const;
+
+  void post(const Contribution& contribution);
+  /// What was posted since the last call; waits for the first up to `seconds`, or for close().
+  [[nodiscard]] std::vector<Contribution> take(double seconds);
+  /// The norm over all processes.
+  void give(std::int64_t step, std::int32_t optimizer, double norm);
+  /// That norm, once; absent while it is not there.
+  [[nodiscard]] std::optional<double> collect(std::int64_t step, std::int32_t optimizer);
+
+ private:
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::condition_variable posted_;
+  bool is_open_ = false;
+  std::deque<Contribution> posts_;
+  std::map<std::pair<std::int64_t, std::int32_t>, double> given_;
+};
+
+}  // namespace gradvane::agent

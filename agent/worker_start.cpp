@@ -1,0 +1,54 @@
+// Worker's part that opens its endpoint and starts its thread.
+#include <pthread.h>
+#include <signal.h>
+
+#include <stdexcept>
+
+#include "agent/worker.hpp"
+
+namespace gradvane::agent {
+
+void Worker::start_endpoint() {
+  endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_);
+  exporters::EndpointOptions endpoint;
+  endpoint.address = options_.address;
+  const int port = options_.port == 0 ? 0 : options_.port + run_.local_rank;
+  if (port > 65535)
+    throw std::invalid_argument("port: " + std::to_string(options_.port) + " plus local rank " +
+                                std::to_string(run_.local_rank) + " is above 65535");
+  endpoint.port = static_cast<std::uint16_t>(port);
+  endpoint.host = run_.host;
+  const exporters::EndpointStart started = endpoint_->start(endpoint);
+  if (started.url.empty())
+    throw std::runtime_error("endpoint: " + started.error +
+                             "; set address or port, or port = -1 to go without");
+  url_ = started.url;
+  if (port != 0 && started.port != port)
+    say("port " + std::to_string(port) + " is taken, using " + std::to_string(started.port));
+
+  const auto directory = options_.run_dir.empty() ? exporters::default_run_directory(run_.run)
+                                                  : std::filesystem::path(options_.run_dir);
+  endpoint_file_.emplace(directory, run_);
+  const std::string error = endpoint_file_->write(url_, state_);
+  say("run " + run_.run + ", rank " + std::to_string(run_.rank) + ": " + url_ + ", run directory " +
+      directory.string() + (error.empty() ? "" : " (" + error + ")"));
+}
+
+void Worker::start_thread() {
+  // Signals are the training program's: none may be delivered to our thread.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::jthread([this] { run(); });
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    leave_process_watch(*this);
+    throw;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread_.native_handle(), "gradvane");
+}
+
+}  // namespace gradvane::agent
