@@ -18,6 +18,7 @@ StepRecorder::StepRecorder(const Options& options, bool enabled)
       builder_({options.vanishing_threshold, options.exploding_threshold}) {
   user_.fill(std::numeric_limits<double>::quiet_NaN());
   loss_reader_.resize(1);
+  part_reader_.resize(1);
 }
 
 int StepRecorder::attach(std::unique_ptr<collectors::ModelSource> source) {
@@ -74,6 +75,8 @@ void StepRecorder::make_room() {
     }
     watched.weight_stats.assign(2 * count, kernels::TensorStats{});
     watched.stamps.assign(count, Stamp{});
+    watched.parts.clear();
+    watched.entries.clear();
     choose_watched_entries(watched);
     plans.push_back(watch_.plan(o));
   }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "agent/handoff.hpp"
@@ -66,6 +67,11 @@ class StepRecorder {
     return watch_.params(optimizer);
   }
   [[nodiscard]] bool has_read(int optimizer) const noexcept { return at(optimizer).has_read; }
+  /// An optimizer that steps in parts while its gradients come and go, within the backward pass: reads
+  /// the gradient of one parameter now, and all that were read so when the pass has ended. On CPUs; one
+  /// on a device is unsupported.
+  void read_part(int optimizer, const at::Tensor& param) noexcept;
+  void publish_parts(int optimizer) noexcept;
   /// What a gradient scaler multiplies by, one element on a CPU or a device, and whether the gradients
   /// are still multiplied by it. Before the read; holds for the current step.
   void note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept;
@@ -146,6 +152,8 @@ class StepRecorder {
     std::vector<std::size_t> watched_entries;  ///< by which a backward pass is seen to touch it
     std::vector<Stamp> before_backward;        ///< one for each of these
     bool has_started = false;
+    std::vector<kernels::TensorStats> parts;  ///< by entry, while parts are read
+    std::unordered_map<const void*, std::size_t> entries;  ///< of parameters, by TensorImpl
     collectors::StepFacts facts;  ///< of the step in progress
   };
 
@@ -209,6 +217,7 @@ class StepRecorder {
   bool has_device_user_ = false;
   collectors::DeviceReads device_user_reads_;
   collectors::CpuReader loss_reader_;
+  collectors::CpuReader part_reader_;
   collectors::DeviceReads device_loss_reads_;
   std::int32_t refused_names_ = 0;
 };

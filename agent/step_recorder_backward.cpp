@@ -96,6 +96,35 @@ void StepRecorder::hand_over_superseded(int optimizer) noexcept {
   forget_read(watched);
 }
 
+void StepRecorder::read_part(int optimizer, const at::Tensor& param) noexcept try {
+  if (!enabled_ || at(optimizer).has_read) return;
+  Watched& watched = at(optimizer);
+  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  if (watched.entries.empty())
+    for (std::size_t i = 0; i < params.size(); ++i)
+      watched.entries.emplace(params[i].unsafeGetTensorImpl(), i);
+  if (watched.parts.empty())
+    watched.parts.assign(params.size() + 2, collectors::not_read(EntryTag::missing));
+  const auto entry = watched.entries.find(param.unsafeGetTensorImpl());
+  if (entry == watched.entries.end() || !param.grad().defined()) return;
+  part_reader_.set(0, param.grad(), EntryTag::read);
+  if (part_reader_.read()) watched.parts[entry->second] = part_reader_.stats().front();
+} catch (...) {  // no memory: what was not read is missing
+}
+
+void StepRecorder::publish_parts(int optimizer) noexcept {
+  Watched& watched = at(optimizer);
+  if (!enabled_ || watched.parts.size() != watch_.params(optimizer).size() + 2) return;
+  for (std::size_t i = 0; i + 2 < watched.parts.size(); ++i)
+    if (!watch_.params(optimizer)[i].requires_grad())
+      watched.parts[i] = collectors::not_read(EntryTag::frozen);
+  watched.has_read = true;
+  watched.facts.read_at = record::ReadAt::optimizer;
+  watched.facts.grad_sequence =
+      handoff_.publish(watch_.plan(optimizer)->id, watched.gradient_sites, watched.parts);
+  watched.parts.clear();
+}
+
 void StepRecorder::hand_over_unfinished() noexcept {
   if (!enabled_) return;
   for (int o = 0; o < watch_.optimizers(); ++o)

@@ -17,6 +17,7 @@ import torch
 
 from gradvane import _finding, _sharding
 from gradvane._scaling import Scaling
+from gradvane._swarm import Swarm, swarm_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -82,6 +83,7 @@ class Watcher:
         self._has_looked = True
         self._loop: int | None = None
         self._unseen = 0
+        self._swarm: Swarm | None = None
         self._courier: _sharding.Courier | None = None
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
@@ -176,12 +178,17 @@ class Watcher:
     def _look_around(self, root: Tensor | None) -> None:
         """Once, when training begins."""
         self._has_looked = True
-        for optimizer in _finding.live_optimizers():
-            if id(optimizer) not in self._known and self._is_wanted(optimizer):
+        found = [o for o in _finding.live_optimizers() if id(o) not in self._known and self._is_wanted(o)]
+        self._swarm = swarm_of(found) if self._swarm is None else self._swarm
+        if self._swarm is not None:
+            self._names.know(param for group in self._swarm.param_groups for param in group["params"])
+            self._swarm.index = self._native.attach(self._names, self._swarm)
+        for optimizer in found:
+            if self._swarm is None or not self._swarm.has(optimizer):
                 self._adopt(optimizer)
-        if not self._known and root is not None:
+        if not self._known and self._swarm is None and root is not None:
             self._adopt_loop(_finding.leaves_of(root))
-        if self._known or self._loop is not None:
+        if self._known or self._loop is not None or self._swarm is not None:
             self._tell_found()
 
     def _tell_found(self) -> None:
@@ -189,6 +196,8 @@ class Watcher:
         what = ", ".join(type(root).__name__ for root in self._names.roots()) or "no module"
         optimizers = [known.optimizer() for known in self._known.values()]
         kinds = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
+        if self._swarm is not None:
+            kinds += f"{', ' if kinds else ''}many {self._swarm.kind}, as one"
         stepped_by = kinds if kinds else "no optimizer: every backward pass is a step"
         line = f"watching {params} parameters of {what}; {stepped_by}; loss: the root of backward()"
         if unnamed := self._names.unnamed():
@@ -211,6 +220,9 @@ class Watcher:
             self._look_around(_root(tensors))
         for index in self._loops():
             self._native.loop_step_ends(index)
+        if self._swarm is not None:
+            self._native.loop_step_ends(self._swarm.index)
+            self._native.parts_begin(self._swarm.index)
         if self._native.before_backward(bool(self._running)) and not self._has_seen_steps():
             self._unseen += 1
             if self._unseen == _UNSEEN_STEPS:
@@ -225,7 +237,11 @@ class Watcher:
     def _leave_backward(self, tensors: Any) -> None:
         root = _root(tensors)
         self._last_root = None if root is None else weakref.ref(root)
-        self._native.after_backward(None if root is None else self._scaling.loss_of(root))
+        loss = None if root is None else self._scaling.loss_of(root)
+        self._native.after_backward(loss)
+        if self._swarm is not None and self._swarm.is_in_backward:
+            self._swarm.is_in_backward = False
+            self._native.parts_end(self._swarm.index, loss)
         for index in self._loops():
             self._native.loop_read(index)
 
@@ -234,6 +250,8 @@ class Watcher:
         """The last step of a loop without an optimizer ends with the run."""
         for index in self._loops():
             self._native.loop_step_ends(index)
+        if self._swarm is not None:
+            self._native.loop_step_ends(self._swarm.index)
 
     def _loops(self) -> list[int]:
         """Whose steps are known by backward passes alone: there is no optimizer, or it hides."""
@@ -256,6 +274,9 @@ class Watcher:
 
     @_contained
     def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
+        if self._swarm is not None and self._swarm.has(optimizer):
+            self._before_step_of(self._swarm, optimizer)
+            return
         index = self._index(optimizer)
         if index is None:
             return
@@ -267,6 +288,13 @@ class Watcher:
         if not has_closure:
             self._read(index, optimizer, "optimizer")
         self._native.step_begins(index, has_closure)
+
+    def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
+        if self._backward_depth > 0:
+            swarm.is_in_backward = True
+            self._native.read_parts(swarm.index, list(_finding.parameters_of(optimizer)))
+        else:  # one after the other, behind the pass: the first one sees all gradients
+            self._native.loop_read(swarm.index)
 
     @_contained
     def evaluated(self, optimizer: Optimizer) -> None:

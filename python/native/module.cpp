@@ -112,6 +112,21 @@ void define_hooks(py::class_<PythonAgent>& agent) {
       .def("step_skipped", &PythonAgent::step_skipped, WithoutGil())
       .def("loop_read", &PythonAgent::loop_read, WithoutGil())
       .def("loop_step_ends", &PythonAgent::loop_step_ends, WithoutGil())
+      .def("parts_begin", &PythonAgent::parts_begin, WithoutGil())
+      .def("read_parts",
+           [](PythonAgent& self, int optimizer, const py::list& params) {
+             std::vector<at::Tensor> tensors;
+             for (const py::handle param : params)
+               if (THPVariable_Check(param.ptr())) tensors.push_back(THPVariable_Unpack(param.ptr()));
+             const py::gil_scoped_release released;
+             self.read_parts(optimizer, tensors);
+           })
+      .def("parts_end",
+           [](PythonAgent& self, int optimizer, const py::object& loss) {
+             const at::Tensor tensor = tensor_or_none(loss);
+             const py::gil_scoped_release released;
+             self.parts_end(optimizer, tensor);
+           })
       .def("owners", [](PythonAgent& self, const py::list& params) {
         const auto given = identities(params);
         PythonAgent::Owners owners;

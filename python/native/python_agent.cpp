@@ -186,6 +186,30 @@ void PythonAgent::loop_step_ends(int optimizer) {
   keep(session_.finish(optimizer));
 }
 
+void PythonAgent::parts_begin(int optimizer) {
+  const Turn turn(*this);
+  if (session_.live()) session_.recorder().before_update(optimizer);
+}
+
+void PythonAgent::read_parts(int optimizer, const std::vector<at::Tensor>& params) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  const Clock::time_point begin = Clock::now();
+  for (const at::Tensor& param : params) session_.recorder().read_part(optimizer, param);
+  session_.recorder().add_agent_time(Clock::now() - begin);
+}
+
+void PythonAgent::parts_end(int optimizer, const at::Tensor& loss) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  agent::StepRecorder& recorder = session_.recorder();
+  if (loss.defined()) recorder.take_loss(optimizer, loss, agent::Losses::From::backward);
+  recorder.publish_parts(optimizer);
+  if (!recorder.has_read(optimizer)) return;
+  recorder.after_update(optimizer);
+  keep(session_.finish(optimizer));
+}
+
 void PythonAgent::keep(std::optional<StepResult> result) {
   if (result) immediate_ = std::move(result);
 }

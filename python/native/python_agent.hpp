@@ -46,6 +46,12 @@ class PythonAgent {
   void loop_read(int optimizer);
   void loop_step_ends(int optimizer);
 
+  /// An optimizer that steps within the backward pass, a few parameters at a time: around the pass, and
+  /// before each of its steps.
+  void parts_begin(int optimizer);
+  void read_parts(int optimizer, const std::vector<at::Tensor>& params);
+  void parts_end(int optimizer, const at::Tensor& loss);
+
   /// The optimizers that own `params`, TensorImpls, and whether these are all that were given a gradient.
   struct Owners {
     std::vector<int> optimizers;

@@ -177,6 +177,44 @@ def test_attach_without_anything_finds_model_and_optimizer(watching):
     assert step["grad_norm"] == pytest.approx(norm, rel=1e-6) and step["param_states"]["finite"] == 4
 
 
+@pytest.mark.parametrize("in_backward", [True, False])
+def test_an_optimizer_for_each_parameter_is_one_optimizer(tmp_path, in_backward):
+    import running
+
+    steps = running.run_source(tmp_path, f"""
+        import torch
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        each = {{p: torch.optim.Adam([p], 1e-2, foreach=False) for p in model.parameters()}}
+        seen = []
+        def step(p):
+            seen.append(float(p.grad.double().pow(2).sum()))
+            each[p].step()
+            each[p].zero_grad()
+        if {in_backward}:
+            for p in model.parameters():
+                p.register_post_accumulate_grad_hook(step)
+        for i in range(4):
+            seen.clear()
+            loss = model(torch.randn(4, 6)).square().mean()
+            loss.backward()
+            if i == 2:
+                with torch.no_grad():
+                    model[2].weight[0, 1] = float("nan")
+            if not {in_backward}:
+                for p in model.parameters():
+                    step(p)
+            print(sum(seen) ** 0.5, float(loss), flush=True)
+        """)
+    assert [s["step"] for s in steps] == [1, 2, 3, 4]
+    assert all(s["params"] == 4 and s["optimizer"] == 0 for s in steps)
+    done = running.python(tmp_path / "train.py", cwd=tmp_path).stdout
+    truth = [[float(word) for word in line.split()] for line in done.splitlines()]
+    for step, (norm, loss) in list(zip(steps, truth))[:3]:
+        assert step["grad_norm"] == pytest.approx(norm, rel=1e-6) and step["loss"] == pytest.approx(loss, rel=1e-6)
+    assert steps[3]["loss"] == "nan" and steps[3]["first_nonfinite"]["site"] == "loss"
+
+
 def test_an_optimizer_inside_another_makes_one_step(watching):
     class Outer(torch.optim.Optimizer):
         def __init__(self, params):
