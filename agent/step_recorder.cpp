@@ -188,7 +188,8 @@ bool StepRecorder::reads_weights(const Watched& watched) const noexcept {
 void StepRecorder::before_update(int optimizer) noexcept {
   if (!enabled_) return;
   Watched& watched = at(optimizer);
-  look_again(optimizer);
+  // Nothing comes between the optimizer's own hook and here.
+  if (watched.facts.read_at != record::ReadAt::optimizer) look_again(optimizer);
   watched.facts.lr_count =
       watch_.learning_rates(optimizer, watched.facts.lr.data(), record::kMaxLearningRates);
   if (!reads_weights(watched) || options_.update_sample == 0) return;

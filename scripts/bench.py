@@ -113,6 +113,58 @@ def step_time(size, steps, threads):
     }
 
 
+def python_environment(folder):
+    return {**os.environ, "PYTHONPATH": str(BIN.parent / "python"), "GRADVANE_RUN_DIR": str(folder),
+            "GRADVANE_PORT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def python_hooks():
+    """The JSON objects of bench/python/hook_cost.py."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = subprocess.run([sys.executable, ROOT / "bench/python/hook_cost.py", "--rounds", str(ROUNDS)],
+                             env={**python_environment(folder), "OMP_NUM_THREADS": "1"},
+                             capture_output=True, text=True, check=True).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def python_step_time(steps, threads):
+    """bench/python/small_training.py, plainly and under `gradvane run`, in turns."""
+    arms = {True: [], False: []}
+    checksums = set()
+    ratios = []
+    for round_number in range(ROUNDS):
+        medians = {}
+        for watched in (True, False) if round_number % 2 else (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                times = Path(folder) / "times"
+                way = ["-m", "gradvane", "run", "--quiet"] if watched else []
+                subprocess.run([sys.executable, *way, ROOT / "bench/python/small_training.py", times, str(steps)],
+                               env={**python_environment(folder), "OMP_NUM_THREADS": str(threads)},
+                               check=True, capture_output=True)
+                *seconds, checksum = [float(line) for line in times.read_text().splitlines()]
+            arms[watched].extend(seconds[WARM_UP_STEPS:])
+            checksums.add(checksum)
+            medians[watched] = statistics.median(seconds[WARM_UP_STEPS:])
+        ratios.append(medians[True] / medians[False])
+    return {
+        "threads": threads, "rounds": ROUNDS, "steps_per_run": steps,
+        "seconds_on": statistics.median(arms[True]), "seconds_off": statistics.median(arms[False]),
+        "ratio_of_each_round": ratios, "median_ratio": statistics.median(ratios),
+        "weights_identical": len(checksums) == 1, "raw_on": arms[True], "raw_off": arms[False],
+    }
+
+
+def print_python_tables(hooks, steps):
+    print(f"\n{'parameters':>10} {'clips':>6} {'added, us':>10}  hooks over rivals")
+    for row in hooks:
+        over = ", ".join(f"{name} {ratio:.3f}" for name, ratio in row["gradvane_over_rival"].items())
+        print(f"{row['parameters']:10} {row['clips']!s:>6} {1e6 * row['added_seconds']:10.1f}  {over}")
+    for row in steps:
+        print(f"Python, {row['threads']} threads: {1e3 * row['seconds_off']:.3f} ms a step without, "
+              f"{1e3 * row['seconds_on']:.3f} with, median ratio {row['median_ratio']:.4f}, same weights: "
+              f"{row['weights_identical']}")
+
+
 def print_pass_table(rows):
     print(f"{'shapes':12} {'threads':>7} {'contender':14} {'ms':>10} {'GB/s':>8} {'ours / it':>10} "
           f"{'bytes allocated':>16}")
@@ -146,6 +198,11 @@ def main():
         print(f"{row['parameters']:10} {row['weight_every']:13} {1e6 * row['median_seconds']:10.1f} "
               f"{1e6 * row['p99_seconds']:9.1f} {row['process_bytes_allocated_per_step']:12.0f}")
     paths.append(save(about, "hook_overhead", hooks))
+
+    in_python = python_hooks()
+    python_steps = [python_step_time(100, 1), python_step_time(100, cores)]
+    print_python_tables(in_python, python_steps)
+    paths += [save(about, "python_hooks", in_python), save(about, "python_step_time", python_steps)]
     print("raw numbers:", ", ".join(str(path.relative_to(ROOT)) for path in paths))
     return 0
 

@@ -120,7 +120,9 @@ def test_a_script_without_torch_is_left_alone(tmp_path):
 def test_interrupting_it_kills_it_as_python_is_killed(tmp_path):
     script = running.write(tmp_path, TRAINING + "    print('trained', flush=True)\n    import time; time.sleep(60)\n")
     child = subprocess.Popen([sys.executable, "-m", "gradvane", "run", "--quiet", script], cwd=tmp_path,
-                             env=running.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                             env=running.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             # Whoever runs us in the background may have it ignored.
+                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     assert child.stdout.readline() == "trained\n"
     child.send_signal(signal.SIGINT)
     _, stderr = child.communicate(timeout=60)
