@@ -13,7 +13,7 @@ using agent::Clock;
 
 class Agent::Impl {
  public:
-  explicit Impl(agent::ResolvedOptions resolved) : session_(std::move(resolved)) {}
+  explicit Impl(const agent::ResolvedOptions& resolved) : session_(resolved) {}
 
   [[nodiscard]] bool live() noexcept { return session_.live(); }
   [[nodiscard]] agent::StepRecorder& recorder() noexcept { return session_.recorder(); }
@@ -50,7 +50,7 @@ class Agent::Impl {
   agent::Session session_;
 };
 
-Agent::Agent(Options options)
+Agent::Agent(const Options& options)
     : impl_(std::make_unique<Impl>(agent::resolve(options, agent::process_environment()))) {}
 
 Agent::~Agent() = default;

@@ -31,7 +31,7 @@ record::RunInfo describe_run(const ResolvedOptions& resolved) {
 
 }  // namespace
 
-Session::Session(ResolvedOptions resolved)
+Session::Session(const ResolvedOptions& resolved)
     : recorder_(resolved.options, resolved.options.enabled),
       exceptions_(std::uncaught_exceptions()) {
   if (resolved.options.enabled)

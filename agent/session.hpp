@@ -17,7 +17,7 @@ namespace gradvane::agent {
 class Session {
  public:
   /// Starts the worker and the endpoint, unless switched off. Throws.
-  explicit Session(ResolvedOptions resolved);
+  explicit Session(const ResolvedOptions& resolved);
   ~Session();
   Session(const Session&) = delete;  // the worker reads from the recorder
   Session& operator=(const Session&) = delete;

@@ -152,9 +152,9 @@ class StepRecorder {
     std::vector<std::size_t> watched_entries;  ///< by which a backward pass is seen to touch it
     std::vector<Stamp> before_backward;        ///< one for each of these
     bool has_started = false;
-    std::vector<kernels::TensorStats> parts;  ///< by entry, while parts are read
+    std::vector<kernels::TensorStats> parts;               ///< by entry, while parts are read
     std::unordered_map<const void*, std::size_t> entries;  ///< of parameters, by TensorImpl
-    collectors::StepFacts facts;  ///< of the step in progress
+    collectors::StepFacts facts;                           ///< of the step in progress
   };
 
   static Stamp stamp_of(const at::Tensor& gradient) noexcept;

@@ -101,6 +101,8 @@ class Agent:
     def __init__(self, **options: Unpack[Options]) -> None:
         global _live
         from gradvane._loading import native
+
+        module = native()  # before anything of ours that imports torch: it says so where there is none
         from gradvane._naming import Names
         from gradvane._watcher import Watcher
 
@@ -109,9 +111,9 @@ class Agent:
         run = code.pop("run", "") or default_run or _script_name()
         pairs = [f"{key}={value}" for key, value in code.items()]
         try:
-            self._native: Any = native().Agent(run, pairs, command_line)
+            self._native: Any = module.Agent(run, pairs, command_line)
         except RuntimeError as error:
-            raise error if isinstance(error, GradvaneError) else GradvaneError(str(error)) from None
+            raise GradvaneError(str(error)) from None
         self._watcher = Watcher(self._native, Names())
         self._callbacks: list[Callable[[Incident], object]] = []
         self._teller = threading.Thread(target=self._tell, name="gradvane-python", daemon=True)

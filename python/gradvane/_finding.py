@@ -129,3 +129,22 @@ def leaves_of(root: Tensor) -> list[Tensor]:
             leaves[id(leaf)] = leaf
         waiting.extend(function for function, _ in node.next_functions)
     return list(leaves.values())
+
+
+def owns_any(optimizer: Optimizer, model: Module) -> bool:
+    """Whether an optimizer steps any of a model's parameters; a model without any is no reason to refuse."""
+    owned = {id(param) for param in model.parameters()}
+    return not owned or any(id(param) in owned for param in parameters_of(optimizer))
+
+
+def foreign_runtimes() -> list[str]:
+    """One line for each runtime in this process that keeps parameters in its own way."""
+    lines = []
+    kinds = {(type(m).__module__.split(".")[0], type(m).__name__) for m in instances(torch.nn.Module)}
+    if ("torch", "FullyShardedDataParallel") in kinds:
+        lines.append("FSDP1: norms and counts are of the flat parameters' parts in this process; FSDP2 is known in full")
+    if any(name == "DeepSpeedEngine" for _, name in kinds):
+        lines.append("DeepSpeed: losses and steps are seen; norms are of its flat partitions, if its optimizer is torch's")
+    if "megatron.core.optimizer.distrib_optimizer" in sys.modules:
+        lines.append("Megatron's distributed optimizer: losses and steps are seen; norms are of this rank's shards")
+    return lines

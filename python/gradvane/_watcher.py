@@ -6,16 +6,14 @@ Whatever fails in here is counted, logged once, and leaves training alone.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import sys
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from gradvane import _finding, _sharding
+from gradvane._events import contained, loss_root
 from gradvane._scaling import Scaling
 from gradvane._swarm import Swarm, swarm_of
 
@@ -31,21 +29,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("gradvane")
 _UNSEEN_STEPS = 2
 """times that gradients were cleared without a step, until we believe that none will be seen"""
-_Method = TypeVar("_Method", bound="Callable[..., Any]")
-
-
-def _contained(method: _Method) -> _Method:
-    @functools.wraps(method)
-    def call(self: Watcher, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return method(self, *args, **kwargs)
-        except Exception:
-            self.faults += 1
-            if self.faults == 1:
-                logger.warning("a hook failed; training goes on, this step may be missing", exc_info=True)
-            return None
-
-    return call  # type: ignore[return-value]
 
 
 @dataclass
@@ -84,6 +67,7 @@ class Watcher:
         self._loop: int | None = None
         self._unseen = 0
         self._swarm: Swarm | None = None
+        self._told: set[str] = set()
         self._courier: _sharding.Courier | None = None
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
@@ -93,7 +77,7 @@ class Watcher:
     def watch(self, model: Module | None, optimizers: list[Optimizer]) -> None:
         """As attach(). Raises ValueError where an optimizer owns none of the model's parameters."""
         for optimizer in optimizers:
-            if model is not None and not _owns_any(optimizer, model):
+            if model is not None and not _finding.owns_any(optimizer, model):
                 raise ValueError(
                     "attach: the optimizer owns none of the model's parameters; make it from this model's, "
                     "after anything that replaces them"
@@ -173,7 +157,7 @@ class Watcher:
 
     def _is_wanted(self, optimizer: Optimizer) -> bool:
         scopes = [model for reference in self._scopes if (model := reference()) is not None]
-        return self._watches_all or any(_owns_any(optimizer, model) for model in scopes)
+        return self._watches_all or any(_finding.owns_any(optimizer, model) for model in scopes)
 
     def _look_around(self, root: Tensor | None) -> None:
         """Once, when training begins."""
@@ -203,6 +187,10 @@ class Watcher:
         if unnamed := self._names.unnamed():
             line += f"; {unnamed} tensors have no name"
         self.on_found(line)
+        for runtime in _finding.foreign_runtimes():
+            if runtime not in self._told:
+                self._told.add(runtime)
+                self.on_found(runtime)
 
     # Backward passes ------------------------------------------------------------------------------
 
@@ -214,10 +202,10 @@ class Watcher:
         self._enter_backward(tensors)
         return True
 
-    @_contained
+    @contained
     def _enter_backward(self, tensors: Any) -> None:
         if not self._has_looked:
-            self._look_around(_root(tensors))
+            self._look_around(loss_root(tensors))
         for index in self._loops():
             self._native.loop_step_ends(index)
         if self._swarm is not None:
@@ -233,9 +221,9 @@ class Watcher:
         if has_ended:
             self._leave_backward(tensors)
 
-    @_contained
+    @contained
     def _leave_backward(self, tensors: Any) -> None:
-        root = _root(tensors)
+        root = loss_root(tensors)
         self._last_root = None if root is None else weakref.ref(root)
         loss = None if root is None else self._scaling.loss_of(root)
         self._native.after_backward(loss)
@@ -245,7 +233,7 @@ class Watcher:
         for index in self._loops():
             self._native.loop_read(index)
 
-    @_contained
+    @contained
     def finish_loop(self) -> None:
         """The last step of a loop without an optimizer ends with the run."""
         for index in self._loops():
@@ -264,7 +252,7 @@ class Watcher:
     def _has_seen_steps(self) -> bool:
         return any(known.steps for known in self._known.values())
 
-    @_contained
+    @contained
     def take_loss(self, loss: Tensor) -> None:
         """From the script itself. One that was a backward pass's root before is that step's already."""
         if self._last_root is None or self._last_root() is not loss:
@@ -272,7 +260,7 @@ class Watcher:
 
     # Steps ----------------------------------------------------------------------------------------
 
-    @_contained
+    @contained
     def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
         if self._swarm is not None and self._swarm.has(optimizer):
             self._before_step_of(self._swarm, optimizer)
@@ -296,13 +284,13 @@ class Watcher:
         else:  # one after the other, behind the pass: the first one sees all gradients
             self._native.loop_read(swarm.index)
 
-    @_contained
+    @contained
     def evaluated(self, optimizer: Optimizer) -> None:
         """The closure that the optimizer's step was given has returned."""
         if self._running and self._running[-1].key == id(optimizer):
             self._native.evaluated(self._running[-1].index)
 
-    @_contained
+    @contained
     def after_step(self, optimizer: Optimizer) -> None:
         if not any(running.key == id(optimizer) for running in self._running):
             return
@@ -340,18 +328,18 @@ class Watcher:
 
     # Gradient scalers -----------------------------------------------------------------------------
 
-    @_contained
+    @contained
     def scaled(self, scaler: Any, loss: object, result: object) -> None:
         self._scaling.scaled(scaler, loss, result)
 
-    @_contained
+    @contained
     def before_scaler_step(self, optimizer: Optimizer) -> None:
         index = self._index(optimizer)
         if index is not None:
             self._steps_before = self._known[id(optimizer)].steps
             self._read(index, optimizer, "scaler")
 
-    @_contained
+    @contained
     def after_scaler_step(self, optimizer: Optimizer) -> None:
         known = self._known.get(id(optimizer))
         if known is not None and known.steps == self._steps_before:
@@ -374,14 +362,14 @@ class Watcher:
         finally:
             self._clip_depth = 0
 
-    @_contained
+    @contained
     def before_total_norm(self) -> None:
         if self._clip_depth > 0:
             return
         for known in list(self._known.values()):
             self._read(known.index, known.optimizer(), "clip")
 
-    @_contained
+    @contained
     def _before_clip(self, params: list[Any]) -> tuple[list[int], bool]:
         if not self._has_looked:
             self._look_around(None)
@@ -393,28 +381,6 @@ class Watcher:
             self._read(self._loop, None, "clip")
         return indices, is_whole
 
-    @_contained
+    @contained
     def _after_clip(self, indices: list[int], is_whole: bool, max_norm: float | None) -> None:
         self._native.note_clip(indices, float(max_norm) if is_whole and max_norm is not None else None)
-
-
-def _root(tensors: Any) -> Tensor | None:
-    """The loss that a backward pass begins at, if that is one number; the sum where it begins at several."""
-    if isinstance(tensors, torch.Tensor):
-        return tensors if tensors.numel() == 1 else None
-    try:
-        roots = list(tensors)
-    except TypeError:
-        return None
-    if not roots or not all(isinstance(root, torch.Tensor) and root.numel() == 1 for root in roots):
-        return None
-    if len(roots) == 1:
-        return roots[0]
-    with torch.no_grad():
-        return sum(root.detach().reshape(()) for root in roots)  # type: ignore[return-value]
-
-
-def _owns_any(optimizer: Optimizer, model: Module) -> bool:
-    """Whether an optimizer steps any of a model's parameters; a model without any is no reason to refuse."""
-    owned = {id(param) for param in model.parameters()}
-    return not owned or any(id(param) in owned for param in _finding.parameters_of(optimizer))

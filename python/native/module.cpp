@@ -117,7 +117,8 @@ void define_hooks(py::class_<PythonAgent>& agent) {
            [](PythonAgent& self, int optimizer, const py::list& params) {
              std::vector<at::Tensor> tensors;
              for (const py::handle param : params)
-               if (THPVariable_Check(param.ptr())) tensors.push_back(THPVariable_Unpack(param.ptr()));
+               if (THPVariable_Check(param.ptr()))
+                 tensors.push_back(THPVariable_Unpack(param.ptr()));
              const py::gil_scoped_release released;
              self.read_parts(optimizer, tensors);
            })

@@ -124,3 +124,23 @@ def test_fsdp2_blames_the_element_by_its_place_in_the_whole_parameter(tmp_path):
     assert "first_nonfinite" not in ranks[0][2], "the other rank's shard was whole"
     # Nine rows over two ranks: five and four. Row 1 of the second shard is row 6.
     assert ranks[1][2]["first_nonfinite"] == {"site": "grad", "kind": "nan", "param": "0.weight", "element": 6 * 4 + 2}
+
+
+def test_fsdp1_is_recognised_and_trains_on(tmp_path):
+    script = running.write(tmp_path, """
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        dist.init_process_group("gloo")
+        torch.manual_seed(0)
+        net = FullyShardedDataParallel(torch.nn.Linear(4, 3), device_id=torch.device("cpu"))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            net(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+        dist.destroy_process_group()
+        """)
+    done = torchrun(tmp_path, script)
+    assert "FSDP1: norms and counts are of the flat parameters' parts" in done.stderr
+    assert len(running.steps_in(tmp_path / "steps.rank0.jsonl")) == 3

@@ -313,6 +313,23 @@ def test_a_gradient_is_not_kept_alive_past_its_step(watching):
     assert gradient() is None
 
 
+def test_runtimes_that_keep_parameters_their_own_way_are_recognised(watching, caplog):
+    import logging
+
+    class DeepSpeedEngine(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = net()
+
+    caplog.set_level(logging.INFO, logger="gradvane")
+    engine = DeepSpeedEngine()
+    optimizer = torch.optim.SGD(engine.parameters(), 0.1)
+    watching()
+    one_step(engine.module, optimizer)
+    assert len(watching.steps()) == 1
+    assert [record.message for record in caplog.records if record.message.startswith("DeepSpeed: ")]
+
+
 def test_an_optimizer_of_another_model_is_refused(watching):
     model, other = net(), net()
     with pytest.raises(ValueError, match="owns none of the model's parameters"):

@@ -171,7 +171,7 @@ class GRADVANE_API Agent {
  public:
   /// Starts the worker and the endpoint. Throws std::invalid_argument for a bad option, naming the key,
   /// the value and what is allowed.
-  explicit Agent(Options options = {});
+  explicit Agent(const Options& options = {});
   /// stop(), or the run counts as failed when an exception is leaving the scope.
   ~Agent();
   Agent(const Agent&) = delete;  // one agent, one run
