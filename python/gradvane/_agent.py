@@ -26,6 +26,12 @@ logger = logging.getLogger("gradvane")
 command_line: list[str] = []
 """key=value of `gradvane run`: stronger than anything that the script says."""
 default_run: str | None = None
+failure: str | None = None
+"""why the program is about to end, where somebody knows"""
+on_nothing: Callable[[], object] | None = None
+"""called at the end of a program in which no agent ever started"""
+_has_started = False
+_ends_at_exit = False
 _live: Agent | None = None
 _lock = threading.RLock()
 
@@ -99,7 +105,7 @@ class Agent:
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        global _live
+        global _live, _has_started
         from gradvane._loading import native
 
         module = native()  # before anything of ours that imports torch: it says so where there is none
@@ -118,8 +124,8 @@ class Agent:
         self._callbacks: list[Callable[[Incident], object]] = []
         self._teller = threading.Thread(target=self._tell, name="gradvane-python", daemon=True)
         self._teller.start()
-        _live = self
-        atexit.register(self._at_exit)
+        _live, _has_started = self, True
+        end_at_exit()
 
     def watch(self, model: Module | None, optimizer: Optimizer | Sequence[Optimizer] | None) -> None:
         """As attach()."""
@@ -203,19 +209,11 @@ class Agent:
         _hooks.uninstall(self._watcher)
         self._watcher.stop()
         end()
-        atexit.unregister(self._at_exit)
         if threading.current_thread() is not self._teller:
             self._teller.join(timeout=1.0)
         self._say_lines()
         if _live is self:
             _live = None
-
-    def _at_exit(self) -> None:
-        error = getattr(sys, "last_value", None)
-        if error is None or hasattr(sys, "ps1"):  # where a person types, an error is not the end
-            self.detach()
-        else:
-            self.fail(f"{type(error).__name__}: {error}")
 
     def _tell(self) -> None:
         """The thread that hands on incidents and lines."""
@@ -239,6 +237,28 @@ class Agent:
 
 def live() -> Agent | None:
     return _live
+
+
+def end_at_exit() -> None:
+    """Sees to it that a run which is live at the end of the program ends with it."""
+    global _ends_at_exit
+    if not _ends_at_exit:
+        _ends_at_exit = True
+        atexit.register(_at_exit)
+
+
+def _at_exit() -> None:
+    if _live is None:
+        if on_nothing is not None and not _has_started:
+            on_nothing()
+        return
+    error = getattr(sys, "last_value", None)
+    if failure is not None:
+        _live.fail(failure)
+    elif error is not None and not hasattr(sys, "ps1"):  # where a person types, an error is not the end
+        _live.fail(f"{type(error).__name__}: {error}")
+    else:
+        _live.detach()
 
 
 def _text(value: object) -> str:
@@ -271,7 +291,6 @@ def _forget_in_child() -> None:
     from gradvane import _hooks
 
     _hooks.forget_in_child()
-    atexit.unregister(_live._at_exit)
     _live = None
 
 

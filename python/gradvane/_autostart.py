@@ -4,7 +4,6 @@ starts the agent when something begins to train. A process that only loads data 
 
 from __future__ import annotations
 
-import atexit
 import importlib.abc
 import importlib.machinery
 import logging
@@ -18,11 +17,11 @@ if TYPE_CHECKING:
 OFF = ("off", "false", "no", "0")
 
 logger = logging.getLogger("gradvane")
-_failure: str | None = None
 _is_armed = False
+_is_refused = False
 
 
-def arm(run: str, options: dict[str, str], *, is_quiet: bool) -> None:
+def arm(run: str, options: dict[str, str], *, is_quiet: bool, is_child: bool = False) -> None:
     """From now on the first training that happens in this process is watched, as a run called `run` where
     nothing else names it; `options` outdo all others."""
     global _is_armed
@@ -34,8 +33,10 @@ def arm(run: str, options: dict[str, str], *, is_quiet: bool) -> None:
     _agent.default_run = run
     _agent.command_line = [f"{key}={value}" for key, value in options.items()]
     _say_on_standard_error(is_quiet)
+    if not is_child:
+        _agent.on_nothing = _say_nothing
     _arm_children(run, options, is_quiet)
-    atexit.register(_end)  # before the script registers any of its own: so ours comes last
+    _agent.end_at_exit()  # before the script registers anything of its own there: so ours comes last
     if "torch" in sys.modules:
         _torch_is_there()
     else:
@@ -51,21 +52,23 @@ def start_now() -> bool:
     return _starting.start()
 
 
+def note_refused() -> None:
+    """The agent cannot start, and a line has said why."""
+    global _is_refused
+    _is_refused = True
+
+
 def note_failure(why: str) -> None:
-    global _failure
-    _failure = why
-
-
-def _end() -> None:
     from gradvane import _agent
 
-    agent = _agent.live()
-    if agent is None:
+    _agent.failure = why
+
+
+def _say_nothing() -> None:
+    if _is_refused:
         return
-    if _failure is None:
-        agent.detach()
-    else:
-        agent.fail(_failure)
+    seen = "torch was never imported" if "torch" not in sys.modules else "no backward pass, no optimizer step"
+    logger.info("nothing trained in this process: %s", seen)
 
 
 def _torch_is_there() -> None:
@@ -74,6 +77,7 @@ def _torch_is_there() -> None:
 
         _starting.install()
     except Exception as error:
+        note_refused()
         logger.warning("this run is not watched: %s", error)
 
 
@@ -85,9 +89,10 @@ class _WaitForTorch(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != "torch":
             return None
-        sys.meta_path.remove(self)
         for finder in sys.meta_path:
-            spec = finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 break
         else:
@@ -97,6 +102,8 @@ class _WaitForTorch(importlib.abc.MetaPathFinder):
             return spec
 
         def exec_module(module: types.ModuleType) -> None:
+            if self in sys.meta_path:  # until now torch may just have been looked for
+                sys.meta_path.remove(self)
             del loader.exec_module  # the loader is as it was
             loader.exec_module(module)
             _torch_is_there()
@@ -119,7 +126,7 @@ class _Arm:
     Where the child has no gradvane, nothing happens."""
 
     def __init__(self, run: str, options: dict[str, str], is_quiet: bool) -> None:
-        self._call = f"arm({run!r}, {options!r}, is_quiet={is_quiet!r})"
+        self._call = f"arm({run!r}, {options!r}, is_quiet={is_quiet!r}, is_child=True)"
 
     def __reduce__(self) -> tuple[Any, ...]:
         code = f"try:\n  from gradvane import _autostart\n  _autostart.{self._call}\nexcept Exception: pass"

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from typing import Any
 
-from gradvane import _agent, _hooks
+from gradvane import _agent, _autostart, _hooks
 
 logger = logging.getLogger("gradvane")
 
@@ -51,6 +51,7 @@ def start() -> bool:
     except Exception as error:
         if waiting is not None:
             _hooks.uninstall(waiting)
+        _autostart.note_refused()
         logger.warning("this run is not watched: %s", error)
         return False
     return True

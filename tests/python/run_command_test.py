@@ -1,5 +1,6 @@
 """`gradvane run` changes nothing that a script, its author or a shell could notice."""
 
+import json
 import os
 import signal
 import subprocess
@@ -171,6 +172,14 @@ def test_switched_off_it_is_as_if_it_were_not_there(tmp_path):
     assert steps == [] and done.stderr == "" and done.stdout == "False\n"
 
 
+@pytest.mark.parametrize(("source", "seen"), [
+    ("print('hello')", "torch was never imported"),
+    ("import torch\ntorch.ones(3).sum()", "no backward pass, no optimizer step")])
+def test_what_was_not_found_is_said_too(tmp_path, source, seen):
+    _, done = running.watched(running.write(tmp_path, source), cwd=tmp_path)
+    assert done.stderr == f"gradvane: nothing trained in this process: {seen}\n"
+
+
 def test_what_was_found_is_said_in_one_line(tmp_path):
     _, done = running.watched(running.write(tmp_path, TRAINING), cwd=tmp_path)
     lines = [line for line in done.stderr.splitlines() if "watching" in line]
@@ -185,13 +194,20 @@ def test_the_scripts_logging_is_its_own(tmp_path):
     assert ours.stderr == plain.stderr
 
 
-def test_a_run_that_fails_is_reported_as_failed(tmp_path):
-    log = tmp_path / "state.json"
-    script = running.write(tmp_path, TRAINING + "    raise ValueError('too bad')\n")
+@pytest.mark.parametrize(("ending", "state"), [
+    ("", "finished"), ("raise SystemExit(0)", "finished"), ("raise SystemExit(3)", "failed"),
+    ("raise SystemExit('disk full')", "failed"), ("raise KeyError('x')", "failed")])
+def test_the_end_of_the_program_is_the_state_of_the_run(tmp_path, ending, state):
+    script = running.write(tmp_path, TRAINING + f"    {ending}\n")
     running.python("-m", "gradvane", "run", "--quiet", "--run-dir", tmp_path / "run", script, cwd=tmp_path, check=False)
-    endpoint = next((tmp_path / "run").glob("endpoint*.json")).read_text()
-    assert '"failed"' in endpoint
-    assert not log.exists()
+    endpoint = json.loads(next((tmp_path / "run").glob("endpoint*.json")).read_text())
+    assert endpoint["state"] == state
+
+
+def test_looking_for_torch_is_not_importing_it(tmp_path):
+    steps, _ = running.watched(running.write(tmp_path, "import importlib.util\nassert importlib.util.find_spec('torch')"
+                                             + TRAINING.replace("\n    ", "\n")), cwd=tmp_path)
+    assert len(steps) == 3
 
 
 def test_a_second_run_on_the_same_port_takes_the_next_one(tmp_path):

@@ -33,6 +33,7 @@ GRADVANE=off in the environment runs the script as if Gradvane were not there.
 """
 
 CANNOT_START = 3
+_LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 
 
 @dataclass
@@ -103,6 +104,11 @@ def main(arguments: list[str]) -> None:
         sys.exit(2)
     if os.environ.get("GRADVANE", "").lower() not in _autostart.OFF:
         _autostart.arm(_run_name(request), request.options, is_quiet=request.is_quiet)
+        if request.is_module and request.target in _LAUNCHERS and not request.is_quiet:
+            sys.stderr.write(
+                "gradvane: a launcher starts its processes without us; to watch them: "
+                "torchrun [its options] -m gradvane run script.py\n"
+            )
         if request.requires and not _autostart.start_now():
             sys.exit(CANNOT_START)
     _run(request)
@@ -149,6 +155,7 @@ def _run_script(path: str, program: types.ModuleType) -> None:
         with io.open_code(os.path.abspath(path)) as file:
             source = file.read()
     except OSError as error:
+        _autostart.note_refused()
         sys.stderr.write(
             f"{sys.executable}: can't open file {os.path.abspath(path)!r}: [Errno {error.errno}] {error.strerror}\n"
         )

@@ -1,0 +1,190 @@
+"""The Python package on a CUDA device: what scripts/*.py and scaler_test.py hold on a CPU, and that no hook waits.
+
+Needs no pytest: `python cuda_test.py`. Without a device it is skipped, with GRADVANE_GPU_TESTS_MUST_RUN=1 it fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+SKIPPED = 77
+DEVICE = "cuda"
+
+
+def net():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.Tanh(), torch.nn.Linear(128, 1)).to(DEVICE)
+
+
+def norm_of(model, scale=1.0):
+    squares = [(p.grad.double() / scale).pow(2).sum() for p in model.parameters()]
+    return float(torch.stack(squares).sum().sqrt())
+
+
+def close(got, expected, rel=1e-5):
+    assert got is not None and abs(got - expected) <= rel * abs(expected), (got, expected)
+
+
+class Watched:
+    """attach() with a step log."""
+
+    def __init__(self, *what, **options):
+        import gradvane
+
+        self._folder = tempfile.TemporaryDirectory()
+        self._log = Path(self._folder.name) / "steps.jsonl"
+        self.agent = gradvane.attach(*what, port=-1, step_log=self._log, run_dir=self._folder.name, **options)
+
+    def steps(self):
+        self.agent.detach()
+        assert self.agent._watcher.faults == 0
+        with self._folder:
+            return [json.loads(line) for line in self._log.read_text().splitlines()]
+
+
+def test_losses_norms_and_clips_are_torchs_and_no_hook_waits():
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    import gradvane
+
+    watched = Watched(model, optimizer, weight_every=2)
+    truth = []
+    for i in range(6):
+        optimizer.zero_grad()
+        loss = model(torch.randn(32, 64, device=DEVICE)).square().mean()
+        loss.backward()
+        truth.append((float(loss), norm_of(model)))
+        if i > 1:  # what is made once may wait
+            torch.cuda.set_sync_debug_mode("error")
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        gradvane.log(mean=loss.detach() * 2)
+        optimizer.step()
+        torch.cuda.set_sync_debug_mode("default")
+    steps = watched.steps()
+    assert [s["step"] for s in steps] == [1, 2, 3, 4, 5, 6]
+    for step, (loss, norm) in zip(steps, truth):
+        close(step["loss"], loss)
+        close(step["grad_norm"], norm)
+        close(step["clip_coefficient"], min(1.0, 0.05 / (norm + 1e-6)))
+        close(step["user"]["mean"], 2 * loss)
+        assert step["read_at"] == "clip"
+
+
+def test_a_scaler_on_the_device_is_divided_by_and_its_overflow_is_no_alarm():
+    for fused in (False, True):
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=fused)
+        scaler = torch.amp.GradScaler(DEVICE, init_scale=2.0**12)
+        watched = Watched(model, optimizer)
+        truth = []
+        for i in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.randn(32, 64, device=DEVICE)).square().mean()
+            scaler.scale(loss).backward()
+            truth.append((float(loss), norm_of(model, scaler.get_scale()), scaler.get_scale()))
+            if i == 2:
+                model[0].weight.grad[1, 2] = float("inf")
+            scaler.step(optimizer)
+            scaler.update()
+        steps = watched.steps()
+        assert [s.get("skipped") for s in steps] == [None, None, "amp_overflow", None], fused
+        for i, (step, (loss, norm, scale)) in enumerate(zip(steps, truth)):
+            close(step["loss"], loss)
+            assert step["loss_scale"] == scale
+            if i != 2:
+                close(step["grad_norm"], norm)
+
+
+def test_the_norm_of_the_pass_stays_on_the_device():
+    import gradvane
+
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watched = Watched(model, optimizer)
+    model(torch.randn(32, 64, device=DEVICE)).square().mean().backward()
+    expected = norm_of(model)
+    norm = watched.agent.grad_norm()
+    assert norm.is_cuda and norm.dtype == torch.float64
+    close(float(norm), expected)
+    clipped = gradvane.clip_grad_norm_(model.parameters(), 0.01)
+    close(float(clipped), expected)
+    close(norm_of(model), 0.01, 1e-3)
+    optimizer.step()
+    (step,) = watched.steps()
+    close(step["grad_norm_at_step"], 0.01, 1e-3)
+
+
+def test_weights_are_bit_identical_with_and_without():
+    weights = []
+    for is_watched in (False, True):
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        watched = Watched(model, optimizer, weight_every=3) if is_watched else None
+        for _ in range(50):
+            optimizer.zero_grad()
+            model(torch.randn(32, 64, device=DEVICE)).square().mean().backward()
+            optimizer.step()
+        if watched is not None:
+            assert len(watched.steps()) == 50
+        weights.append([p.detach().clone() for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*weights))
+
+
+def test_a_captured_step_is_counted_at_every_replay():
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, capturable=True)
+    x = torch.randn(32, 64, device=DEVICE)
+    watched = Watched(model, optimizer, weight_every=0)
+
+    def step():
+        optimizer.zero_grad(set_to_none=False)
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for _ in range(5):
+        graph.replay()
+    torch.cuda.synchronize()
+    watched.agent.flush()
+    assert len(watched.steps()) == 8
+
+
+def main():
+    must_run = os.environ.get("GRADVANE_GPU_TESTS_MUST_RUN") == "1"
+    if not torch.cuda.is_available():
+        print("no CUDA device here")
+        return 1 if must_run else SKIPPED
+    sys.path.insert(0, str(Path(os.environ["GRADVANE_BUILD_DIR"]) / "python"))
+    failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        try:
+            test()
+            print("ok     ", name, flush=True)
+        except Exception as error:
+            failed += 1
+            print("FAILED ", name, repr(error), flush=True)
+            from gradvane import _agent
+
+            if _agent.live() is not None:
+                _agent.live().detach()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
