@@ -15,11 +15,11 @@ constexpr const char* kIntroduction =
 
 Every option has one key and four places where it can be set. The strongest that sets it wins:
 
-1. the command line: `--gradvane-weight-every=10`, in programs that hand `gradvane::take_arguments(argc, argv)` to
-   `Options::command_line`
+1. the command line: `gradvane run --weight-every 10 script.py`, or `--gradvane-weight-every=10` in C++ programs that
+   hand `gradvane::take_arguments(argc, argv)` to `Options::command_line`
 2. the environment: `GRADVANE_WEIGHT_EVERY=10`
 3. a YAML file, named by the option `config`: `weight_every: 10`
-4. the code: `gradvane::Agent agent({.weight_every = 10});`
+4. the code: `gradvane.attach(model, optimizer, weight_every=10)`, `gradvane::Agent agent({.weight_every = 10});`
 5. the default
 
 `/api/v1/status` shows every option with its value and the place that it came from.
