@@ -46,6 +46,8 @@ class LibtorchSource final : public ModelSource {
     return named;
   }
 
+  bool names_are_cheap() const noexcept override { return true; }
+
   std::vector<std::vector<at::Tensor>> optimizer_parameters() const override {
     std::vector<std::vector<at::Tensor>> groups;
     if (optimizer_ == nullptr) return groups;

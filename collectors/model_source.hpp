@@ -31,6 +31,8 @@ class ModelSource {
 
   /// All parameters of the module in its own order; a tied one once under each name.
   [[nodiscard]] virtual std::vector<Named> named_parameters() const = 0;
+  /// Whether that is cheap enough to be asked whenever weights are read.
+  [[nodiscard]] virtual bool names_are_cheap() const noexcept = 0;
   /// What the optimizer updates, by param group.
   [[nodiscard]] virtual std::vector<std::vector<at::Tensor>> optimizer_parameters() const = 0;
 

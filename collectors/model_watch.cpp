@@ -96,6 +96,10 @@ bool ModelWatch::changed_anywhere() const {
     if (watched.source == nullptr) continue;
     if (changed(static_cast<int>(i))) return true;
     now.insert(watched.identity.begin(), watched.identity.end());
+    if (!watched.source->names_are_cheap()) {  // what is new and trains, the optimizer shows
+      for (const at::Tensor& param : watched.params) now.insert(identity_of(param));
+      continue;
+    }
     if (!is_first_of_names(i)) continue;
     for (const auto& item : watched.source->named_parameters())
       now.insert(identity_of(item.tensor));

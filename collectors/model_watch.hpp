@@ -42,7 +42,7 @@ class ModelWatch {
   /// True when the optimizer's parameters are no longer the tensors of its plan. Cost: one pointer
   /// comparison a parameter.
   [[nodiscard]] bool changed(int optimizer) const noexcept;
-  /// The same for everything, by asking for all names again: slower, but it also finds new frozen
+  /// The same for everything, by asking for all names again where they are cheap: it also finds new frozen
   /// parameters, another dtype, shape or device, and parameters that were frozen and train now.
   [[nodiscard]] bool changed_anywhere() const;
 

@@ -23,6 +23,7 @@ class [[gnu::visibility("hidden")]] PythonSource final : public collectors::Mode
   const void* optimizer_key() const noexcept override { return optimizer_; }
   std::string optimizer_type() const override { return type_; }
   std::vector<Named> named_parameters() const override;
+  bool names_are_cheap() const noexcept override { return false; }  // a microsecond each
   std::vector<std::vector<at::Tensor>> optimizer_parameters() const override;
   bool changed(std::span<const void* const> identity) const noexcept override;
   std::vector<Shard> shards(std::span<const at::Tensor> params) const override;
