@@ -154,7 +154,7 @@ class Agent:
         sync; the same read is that of the step. None with several optimizers, or where the pass cannot read
         a gradient (several devices, sparse on a device)."""
         only = self._watcher.only()
-        return None if only is None else self._native.grad_norm(only[0])
+        return None if only is None else self._native.grad_norm(only)
 
     def record(self) -> StepRecord | None:
         """The latest step that was measured; None before the first. In immediate mode the one just taken,

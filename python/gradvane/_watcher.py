@@ -95,12 +95,12 @@ class Watcher:
             self._scopes.append(weakref.ref(model))
         self._has_looked = False
 
-    def only(self) -> tuple[int, Optimizer | None] | None:
+    def only(self) -> int | None:
         """What calls without an optimizer mean."""
-        if len(self._known) == 1 and self._loop is None:
-            known = next(iter(self._known.values()))
-            return known.index, known.optimizer()
-        return (self._loop, None) if self._loop is not None and not self._known else None
+        indices = [known.index for known in self._known.values()]
+        if self._loop is not None:
+            indices.append(self._loop)
+        return indices[0] if len(indices) == 1 else None
 
     def _adopt(self, optimizer: Optimizer) -> int:
         self._names.know(_finding.parameters_of(optimizer))
@@ -206,10 +206,8 @@ class Watcher:
     def _enter_backward(self, tensors: Any) -> None:
         if not self._has_looked:
             self._look_around(loss_root(tensors))
-        for index in self._loops():
-            self._native.loop_step_ends(index)
+        self.finish_loop()
         if self._swarm is not None:
-            self._native.loop_step_ends(self._swarm.index)
             self._native.parts_begin(self._swarm.index)
         if self._native.before_backward(bool(self._running)) and not self._has_seen_steps():
             self._unseen += 1
@@ -235,7 +233,7 @@ class Watcher:
 
     @contained
     def finish_loop(self) -> None:
-        """The last step of a loop without an optimizer ends with the run."""
+        """A step that is known by its backward pass alone ends where the next one begins, or with the run."""
         for index in self._loops():
             self._native.loop_step_ends(index)
         if self._swarm is not None:
@@ -273,8 +271,9 @@ class Watcher:
             if self._is_part_of_running(optimizer):
                 return
         self._running.append(_Running(index, id(optimizer), has_closure))
-        if not has_closure:
-            self._read(index, optimizer, "optimizer")
+        scale, is_scaled = self._scaling.state_of(optimizer)
+        if scale is not None and not has_closure:  # without one, the step begins with a read by itself
+            self._native.read(index, "optimizer", scale, is_scaled)
         self._native.step_begins(index, has_closure)
 
     def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
