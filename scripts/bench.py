@@ -85,8 +85,8 @@ def train(size, steps, agent, threads, folder):
     return result
 
 
-def step_time(size, steps, threads):
-    """The same training with and without the agent, in turns."""
+def in_turns(run):
+    """run(watched, folder) with and without the agent: {"seconds", "checksum", "hooks"} of each."""
     arms = {True: [], False: []}
     hooks = []
     checksums = set()
@@ -94,23 +94,28 @@ def step_time(size, steps, threads):
     for round_number in range(ROUNDS):
         medians = {}
         # Which arm goes first changes, so that neither always inherits a warm cache.
-        for agent in (True, False) if round_number % 2 else (False, True):
+        for watched in (True, False) if round_number % 2 else (False, True):
             with tempfile.TemporaryDirectory() as folder:
-                run = train(size, steps, agent, threads, Path(folder))
-            arms[agent].extend(run["seconds"])
-            hooks.extend(run["hooks"])
-            checksums.add(run["checksum"])
-            medians[agent] = statistics.median(run["seconds"])
+                result = run(watched, Path(folder))
+            arms[watched].extend(result["seconds"])
+            hooks.extend(result["hooks"])
+            checksums.add(result["checksum"])
+            medians[watched] = statistics.median(result["seconds"])
         ratios.append(medians[True] / medians[False])
     on, off = statistics.median(arms[True]), statistics.median(arms[False])
     return {
-        "size": size, "threads": threads, "rounds": ROUNDS, "steps_per_run": steps,
-        "seconds_on": on, "seconds_off": off, "on_over_off": on / off,
+        "rounds": ROUNDS, "seconds_on": on, "seconds_off": off, "on_over_off": on / off,
         "ratio_of_each_round": ratios, "median_ratio": statistics.median(ratios),
         "weights_identical": len(checksums) == 1,
-        "hook_seconds_per_step": statistics.fmean(hooks),
+        **({"hook_seconds_per_step": statistics.fmean(hooks)} if hooks else {}),
         "raw_on": arms[True], "raw_off": arms[False],
     }
+
+
+def step_time(size, steps, threads):
+    """The same training with and without the agent, in turns."""
+    compared = in_turns(lambda agent, folder: train(size, steps, agent, threads, folder))
+    return {"size": size, "threads": threads, "steps_per_run": steps, **compared}
 
 
 def python_environment(folder):
@@ -127,31 +132,21 @@ def python_hooks():
     return [json.loads(line) for line in out.splitlines()]
 
 
+def train_in_python(steps, watched, threads, folder):
+    """One run of bench/python/small_training.py, plainly or under `gradvane run`."""
+    times = folder / "times"
+    way = ["-m", "gradvane", "run", "--quiet"] if watched else []
+    subprocess.run([sys.executable, *way, ROOT / "bench/python/small_training.py", times, str(steps)],
+                   env={**python_environment(folder), "OMP_NUM_THREADS": str(threads)},
+                   check=True, capture_output=True)
+    *seconds, checksum = [float(line) for line in times.read_text().splitlines()]
+    return {"seconds": seconds[WARM_UP_STEPS:], "checksum": checksum, "hooks": []}
+
+
 def python_step_time(steps, threads):
-    """bench/python/small_training.py, plainly and under `gradvane run`, in turns."""
-    arms = {True: [], False: []}
-    checksums = set()
-    ratios = []
-    for round_number in range(ROUNDS):
-        medians = {}
-        for watched in (True, False) if round_number % 2 else (False, True):
-            with tempfile.TemporaryDirectory() as folder:
-                times = Path(folder) / "times"
-                way = ["-m", "gradvane", "run", "--quiet"] if watched else []
-                subprocess.run([sys.executable, *way, ROOT / "bench/python/small_training.py", times, str(steps)],
-                               env={**python_environment(folder), "OMP_NUM_THREADS": str(threads)},
-                               check=True, capture_output=True)
-                *seconds, checksum = [float(line) for line in times.read_text().splitlines()]
-            arms[watched].extend(seconds[WARM_UP_STEPS:])
-            checksums.add(checksum)
-            medians[watched] = statistics.median(seconds[WARM_UP_STEPS:])
-        ratios.append(medians[True] / medians[False])
-    return {
-        "threads": threads, "rounds": ROUNDS, "steps_per_run": steps,
-        "seconds_on": statistics.median(arms[True]), "seconds_off": statistics.median(arms[False]),
-        "ratio_of_each_round": ratios, "median_ratio": statistics.median(ratios),
-        "weights_identical": len(checksums) == 1, "raw_on": arms[True], "raw_off": arms[False],
-    }
+    """The same training plainly and under `gradvane run`, in turns."""
+    compared = in_turns(lambda watched, folder: train_in_python(steps, watched, threads, folder))
+    return {"threads": threads, "steps_per_run": steps, **compared}
 
 
 def print_python_tables(hooks, steps):
