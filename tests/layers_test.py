@@ -30,6 +30,9 @@ ALLOWED = {
               "bench"},
 }
 
+# The ledger is injected into programs that have no torch.
+WITHOUT_TORCH = ("collectors/sync_ledger/",)
+
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 CUDA = re.compile(r"^(cuda|cub/|cooperative_groups|cupti|nvtx3/|thrust/)")
 PROMETHEUS_AND_BOOST = re.compile(r"^(prometheus|boost)/")
@@ -73,8 +76,10 @@ def violations_in(root: Path) -> list[str]:
 
 
 def broken_rule(root: Path, folder: str, name: str, quote: str, target: str) -> str | None:
-    if TORCH.match(target) and folder not in TORCH_FOLDERS:
+    if TORCH.match(target) and (folder not in TORCH_FOLDERS or name.startswith(WITHOUT_TORCH)):
         return "torch is seen from collectors, agent and python only"
+    if name.startswith(WITHOUT_TORCH) and (CUDA.match(target) or target.startswith("kernels/")):
+        return "the ledger is built without CUDA and without the pass"
     for pattern, why in FORBIDDEN.get(folder, []):
         if pattern.match(target):
             return why
@@ -128,6 +133,8 @@ def test_there_is_something_to_check():
         ("detectors/a.cpp", "#include <mutex>", "pure functions"),
         ("collectors/a.cpp", '#include "exporters/http.hpp"', "collectors may not include exporters"),
         ("collectors/a.cpp", "#include <gradvane/agent.hpp>", "nobody upstream"),
+        ("collectors/sync_ledger/a.cpp", "#include <c10/core/Device.h>", "torch is seen"),
+        ("collectors/sync_ledger/a.cpp", "#include <cupti.h>", "built without CUDA"),
         ("agent/a.cpp", '#include "tests/support/fake.hpp"', "agent may not include tests"),
         ("agent/a.cpp", '#include "config.hpp"', "relative to the root"),
         ("agent/a.cpp", '#include "boost/asio.hpp"', "quotes are for our own headers"),

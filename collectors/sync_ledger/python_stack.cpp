@@ -109,7 +109,7 @@ int line_in_pairs(std::span<const unsigned char> table, int first_line, int offs
   int line = first_line;
   int end = 0;
   for (std::size_t i = 0; i + 1 < table.size(); i += 2) {
-    const int difference = static_cast<signed char>(table[i + 1]);
+    const int difference = std::bit_cast<std::int8_t>(table[i + 1]);
     end += table[i];
     if (difference != kNoLine) line += difference;
     if (offset < end) return difference == kNoLine ? 0 : line;
@@ -133,10 +133,10 @@ int signed_number(std::span<const unsigned char> bytes) noexcept {
 // From 3.11: entries that begin with a byte whose highest bit is set (Objects/locations.md).
 int line_in_entries(std::span<const unsigned char> table, int first_line, int offset) noexcept {
   enum Kind : unsigned {
-    kOneLine0 = 10,
-    kOneLine2 = 12,
-    kNoColumns = 13,
-    kLong = 14,
+    one_line_0 = 10,
+    one_line_2 = 12,
+    no_columns = 13,
+    with_columns = 14,
     kNoLine = 15
   };
   int line = first_line;
@@ -145,10 +145,10 @@ int line_in_entries(std::span<const unsigned char> table, int first_line, int of
     const unsigned kind = table[i] >> 3U & 15U;
     end += (static_cast<int>(table[i] & 7U) + 1) * kInstructionBytes;
     ++i;
-    if (kind == kNoColumns || kind == kLong) {
+    if (kind == no_columns || kind == with_columns) {
       line += signed_number(table.subspan(i));
-    } else if (kind >= kOneLine0 && kind <= kOneLine2) {
-      line += static_cast<int>(kind - kOneLine0);
+    } else if (kind >= one_line_0 && kind <= one_line_2) {
+      line += static_cast<int>(kind - one_line_0);
     }
     if (offset < end) return kind == kNoLine ? 0 : line;
     while (i < table.size() && (table[i] & 128U) == 0) ++i;

@@ -1,0 +1,138 @@
+#include "collectors/sync_ledger/cupti_ledger.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "collectors/sync_ledger/cupti_library.hpp"
+#include "collectors/sync_ledger/native_stack.hpp"
+
+namespace gradvane::collectors {
+namespace {
+
+// In the block of thread-local memory that every thread has from its birth: nothing is allocated when a
+// callback first looks.
+[[gnu::tls_model("initial-exec")]] constinit thread_local LedgerThread this_thread;
+
+std::int64_t monotonic_nanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+CuptiLedger::World CuptiLedger::real_world() noexcept {
+  return {&cupti::load, &cupti::driver_is_loaded, &monotonic_nanoseconds};
+}
+
+CuptiLedger::CuptiLedger(World world) : world_(world) {
+  has_room_ = tables_.open() && places_.open();
+}
+
+void CuptiLedger::on_callback(void* user, cupti::Domain domain, std::uint32_t id,
+                              const void* data) {
+  auto& ledger = *static_cast<CuptiLedger*>(user);
+  if (!ledger.is_open_.load(std::memory_order_relaxed) || data == nullptr) return;
+  if (domain == cupti::Domain::state) {
+    if (id == cupti::kStateFatalError) ledger.has_failed_.store(true, std::memory_order_relaxed);
+    return;
+  }
+  ledger.take(domain, id, *static_cast<const cupti::CallbackData*>(data));
+}
+
+void CuptiLedger::take(cupti::Domain domain, std::uint32_t id,
+                       const cupti::CallbackData& data) noexcept {
+  const CudaCall* call = cuda_call(domain, id);
+  if (call == nullptr) return;
+  ThreadTable* const table = this->table();
+  if (table == nullptr) return;
+  CallCounter::Circumstances now;
+  now.now = world_.now();
+  now.generation = generation_.load(std::memory_order_relaxed);
+  now.epoch = epoch_.load(std::memory_order_relaxed);
+  now.phase = phase_.load(std::memory_order_relaxed);
+  now.scope = this_thread.scope;
+  if (this_thread.own > 0) now.origin = record::SyncOrigin::gradvane;
+  if (data.site == cupti::Site::enter)
+    counter_.enter(*table, *call, data, now);
+  else
+    counter_.exit(*table, *call, data, now);
+}
+
+ThreadTable* CuptiLedger::table() noexcept {
+  if (this_thread.table == nullptr || this_thread.owner != this) {
+    this_thread.table = tables_.claim();
+    this_thread.owner = this;
+  }
+  return this_thread.table;
+}
+
+void CuptiLedger::own(int delta) noexcept { this_thread.own += delta; }
+
+const char* CuptiLedger::set_scope(const char* name) noexcept {
+  return std::exchange(this_thread.scope, name);
+}
+
+std::int64_t CuptiLedger::polls() noexcept {
+  std::int64_t sum = 0;
+  tables_.for_each([&](ThreadTable& table) {
+    sum += std::atomic_ref(table.polls[0]).load(std::memory_order_relaxed);
+  });
+  return sum;
+}
+
+SyncMark CuptiLedger::end_step() noexcept {
+  const std::uint64_t generation = generation_.load(std::memory_order_relaxed);
+  const SyncMark mark{epoch_.fetch_add(1, std::memory_order_relaxed),
+                      generation % 2 == 1 ? generation : 0, polls()};
+  if (mark.generation != 0) steps_.fetch_add(1, std::memory_order_relaxed);
+  if (is_due_.load(std::memory_order_relaxed)) {
+    const std::lock_guard lock(control_);
+    if (is_due_.exchange(false)) subscribe();
+  }
+  return mark;
+}
+
+bool CuptiLedger::step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) {
+  const std::lock_guard lock(harvest_mutex_);
+  harvest_.drain(epoch_.load(std::memory_order_relaxed));
+  const bool is_covered = begin.generation != 0 && begin.generation == end.generation;
+  if (!is_covered || !harvest_.step(begin.epoch, end.epoch, syncs)) return false;
+  syncs.polls = static_cast<std::int32_t>(end.polls - begin.polls);
+  return true;
+}
+
+std::vector<StepSite> CuptiLedger::sites_of_step(const SyncMark& begin, const SyncMark& end,
+                                                 record::SyncOrigin origin) {
+  const std::lock_guard lock(harvest_mutex_);
+  return harvest_.sites_of_step(begin.epoch, end.epoch, origin);
+}
+
+record::SyncSummary CuptiLedger::summary() {
+  record::SyncSummary summary;
+  {
+    const std::lock_guard lock(control_);
+    pass_time();
+    summary.source = source_;
+    summary.reason = reason_;
+    summary.detail = detail_;
+    summary.covered_seconds = 1e-9 * static_cast<double>(covered_);
+    summary.blind_seconds = 1e-9 * static_cast<double>(blind_);
+    summary.gaps = gaps_;
+  }
+  summary.steps = steps_.load(std::memory_order_relaxed);
+  const std::lock_guard lock(harvest_mutex_);
+  harvest_.drain(epoch_.load(std::memory_order_relaxed));
+  harvest_.summarise(summary);
+  return summary;
+}
+
+void CuptiLedger::in_forked_child() noexcept {
+  is_open_.store(false);
+  is_due_.store(false);
+  is_dead_ = true;  // nobody else runs here, and the lock may be held for ever
+}
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,208 @@
+// CuptiLedger's part that gets the subscription, shares it, loses it and gets it back.
+#include <cstdlib>
+
+#include "collectors/sync_ledger/cupti_ledger.hpp"
+#include "collectors/sync_ledger/cupti_library.hpp"
+#include "collectors/sync_ledger/native_stack.hpp"
+
+namespace gradvane::collectors {
+namespace {
+
+using record::SyncReason;
+using record::SyncSource;
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kTryAgain = 60 * kSecond;     ///< where another tool has it
+constexpr std::int64_t kTryAgainSoon = 5 * kSecond;  ///< where it was lost
+constexpr const char* kGate = "KINETO_USE_DAEMON";
+constexpr const char* kOurName = "Gradvane";
+
+// cudaDeviceSynchronize: of all calls that are looked at, the one that every CUPTI has.
+constexpr std::uint32_t kCanary = 165;
+
+std::string word_of(const cupti::Functions& functions, int result) {
+  const char* text = nullptr;
+  if (functions.get_result_string(result, &text) == cupti::kSuccess && text != nullptr)
+    return std::string(text) + " (" + std::to_string(result) + ")";
+  return "CUPTI error " + std::to_string(result);
+}
+
+}  // namespace
+
+void CuptiLedger::join(const LedgerWish& wish) noexcept try {
+  const std::lock_guard lock(control_);
+  if (is_dead_) return;
+  const bool is_first = users_++ == 0;
+  const std::int64_t now = world_.now();
+  if (is_first) {
+    pass_time();
+    counted_from_ = now;
+    wish_ = wish;
+    counter_.set_threshold(wish.threshold);
+    set_state(SyncSource::none, SyncReason::no_cuda, "");
+    next_try_ = now;
+  }
+  wish_.at_once |= wish.at_once;
+  (void)python_.look();
+  NativeStack::look();
+  if (subscriber_ == nullptr) subscribe();
+} catch (...) {  // no memory: there is no ledger
+  ++users_;
+}
+
+void CuptiLedger::leave() noexcept {
+  const std::lock_guard lock(control_);
+  if (is_dead_ || users_ == 0 || --users_ > 0) return;
+  pass_time();
+  unsubscribe();
+  is_due_.store(false);
+  set_state(SyncSource::off, SyncReason::switched_off, "");
+}
+
+void CuptiLedger::yield() noexcept {
+  const std::lock_guard lock(control_);
+  if (is_dead_ || users_ == 0 || wish_.profiler != ProfilerRule::yield) return;
+  has_yielded_ = true;
+  if (subscriber_ != nullptr) stop(SyncReason::yielded, "to PyTorch's profiler");
+}
+
+void CuptiLedger::come_back() noexcept {
+  const std::lock_guard lock(control_);
+  if (!has_yielded_) return;
+  has_yielded_ = false;
+  if (!is_dead_ && users_ > 0 && subscriber_ == nullptr) subscribe();
+}
+
+void CuptiLedger::look() noexcept {
+  const std::lock_guard lock(control_);
+  if (is_dead_ || users_ == 0) return;
+  pass_time();
+  (void)python_.look();
+  if (subscriber_ != nullptr) {
+    std::uint32_t enabled = 0;
+    const bool is_there =
+        !has_failed_.load() &&
+        functions_->get_callback_state(&enabled, subscriber_, cupti::Domain::runtime, kCanary) ==
+            cupti::kSuccess &&
+        enabled != 0;
+    if (is_there) return;
+    stop(SyncReason::lost, "another tool ended CUPTI for the whole process");
+    next_try_ = world_.now() + kTryAgainSoon;
+    return;
+  }
+  // The thread that trains asks: what the profiler reads from the environment may be set by nobody else.
+  if (!has_yielded_ && world_.now() >= next_try_ && (wish_.at_once || world_.has_driver()))
+    is_due_.store(true, std::memory_order_relaxed);
+}
+
+void CuptiLedger::subscribe() noexcept try {
+  if (!has_room_ || has_yielded_) return;
+  pass_time();
+  next_try_ = world_.now() + kTryAgain;
+  if (!wish_.at_once && !world_.has_driver()) {
+    next_try_ = world_.now();
+    return set_state(SyncSource::none, SyncReason::no_cuda, "");
+  }
+  std::string why;
+  functions_ = world_.load(wish_.library, why);
+  if (functions_ == nullptr) return set_state(SyncSource::none, SyncReason::no_cupti, why);
+  const bool is_gated = gate_profiler();
+  std::array<char, cupti::kOldNameBytes + 1> owner{};
+  const int result = ask(*functions_, owner.data());
+  if (result == cupti::kMultipleSubscribers) {
+    const std::string name(owner.data());
+    return set_state(SyncSource::none, SyncReason::taken,
+                     name.empty() ? "by another tool" : "by " + name);
+  }
+  if (result != cupti::kSuccess) {
+    const bool is_missing = result == cupti::kUnknownError && !world_.has_driver();
+    return set_state(SyncSource::none, is_missing ? SyncReason::no_driver : SyncReason::refused,
+                     word_of(*functions_, result));
+  }
+  has_failed_.store(false);
+  generation_.fetch_add(1);
+  is_open_.store(true);
+  if (!enable_calls(*functions_)) return stop(SyncReason::refused, "no callback can be enabled");
+  set_state(SyncSource::cupti, is_gated ? SyncReason::gated : SyncReason::counting, "");
+} catch (...) {  // no memory for a word: nothing is counted then
+  unsubscribe();
+}
+
+int CuptiLedger::ask(const cupti::Functions& functions, char* owner) noexcept {
+  subscriber_ = nullptr;
+  int result = cupti::kUnknownError;
+  if (functions.subscribe_v2 != nullptr) {
+    std::uint32_t version = 0;
+    (void)functions.get_version(&version);
+    const bool shares =
+        wish_.profiler == ProfilerRule::share && version >= cupti::kFirstMultipleVersion;
+    cupti::SubscriberParams params;
+    params.struct_size = shares ? sizeof params : cupti::kSingleParamsSize;
+    params.name = kOurName;
+    params.old_name = owner;
+    params.old_name_size = cupti::kOldNameBytes;
+    params.allow_multiple = shares ? 1 : 0;
+    result = functions.subscribe_v2(&subscriber_, &on_callback, this, &params);
+  } else {
+    result = functions.subscribe(&subscriber_, &on_callback, this);
+  }
+  if (result != cupti::kSuccess) subscriber_ = nullptr;
+  return result;
+}
+
+/// False where none could be. A call that this CUPTI knows by another name, or not at all, is left out.
+bool CuptiLedger::enable_calls(const cupti::Functions& functions) noexcept {
+  int enabled = 0;
+  for (const CudaCall& call : cuda_calls()) {
+    const char* name = nullptr;
+    if (functions.get_callback_name(call.domain, call.id, &name) != cupti::kSuccess ||
+        name == nullptr || std::string_view(name) != call.name)
+      continue;
+    enabled += functions.enable_callback(1, subscriber_, call.domain, call.id) == cupti::kSuccess;
+  }
+  (void)functions.enable_callback(1, subscriber_, cupti::Domain::state, cupti::kStateFatalError);
+  return enabled > 0;
+}
+
+/// A thread may still be in the callback when this returns: nothing that it uses is ever freed.
+void CuptiLedger::unsubscribe() noexcept {
+  is_open_.store(false);
+  if (generation_.load() % 2 == 1) generation_.fetch_add(1);
+  if (subscriber_ != nullptr) (void)functions_->unsubscribe(subscriber_);
+  subscriber_ = nullptr;
+}
+
+void CuptiLedger::stop(SyncReason why, std::string_view detail) noexcept {
+  pass_time();
+  if (why == SyncReason::lost) subscriber_ = nullptr;  // the handle died with the rest
+  unsubscribe();
+  ++gaps_;
+  set_state(SyncSource::none, why, detail);
+}
+
+void CuptiLedger::set_state(SyncSource source, SyncReason reason,
+                            std::string_view detail) noexcept {
+  source_ = source;
+  reason_ = reason;
+  try {
+    detail_ = detail;
+  } catch (...) {  // no memory: the reason alone then
+    detail_.clear();
+  }
+}
+
+/// Books the time since the last look as counted or not.
+void CuptiLedger::pass_time() noexcept {
+  const std::int64_t now = world_.now();
+  if (users_ > 0 && counted_from_ != 0)
+    (source_ == SyncSource::cupti ? covered_ : blind_) += now - counted_from_;
+  counted_from_ = now;
+}
+
+/// Asks PyTorch's profiler, before its first use, to leave the subscription alone. True where it was told.
+bool CuptiLedger::gate_profiler() noexcept {
+  if (wish_.profiler != ProfilerRule::gate || !wish_.needs_gate) return false;
+  return ::setenv(kGate, "1", /*overwrite=*/0) == 0;
+}
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,48 @@
+// The one ledger of the process, wherever it lies.
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <new>
+
+#include "collectors/sync_ledger/cupti_ledger.hpp"
+#include "collectors/sync_ledger/injected.hpp"
+
+namespace gradvane::collectors {
+namespace {
+
+CuptiLedger& own_ledger() {
+  // Never destroyed: CUPTI's threads outlive main().
+  alignas(CuptiLedger) static std::byte memory[sizeof(CuptiLedger)];
+  static CuptiLedger* const ledger = [] {
+    auto* made = new (memory) CuptiLedger();
+    (void)::pthread_atfork(nullptr, nullptr, [] {
+      std::launder(reinterpret_cast<CuptiLedger*>(memory))->in_forked_child();
+    });
+    return made;
+  }();
+  return *ledger;
+}
+
+SyncLedger* injected_ledger() {
+  void* library = ::dlopen(kInjectedLibrary, RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  const auto find = reinterpret_cast<FindLedger>(::dlsym(library, kFindLedgerName));
+  return find == nullptr ? nullptr : static_cast<SyncLedger*>(find(kLedgerVersion));
+}
+
+/// Null: there is none but our own.
+SyncLedger* shared_ledger() noexcept {
+  static SyncLedger* const ledger = injected_ledger();
+  return ledger;
+}
+
+}  // namespace
+
+SyncLedger& process_ledger() noexcept {
+  static SyncLedger& ledger = ledger_is_shared() ? *shared_ledger() : own_ledger();
+  return ledger;
+}
+
+bool ledger_is_shared() noexcept { return shared_ledger() != nullptr; }
+
+}  // namespace gradvane::collectors

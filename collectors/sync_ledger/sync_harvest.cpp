@@ -1,0 +1,280 @@
+#include "collectors/sync_ledger/sync_harvest.hpp"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <string_view>
+
+namespace gradvane::collectors {
+namespace {
+
+using record::SyncKind;
+using record::SyncOrigin;
+
+template <typename T>
+std::size_t index_of(T value) noexcept {
+  return static_cast<std::size_t>(value);
+}
+
+double seconds(std::int64_t nanoseconds) noexcept {
+  return 1e-9 * static_cast<double>(nanoseconds);
+}
+
+template <typename T>
+T shared(T& number, std::memory_order order = std::memory_order_relaxed) noexcept {
+  return std::atomic_ref(number).load(order);
+}
+
+std::string_view base_name(std::string_view path) noexcept {
+  return path.substr(path.rfind('/') + 1);
+}
+
+/// Short, and the same on every machine that runs the same code.
+std::string short_path(const std::string& path) {
+  for (const std::string_view root : {"/site-packages/", "/dist-packages/"}) {
+    if (const auto at = path.rfind(root); at != std::string::npos)
+      return path.substr(at + root.size());
+  }
+  std::array<char, 4096> directory{};
+  if (::getcwd(directory.data(), directory.size()) != nullptr) {
+    const std::string here = std::string(directory.data()) + '/';
+    if (path.starts_with(here)) return path.substr(here.size());
+  }
+  return std::string(base_name(path));
+}
+
+struct Symbol {
+  std::string library;
+  std::string name;  ///< with the distance from its start; empty where there is none
+};
+
+Symbol symbol_at(std::uintptr_t address) {
+  Dl_info found{};
+  Symbol symbol;
+  if (::dladdr(reinterpret_cast<void*>(address), &found) == 0) return symbol;
+  if (found.dli_fname != nullptr) symbol.library = base_name(found.dli_fname);
+  if (found.dli_sname == nullptr) {
+    std::array<char, 32> text{};
+    const auto from_start = address - reinterpret_cast<std::uintptr_t>(found.dli_fbase);
+    std::snprintf(text.data(), text.size(), "+0x%zx", static_cast<std::size_t>(from_start));
+    symbol.name = text.data();
+    return symbol;
+  }
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> plain(
+      abi::__cxa_demangle(found.dli_sname, nullptr, nullptr, &status), &std::free);
+  symbol.name = plain ? plain.get() : found.dli_sname;
+  return symbol;
+}
+
+}  // namespace
+
+void SyncHarvest::drain(std::uint64_t epoch) {
+  std::int64_t dropped = retired_drops_[index_of(record::SyncDrop::events)];
+  const auto look = [&](ThreadTable& table) {
+    drain(table);
+    dropped += shared(table.dropped[index_of(record::SyncDrop::events)]);
+  };
+  // Seldom needed, and a system call for each thread.
+  if (tables_.most_used() > TablePool::kTables / 2) {
+    tables_.take_back([&](ThreadTable& table) {
+      look(table);
+      retire(table);
+    });
+  }
+  tables_.for_each(look);
+  if (dropped != events_dropped_) {
+    if (lossy_to_ < drained_to_) lossy_from_ = drained_to_;
+    lossy_to_ = epoch;
+    events_dropped_ = dropped;
+  }
+  drained_to_ = epoch;
+  while (epochs_.size() > kKnownEpochs) epochs_.erase(epochs_.begin());
+}
+
+void SyncHarvest::drain(ThreadTable& table) {
+  const std::uint64_t written = shared(table.events_written, std::memory_order_acquire);
+  std::uint64_t read = table.events_read;
+  for (; read < written; ++read) {
+    const SyncEvent& event = table.events[read % ThreadTable::kEvents];
+    note(epochs_[event.epoch], key_in(table, event.cell), event.nanoseconds);
+  }
+  std::atomic_ref(table.events_read).store(read, std::memory_order_release);
+}
+
+SyncKey SyncHarvest::key_in(const ThreadTable& table, std::uint32_t cell) noexcept {
+  if (cell >= ThreadTable::kOtherCells) return table.cells[cell].key;
+  return {kOtherPlace, static_cast<SyncKind>(cell % record::kSyncKinds),
+          static_cast<SyncOrigin>(cell / record::kSyncKinds), kNoPhase};
+}
+
+void SyncHarvest::note(Epoch& epoch, const SyncKey& key, std::int64_t nanoseconds) {
+  auto tally = std::ranges::find(epoch, key, &Tally::key);
+  if (tally == epoch.end()) tally = epoch.insert(epoch.end(), Tally{key});
+  ++tally->calls;
+  tally->nanoseconds += nanoseconds;
+}
+
+/// Its thread is gone: what it counted stays.
+void SyncHarvest::retire(ThreadTable& table) {
+  const std::uint32_t cells = ThreadTable::kOtherCells + shared(table.cells_used);
+  for (std::uint32_t i = 0; i < cells; ++i) {
+    SyncCell& cell = table.cells[i];
+    const std::int64_t calls = shared(cell.calls);
+    if (calls == 0) continue;
+    const SyncKey key = key_in(table, i);
+    auto tally = std::ranges::find(retired_, key, &Tally::key);
+    if (tally == retired_.end()) tally = retired_.insert(retired_.end(), Tally{key});
+    tally->calls += calls;
+    tally->nanoseconds += shared(cell.nanoseconds);
+    tally->longest = std::max(tally->longest, shared(cell.longest));
+  }
+  for (std::size_t i = 0; i < retired_drops_.size(); ++i)
+    retired_drops_[i] += shared(table.dropped[i]);
+  for (std::size_t i = 0; i < retired_polls_.size(); ++i) {
+    retired_polls_[i].calls += shared(table.polls[i]);
+    retired_polls_[i].seconds += seconds(shared(table.poll_nanoseconds[i]));
+  }
+}
+
+bool SyncHarvest::step(std::uint64_t begin, std::uint64_t end, record::StepSyncs& syncs) const {
+  syncs = {};
+  const bool is_lossy = lossy_from_ <= end && lossy_to_ > begin;
+  if (is_lossy || end > drained_to_ || end < begin) return false;
+  // Epochs without a sync are in no table, so what is too old is known by its number alone.
+  if (epochs_.size() == kKnownEpochs && begin < epochs_.begin()->first) return false;
+  for (auto at = epochs_.upper_bound(begin); at != epochs_.end() && at->first <= end; ++at) {
+    for (const Tally& tally : at->second) {
+      const std::size_t origin = index_of(tally.key.origin);
+      syncs.calls[origin][index_of(tally.key.kind)] += static_cast<std::int32_t>(tally.calls);
+      if (tally.key.kind != SyncKind::rejected_in_capture)
+        syncs.seconds[origin] += seconds(tally.nanoseconds);
+    }
+  }
+  return true;
+}
+
+std::vector<StepSite> SyncHarvest::sites_of_step(std::uint64_t begin, std::uint64_t end,
+                                                 SyncOrigin origin) const {
+  std::vector<StepSite> sites;
+  for (auto at = epochs_.upper_bound(begin); at != epochs_.end() && at->first <= end; ++at) {
+    for (const Tally& tally : at->second) {
+      if (tally.key.origin != origin || tally.key.kind == SyncKind::rejected_in_capture) continue;
+      const std::string location = describe(tally.key).location;
+      auto site = std::ranges::find_if(sites, [&](const StepSite& known) {
+        return known.kind == tally.key.kind && known.location == location;
+      });
+      if (site == sites.end())
+        site = sites.insert(sites.end(), StepSite{location, tally.key.kind, 0, 0});
+      site->calls += static_cast<std::int32_t>(tally.calls);
+      site->seconds += seconds(tally.nanoseconds);
+    }
+  }
+  std::ranges::stable_sort(sites, std::ranges::greater{}, &StepSite::calls);
+  return sites;
+}
+
+void SyncHarvest::summarise(record::SyncSummary& summary) {
+  std::map<SiteName, std::size_t> known;
+  for (const Tally& tally : retired_) add(summary, known, tally);
+  summary.dropped = retired_drops_;
+  summary.polls = retired_polls_;
+  tables_.for_each([&](ThreadTable& table) {
+    const std::uint32_t cells =
+        ThreadTable::kOtherCells + shared(table.cells_used, std::memory_order_acquire);
+    for (std::uint32_t i = 0; i < cells; ++i) {
+      SyncCell& cell = table.cells[i];
+      const Tally tally{key_in(table, i), shared(cell.calls), shared(cell.nanoseconds),
+                        shared(cell.longest)};
+      if (tally.calls > 0) add(summary, known, tally);
+    }
+    for (std::size_t i = 0; i < summary.dropped.size(); ++i)
+      summary.dropped[i] += shared(table.dropped[i]);
+    for (std::size_t i = 0; i < summary.polls.size(); ++i) {
+      summary.polls[i].calls += shared(table.polls[i]);
+      summary.polls[i].seconds += seconds(shared(table.poll_nanoseconds[i]));
+    }
+  });
+  summary.dropped[index_of(record::SyncDrop::threads)] += tables_.refused();
+  std::ranges::stable_sort(summary.sites, std::ranges::greater{},
+                           [](const record::SyncSite& site) { return site.total.seconds; });
+}
+
+void SyncHarvest::add(record::SyncSummary& summary, std::map<SiteName, std::size_t>& known,
+                      const Tally& tally) {
+  const double blocked = seconds(tally.nanoseconds);
+  record::SyncTally& total = summary.totals[index_of(tally.key.origin)][index_of(tally.key.kind)];
+  total.calls += tally.calls;
+  total.seconds += blocked;
+  if (tally.key.origin == SyncOrigin::training && tally.key.phase != kNoPhase &&
+      tally.key.kind != SyncKind::rejected_in_capture) {
+    summary.by_phase[tally.key.phase].calls += tally.calls;
+    summary.by_phase[tally.key.phase].seconds += blocked;
+  }
+  record::SyncSite site = describe(tally.key);
+  SiteName name(site.file.empty() ? site.location : site.file, site.line, site.function,
+                static_cast<int>(site.kind), static_cast<int>(site.origin), tally.key.phase);
+  const auto [at, is_new] = known.emplace(name, summary.sites.size());
+  if (is_new) {
+    site.id = site_ids_.emplace(std::move(name), std::ssize(site_ids_) + 1).first->second;
+    summary.sites.push_back(std::move(site));
+  }
+  record::SyncSite& whole = summary.sites[at->second];
+  whole.total.calls += tally.calls;
+  whole.total.seconds += blocked;
+  whole.max_seconds = std::max(whole.max_seconds, seconds(tally.longest));
+}
+
+record::SyncSite SyncHarvest::describe(const SyncKey& key) const {
+  record::SyncSite site;
+  if (const auto known = described_.find(key.place); known != described_.end()) {
+    site = known->second;
+  } else if (key.place == kGradvanePlace) {
+    site.location = site.function = "gradvane";
+  } else if (const Place* place = places_.find(key.place)) {
+    site.thread = place->thread.data();
+    const auto lines = static_cast<std::size_t>(place->lines);
+    switch (place->from) {
+      case Place::From::python:
+        site.file = place->line[0].file.data();
+        site.line = place->line[0].number;
+        site.function = place->line[0].function.data();
+        site.location = short_path(site.file) + ':' + std::to_string(site.line);
+        for (std::size_t i = 1; i < lines; ++i)
+          site.stack.push_back(std::string(place->line[i].file.data()) + ':' +
+                               std::to_string(place->line[i].number) + ' ' +
+                               place->line[i].function.data());
+        break;
+      case Place::From::scope:
+        site.location = site.function = place->line[0].function.data();
+        break;
+      case Place::From::native:
+        for (std::size_t i = 0; i < lines; ++i) {
+          // A return address belongs to the call before it.
+          const Symbol symbol = symbol_at(place->addresses[i] - 1);
+          const std::string text = symbol.library + '!' + symbol.name;
+          if (i > 0)
+            site.stack.push_back(text);
+          else
+            site.location = text, site.function = symbol.name;
+        }
+        break;
+      case Place::From::thread:
+        site.location = "thread " + site.thread;
+        break;
+    }
+    described_.emplace(key.place, site);
+  } else {
+    site.location = "other";
+  }
+  site.kind = key.kind;
+  site.origin = key.origin;
+  if (key.phase != kNoPhase) site.phase = static_cast<record::Phase>(key.phase);
+  return site;
+}
+
+}  // namespace gradvane::collectors

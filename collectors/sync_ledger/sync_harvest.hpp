@@ -1,0 +1,75 @@
+#pragma once
+// Reads the tables of all threads: what each step had, and what the process has had so far.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "collectors/sync_ledger/place_store.hpp"
+#include "collectors/sync_ledger/table_pool.hpp"
+#include "record/sync_summary.hpp"
+
+namespace gradvane::collectors {
+
+/// One place in one step.
+struct StepSite {
+  std::string location;
+  record::SyncKind kind = record::SyncKind::stream;
+  std::int32_t calls = 0;
+  double seconds = 0;
+};
+
+/// Not thread-safe: one reader at a time.
+class SyncHarvest {
+ public:
+  SyncHarvest(TablePool& tables, const PlaceStore& places) : tables_(tables), places_(places) {}
+
+  /// Takes what threads have written since the last time. `epoch`: the one in progress.
+  void drain(std::uint64_t epoch);
+
+  /// The syncs that began in the epochs after `begin` up to `end`. False where some of them are not known
+  /// any more, or never were. drain() comes before.
+  bool step(std::uint64_t begin, std::uint64_t end, record::StepSyncs& syncs) const;
+  /// The same by place, of one origin, most calls first.
+  [[nodiscard]] std::vector<StepSite> sites_of_step(std::uint64_t begin, std::uint64_t end,
+                                                    record::SyncOrigin origin) const;
+
+  /// Fills totals, polls, drops and sites.
+  void summarise(record::SyncSummary& summary);
+
+ private:
+  static constexpr std::size_t kKnownEpochs = 4096;
+
+  struct Tally {
+    SyncKey key;
+    std::int64_t calls = 0;
+    std::int64_t nanoseconds = 0;
+    std::int64_t longest = 0;
+  };
+  using Epoch = std::vector<Tally>;
+  using SiteName = std::tuple<std::string, std::int32_t, std::string, int, int, int>;
+
+  void drain(ThreadTable& table);
+  void retire(ThreadTable& table);
+  static void note(Epoch& epoch, const SyncKey& key, std::int64_t nanoseconds);
+  void add(record::SyncSummary& summary, std::map<SiteName, std::size_t>& known,
+           const Tally& tally);
+  [[nodiscard]] record::SyncSite describe(const SyncKey& key) const;
+  static SyncKey key_in(const ThreadTable& table, std::uint32_t cell) noexcept;
+
+  TablePool& tables_;
+  const PlaceStore& places_;
+  std::map<std::uint64_t, Epoch> epochs_;
+  std::uint64_t drained_to_ = 0;
+  std::int64_t events_dropped_ = 0;
+  std::uint64_t lossy_from_ = 1;  ///< epochs of which some events are lost:
+  std::uint64_t lossy_to_ = 0;    ///< the latest such stretch
+  std::vector<Tally> retired_;
+  std::array<std::int64_t, record::kSyncDrops> retired_drops_{};
+  std::array<record::SyncTally, record::kSyncOrigins> retired_polls_{};
+  std::map<SiteName, std::int64_t> site_ids_;
+  mutable std::map<PlaceId, record::SyncSite> described_;
+};
+
+}  // namespace gradvane::collectors

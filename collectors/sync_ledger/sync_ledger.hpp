@@ -1,0 +1,92 @@
+#pragma once
+// The sync ledger of this process: counts every call that makes a CPU thread wait for the GPU, and knows who
+// asked. One for the process, since CUPTI has one place for somebody who listens; it is never destroyed,
+// since a callback may be in it at any time.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collectors/sync_ledger/sync_harvest.hpp"
+#include "record/sync_summary.hpp"
+
+namespace gradvane::collectors {
+
+/// What to do about PyTorch's profiler, which wants CUPTI's one subscription at its first use, and shows no
+/// GPU events for the rest of the process where it is taken.
+enum class ProfilerRule : std::uint8_t {
+  gate,   ///< tell it beforehand not to ask (KINETO_USE_DAEMON): both work
+  yield,  ///< give the subscription up while it runs
+  share,  ///< CUPTI's own sharing, from 13.3 on: every tool of the process must know of it
+};
+
+struct LedgerWish {
+  bool at_once = false;      ///< subscribe although the process has not loaded the driver yet
+  std::string library = {};  ///< path of a libcupti; empty: the one that is there
+  ProfilerRule profiler = ProfilerRule::gate;
+  bool needs_gate = false;          ///< the profiler of this process is one that asks
+  std::int64_t threshold = 50'000;  ///< nanoseconds from which what only may block counts
+};
+
+/// A moment between two steps.
+struct SyncMark {
+  std::uint64_t epoch = 0;       ///< that ended then
+  std::uint64_t generation = 0;  ///< of the subscription; 0: nobody counted
+  std::int64_t polls = 0;        ///< of the training until then
+};
+
+class SyncLedger {
+ public:
+  // Set-up, and the thread that trains. None of these throws --------------------------------------------
+
+  /// Somebody wants counts from now on; leave() for each. Subscribes if CUDA is in the process.
+  virtual void join(const LedgerWish& wish) noexcept = 0;
+  virtual void leave() noexcept = 0;
+  /// A step ended. Also the moment at which a subscription is (again) asked for, if one is due.
+  virtual SyncMark end_step() noexcept = 0;
+  virtual void set_phase(std::uint8_t phase) noexcept = 0;  ///< kNoPhase: none
+  /// Frames of files below it are passed over.
+  virtual void pass_over(const std::string& directory) noexcept = 0;
+  /// Gives up the subscription until come_back().
+  virtual void yield() noexcept = 0;
+  virtual void come_back() noexcept = 0;
+
+  // Any thread, for itself ------------------------------------------------------------------------------
+
+  /// Calls are Gradvane's own while the sum of `delta`s is positive.
+  virtual void own(int delta) noexcept = 0;
+  /// Names what the thread does; returns the name before. It must live as long as the process.
+  virtual const char* set_scope(const char* name) noexcept = 0;
+
+  // The worker ------------------------------------------------------------------------------------------
+
+  /// About once a second: whether the subscription is still there, and whether it is time to ask again.
+  virtual void look() noexcept = 0;
+  /// The syncs between two marks. False where not every moment between them was counted.
+  virtual bool step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) = 0;
+  virtual std::vector<StepSite> sites_of_step(const SyncMark& begin, const SyncMark& end,
+                                              record::SyncOrigin origin) = 0;
+  /// All but what budgets make of it.
+  virtual record::SyncSummary summary() = 0;
+
+ protected:
+  ~SyncLedger() = default;
+};
+
+/// The one ledger of this process: that of an injected library, where there is one of this very version.
+[[nodiscard]] SyncLedger& process_ledger() noexcept;
+/// Whether that belongs to an injected library.
+[[nodiscard]] bool ledger_is_shared() noexcept;
+
+/// While it lives, this thread's CUDA calls are booked as Gradvane's own.
+class OwnCalls {
+ public:
+  OwnCalls() : ledger_(process_ledger()) { ledger_.own(1); }
+  ~OwnCalls() { ledger_.own(-1); }
+  OwnCalls(const OwnCalls&) = delete;
+  OwnCalls& operator=(const OwnCalls&) = delete;
+
+ private:
+  SyncLedger& ledger_;
+};
+
+}  // namespace gradvane::collectors

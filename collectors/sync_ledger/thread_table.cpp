@@ -1,0 +1,64 @@
+#include "collectors/sync_ledger/thread_table.hpp"
+
+namespace gradvane::collectors {
+namespace {
+
+std::uint32_t hash_of(const SyncKey& key) noexcept {
+  std::uint64_t bits = key.place;
+  bits = bits << 8 | static_cast<std::uint64_t>(key.kind) << 4 |
+         static_cast<std::uint64_t>(key.origin);
+  bits = bits << 4 | key.phase;
+  bits *= 0x9E3779B97F4A7C15U;
+  return static_cast<std::uint32_t>(bits >> 40);
+}
+
+}  // namespace
+
+std::uint32_t ThreadTable::cell_of(const SyncKey& key) noexcept {
+  const auto other = static_cast<std::uint32_t>(key.origin) * record::kSyncKinds +
+                     static_cast<std::uint32_t>(key.kind);
+  if (key.place == kOtherPlace) return other;
+  for (std::uint32_t at = hash_of(key);; ++at) {
+    std::uint16_t& index = cell_index[at % cell_index.size()];
+    if (index == 0) {
+      if (cells_used == kCells) {
+        drop(record::SyncDrop::sites);
+        return other;
+      }
+      const std::uint32_t cell = kOtherCells + cells_used;
+      cells[cell].key = key;
+      index = static_cast<std::uint16_t>(cells_used + 1);
+      std::atomic_ref(cells_used).store(cells_used + 1, std::memory_order_release);
+      return cell;
+    }
+    const std::uint32_t cell = kOtherCells + index - 1U;
+    if (cells[cell].key == key) return cell;
+  }
+}
+
+void ThreadTable::count(const SyncKey& key, std::uint64_t epoch,
+                        std::int64_t nanoseconds) noexcept {
+  const std::uint32_t cell = cell_of(key);
+  SyncCell& counts = cells[cell];
+  add_own(counts.calls, std::int64_t{1});
+  add_own(counts.nanoseconds, nanoseconds);
+  if (nanoseconds > counts.longest)
+    std::atomic_ref(counts.longest).store(nanoseconds, std::memory_order_relaxed);
+
+  const std::atomic_ref read(events_read);
+  if (events_written - read.load(std::memory_order_acquire) >= kEvents)
+    return drop(record::SyncDrop::events);
+  events[events_written % kEvents] = {epoch, cell, nanoseconds};
+  std::atomic_ref(events_written).store(events_written + 1, std::memory_order_release);
+}
+
+void ThreadTable::drop(record::SyncDrop why) noexcept {
+  add_own(dropped[static_cast<std::size_t>(why)], std::int64_t{1});
+}
+
+void ThreadTable::poll(record::SyncOrigin origin, std::int64_t nanoseconds) noexcept {
+  add_own(polls[static_cast<std::size_t>(origin)], std::int64_t{1});
+  add_own(poll_nanoseconds[static_cast<std::size_t>(origin)], nanoseconds);
+}
+
+}  // namespace gradvane::collectors

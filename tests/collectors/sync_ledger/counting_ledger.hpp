@@ -1,0 +1,72 @@
+#pragma once
+// A ledger over the fake CUPTI, with a clock that tests move.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "collectors/sync_ledger/cupti_ledger.hpp"
+#include "record/names.hpp"
+#include "tests/collectors/sync_ledger/fake_cupti.hpp"
+
+namespace gradvane::collectors {
+
+inline std::atomic<std::int64_t> fake_now{1};
+inline std::atomic<bool> fake_driver{true};
+inline std::atomic<bool> fake_library{true};
+
+inline constexpr std::int64_t kMicrosecond = 1'000;
+inline constexpr std::int64_t kSecond = 1'000'000'000;
+
+inline CuptiLedger::World fake_world() {
+  return {[](const std::string&, std::string& why) -> const cupti::Functions* {
+            if (fake_library) return &FakeCupti::instance().functions();
+            why = "no libcupti.so.13 or .12 is found";
+            return nullptr;
+          },
+          [] { return fake_driver.load(); }, [] { return fake_now.load(); }};
+}
+
+/// What a summary says of one origin, by kind; without what never happened.
+inline std::map<std::string, std::int64_t> calls_of(
+    const record::SyncSummary& summary, record::SyncOrigin origin = record::SyncOrigin::training) {
+  std::map<std::string, std::int64_t> calls;
+  for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
+    const auto count = summary.totals[static_cast<std::size_t>(origin)][kind].calls;
+    if (count > 0) calls[std::string(record::kSyncKindNames[kind])] = count;
+  }
+  return calls;
+}
+
+using Calls = std::map<std::string, std::int64_t>;
+
+class LedgerTest : public testing::Test {
+ protected:
+  LedgerTest() {
+    cupti.reset();
+    fake_now = 1;
+    fake_driver = fake_library = true;
+    // Never destroyed, as in life.
+    ledger = new CuptiLedger(fake_world());
+  }
+  ~LedgerTest() override {
+    while (ledger->summary().source != record::SyncSource::off) ledger->leave();
+  }
+
+  void pass(std::int64_t nanoseconds) { fake_now += nanoseconds; }
+  /// A call that takes so long.
+  void call(const char* name, std::int64_t nanoseconds, const void* params = nullptr,
+            int result = 0) {
+    cupti.call(name, params, result, [&] { pass(nanoseconds); });
+  }
+  [[nodiscard]] std::int64_t dropped(record::SyncDrop why) {
+    return ledger->summary().dropped[static_cast<std::size_t>(why)];
+  }
+
+  FakeCupti& cupti = FakeCupti::instance();
+  CuptiLedger* ledger;
+};
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,201 @@
+#include "tests/collectors/sync_ledger/fake_cupti.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+
+#include "collectors/sync_ledger/cuda_calls.hpp"
+
+namespace gradvane::collectors {
+namespace {
+
+constexpr int kInvalidParameter = 1;
+
+struct State {
+  std::mutex mutex;
+  std::atomic<cupti::Callback> callback{nullptr};
+  std::atomic<void*> user{nullptr};
+  std::array<std::array<std::atomic<bool>, 1024>, 8> enabled{};
+  std::atomic<int> refusal{0};
+  std::atomic<int> subscriptions{0};
+  std::string owner;
+  cupti::SubscriberParams params;
+  std::atomic<std::uintptr_t> handle{0};
+  std::uintptr_t next_handle = 0x1000;
+};
+State state;
+
+std::atomic<bool>& flag_of(cupti::Domain domain, std::uint32_t id) {
+  return state.enabled[static_cast<std::size_t>(domain)][id];
+}
+
+bool is_handle(cupti::Subscriber subscriber) {
+  return subscriber != nullptr &&
+         reinterpret_cast<std::uintptr_t>(subscriber) == state.handle.load();
+}
+
+int subscribe_v2(cupti::Subscriber* subscriber, cupti::Callback callback, void* user,
+                 cupti::SubscriberParams* params) {
+  const std::lock_guard lock(state.mutex);
+  if (params != nullptr) std::memcpy(&state.params, params, params->struct_size);
+  if (state.refusal != 0) return state.refusal;
+  const bool is_taken = !state.owner.empty() || state.handle.load() != 0;
+  if (is_taken) {
+    const std::string& owner =
+        state.owner.empty() ? std::string("CUPTI for somebody") : state.owner;
+    if (params != nullptr && params->old_name != nullptr)
+      std::strncpy(params->old_name, owner.c_str(), params->old_name_size);
+    return cupti::kMultipleSubscribers;
+  }
+  state.user = user;
+  state.callback = callback;
+  state.handle = state.next_handle += 16;
+  *subscriber = reinterpret_cast<cupti::Subscriber>(state.handle.load());
+  ++state.subscriptions;
+  return cupti::kSuccess;
+}
+
+int subscribe(cupti::Subscriber* subscriber, cupti::Callback callback, void* user) {
+  return subscribe_v2(subscriber, callback, user, nullptr);
+}
+
+void disable_all() {
+  for (auto& domain : state.enabled)
+    for (auto& one : domain) one = false;
+}
+
+int unsubscribe(cupti::Subscriber subscriber) {
+  const std::lock_guard lock(state.mutex);
+  if (!is_handle(subscriber)) return kInvalidParameter;
+  disable_all();
+  state.callback = nullptr;
+  state.handle = 0;
+  return cupti::kSuccess;
+}
+
+int enable_callback(std::uint32_t on, cupti::Subscriber subscriber, cupti::Domain domain,
+                    std::uint32_t id) {
+  if (!is_handle(subscriber) || id >= 1024) return kInvalidParameter;
+  flag_of(domain, id) = on != 0;
+  return cupti::kSuccess;
+}
+
+int get_callback_state(std::uint32_t* on, cupti::Subscriber subscriber, cupti::Domain domain,
+                       std::uint32_t id) {
+  if (!is_handle(subscriber)) return kInvalidParameter;
+  *on = flag_of(domain, id) ? 1 : 0;
+  return cupti::kSuccess;
+}
+
+int get_version(std::uint32_t* version) {
+  *version = 130001;
+  return cupti::kSuccess;
+}
+
+int get_result_string(int result, const char** text) {
+  *text = result == 41 ? "CUPTI_ERROR_CONFIDENTIAL_COMPUTING_NOT_SUPPORTED" : "CUPTI_ERROR_OTHER";
+  return cupti::kSuccess;
+}
+
+int get_callback_name(cupti::Domain domain, std::uint32_t id, const char** name) {
+  const CudaCall* call = cuda_call(domain, id);
+  if (call == nullptr) return kInvalidParameter;
+  *name = call->name;
+  return cupti::kSuccess;
+}
+
+const CudaCall& call_named(const char* name) {
+  for (const CudaCall& call : cuda_calls())
+    if (std::strcmp(call.name, name) == 0) return call;
+  throw std::invalid_argument(name);
+}
+
+void raise(cupti::Site site, const char* name, const void* params, std::uint64_t& correlation,
+           const int* result) {
+  const CudaCall& call = call_named(name);
+  const cupti::Callback callback = state.callback;
+  if (callback == nullptr || !flag_of(call.domain, call.id)) return;
+  cupti::CallbackData data;
+  data.site = site;
+  data.function_name = name;
+  data.params = params;
+  data.return_value = result;
+  data.correlation_data = &correlation;
+  callback(state.user, call.domain, call.id, &data);
+}
+
+}  // namespace
+
+FakeCupti& FakeCupti::instance() {
+  static FakeCupti fake;
+  return fake;
+}
+
+FakeCupti::FakeCupti()
+    : functions_{&subscribe,          &subscribe_v2, &unsubscribe,       &enable_callback,
+                 &get_callback_state, &get_version,  &get_result_string, &get_callback_name} {}
+
+void FakeCupti::reset() {
+  const std::lock_guard lock(state.mutex);
+  disable_all();
+  state.callback = nullptr;
+  state.handle = 0;
+  state.refusal = 0;
+  state.subscriptions = 0;
+  state.owner.clear();
+  state.params = {};
+}
+
+void FakeCupti::take_by(const std::string& owner) {
+  const std::lock_guard lock(state.mutex);
+  state.owner = owner;
+}
+
+void FakeCupti::refuse(int result) { state.refusal = result; }
+
+void FakeCupti::finalize() {
+  const std::lock_guard lock(state.mutex);
+  disable_all();
+  state.callback = nullptr;
+  state.handle = 0;
+}
+
+void FakeCupti::announce_fatal_error() {
+  const cupti::Callback callback = state.callback;
+  int unused = 0;
+  if (callback != nullptr && flag_of(cupti::Domain::state, cupti::kStateFatalError))
+    callback(state.user, cupti::Domain::state, cupti::kStateFatalError, &unused);
+}
+
+bool FakeCupti::is_subscribed() const { return state.handle.load() != 0; }
+
+int FakeCupti::subscriptions() const { return state.subscriptions; }
+
+int FakeCupti::enabled() const {
+  int sum = 0;
+  for (const auto& domain : state.enabled)
+    for (const auto& one : domain) sum += one ? 1 : 0;
+  return sum;
+}
+
+const cupti::SubscriberParams& FakeCupti::last_params() const { return state.params; }
+
+void FakeCupti::call(const char* name, const void* params, int result,
+                     const std::function<void()>& inside) {
+  std::uint64_t correlation = 0;
+  enter(name, params, correlation);
+  if (inside) inside();
+  exit(name, params, correlation, result);
+}
+
+void FakeCupti::enter(const char* name, const void* params, std::uint64_t& correlation) {
+  raise(cupti::Site::enter, name, params, correlation, nullptr);
+}
+
+void FakeCupti::exit(const char* name, const void* params, std::uint64_t& correlation, int result) {
+  raise(cupti::Site::exit, name, params, correlation, &result);
+}
+
+}  // namespace gradvane::collectors

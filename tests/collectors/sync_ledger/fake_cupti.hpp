@@ -1,0 +1,62 @@
+#pragma once
+// A CUPTI without a GPU: keeps who has subscribed and which calls are enabled, and makes CUDA calls that do
+// nothing but raise the callbacks of real ones.
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "collectors/sync_ledger/cupti_abi.hpp"
+
+namespace gradvane::collectors {
+
+/// One for the process, as CUPTI is. Calls may come from any thread.
+class FakeCupti {
+ public:
+  static FakeCupti& instance();
+
+  /// As nobody had ever used it.
+  void reset();
+
+  [[nodiscard]] const cupti::Functions& functions() const { return functions_; }
+
+  // What the outside does ------------------------------------------------------------------------------
+
+  /// Another tool has the subscription. Empty: nobody.
+  void take_by(const std::string& owner);
+  /// Every further subscription fails with this result. 0: none does.
+  void refuse(int result);
+  /// Another tool calls cuptiFinalize: callbacks stop and the handle is dead.
+  void finalize();
+  void announce_fatal_error();
+
+  [[nodiscard]] bool is_subscribed() const;
+  [[nodiscard]] int subscriptions() const;  ///< that succeeded so far
+  [[nodiscard]] int enabled() const;
+  [[nodiscard]] const cupti::SubscriberParams& last_params() const;
+
+  // The program's calls --------------------------------------------------------------------------------
+
+  /// Calls a function by CUPTI's name for it: ENTER, `inside`, EXIT. Only what is enabled raises anything.
+  void call(const char* name, const void* params = nullptr, int result = 0,
+            const std::function<void()>& inside = {});
+  void enter(const char* name, const void* params, std::uint64_t& correlation);
+  void exit(const char* name, const void* params, std::uint64_t& correlation, int result = 0);
+
+ private:
+  FakeCupti();
+  cupti::Functions functions_;
+};
+
+/// Parameters as the generated headers of CUPTI lay them out.
+struct CopyParams {
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::size_t bytes = 0;
+  std::int32_t kind = 4;
+  const void* stream = nullptr;
+};
+struct StreamParams {
+  const void* stream = nullptr;
+};
+
+}  // namespace gradvane::collectors
