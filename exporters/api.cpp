@@ -6,6 +6,7 @@
 #include "exporters/param_order.hpp"
 #include "exporters/query.hpp"
 #include "exporters/record_json.hpp"
+#include "exporters/sync_json.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
@@ -17,6 +18,7 @@ namespace {
 constexpr std::int64_t kMostParams = 1'000'000;
 constexpr std::int64_t kMostSteps = 10'000;
 constexpr std::int64_t kUsualSteps = 1'000;
+constexpr std::int64_t kMostSites = 1'000'000;
 
 HttpResponse answer(const Json& json, int status = 200) {
   return {.status = status, .content_type = "application/json", .body = to_text(json) + '\n'};
@@ -111,6 +113,15 @@ Json groups_json(const Status& status) {
   return groups;
 }
 
+/// The least that says whether the CPU waits; /api/v1/syncs has the rest.
+Json sync_state_json(const Status& status) {
+  Json json{{"source", name_of(status.syncs->source)}, {"reason", name_of(status.syncs->reason)}};
+  if (status.latest && status.latest->syncs) {
+    json["in_latest_step"] = status.latest->syncs->count(record::SyncOrigin::training);
+  }
+  return json;
+}
+
 /// The element's index in each dimension; empty where the shape does not cover it.
 Json position_in(const std::vector<std::int64_t>& shape, std::int64_t element) {
   Json position = Json::array();
@@ -188,6 +199,7 @@ HttpResponse status_json(const StatusBoard& board, std::string_view query) {
     put_dated(json, "process_resident_bytes", status->process_resident_bytes);
     put_dated(json, "device_allocated_bytes", status->device_allocated_bytes);
     json["nonfinite"] = nonfinite_json(*status);
+    json["syncs"] = sync_state_json(*status);
     json["incidents_total"] = status->incidents_total;
     json["incidents"] = Json::array();
     for (const record::Incident& incident : status->incidents) {
@@ -246,6 +258,21 @@ HttpResponse steps_json(const StatusBoard& board, std::string_view query) {
       json["steps"].push_back(to_json(record, *status->model));
     }
     return json;
+  });
+}
+
+HttpResponse syncs_json(const StatusBoard& board, std::string_view query) {
+  return answer_or_explain([&] {
+    const Query asked(query, {"limit", "origin"});
+    SyncChoice choice;
+    choice.limit = static_cast<std::size_t>(asked.number("limit", kMostSites, 1, kMostSites));
+    if (asked.has("origin")) {
+      choice.origin = static_cast<record::SyncOrigin>(
+          asked.word("origin", record::kSyncOriginNames, record::kSyncOriginNames[0]));
+    }
+    const auto status = board.status();
+    return status->run ? to_json(*status->syncs, *status->run, choice)
+                       : to_json(*status->syncs, choice);
   });
 }
 

@@ -17,4 +17,7 @@ namespace gradvane::exporters {
 /// Steps after ?since=RUN_STEP, oldest first, at most ?limit=N.
 [[nodiscard]] HttpResponse steps_json(const StatusBoard& board, std::string_view query);
 
+/// Host syncs and the places in the code that asked for them. ?limit=N &origin=ORIGIN choose places.
+[[nodiscard]] HttpResponse syncs_json(const StatusBoard& board, std::string_view query);
+
 }  // namespace gradvane::exporters

@@ -101,6 +101,9 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
     routes["/api/v1/steps"] = timed([](const Self& self, const HttpRequest& request) {
       return steps_json(*self->board, request.query);
     });
+    routes["/api/v1/syncs"] = timed([](const Self& self, const HttpRequest& request) {
+      return syncs_json(*self->board, request.query);
+    });
     return routes;
   }
 

@@ -8,6 +8,7 @@
 //   /api/v1/status    the run now
 //   /api/v1/params    every parameter; ?sort=&order=&limit=&search=
 //   /api/v1/steps     steps lately; ?since=&limit=
+//   /api/v1/syncs     what made the CPU wait for the GPU; ?limit=&origin=
 #include <chrono>
 #include <cstdint>
 #include <memory>

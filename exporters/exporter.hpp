@@ -8,6 +8,7 @@
 #include "record/incident.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
+#include "record/sync_summary.hpp"
 
 namespace gradvane::exporters {
 
@@ -20,7 +21,8 @@ enum class ExportResult : std::uint8_t {
 /// Takes records out of the process, or to where others can read them.
 ///
 /// All calls come from one worker thread, in this order: start, then set_model / export_step /
-/// export_incident / set_run_state as things happen, then finish. None throws. None waits for a reader.
+/// export_incident / export_syncs / set_run_state as things happen, then finish. None throws. None waits
+/// for a reader.
 class Exporter {
  public:
   virtual ~Exporter() = default;
@@ -47,6 +49,11 @@ class Exporter {
 
   /// Called when an incident opens, and again with the same id when it grows or closes.
   [[nodiscard]] virtual ExportResult export_incident(const record::Incident& incident) noexcept = 0;
+
+  /// `syncs` is never null. About once a second and once at the end: all since the ledger began, in place
+  /// of what was known.
+  [[nodiscard]] virtual ExportResult export_syncs(
+      std::shared_ptr<const record::SyncSummary> syncs) noexcept = 0;
 
   /// `reason` is for a person and may be empty.
   [[nodiscard]] virtual ExportResult set_run_state(record::RunState state,

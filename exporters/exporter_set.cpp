@@ -39,6 +39,10 @@ ExportResult ExporterSet::export_incident(const record::Incident& incident) noex
   return each([&](Exporter& exporter) { return exporter.export_incident(incident); });
 }
 
+ExportResult ExporterSet::export_syncs(std::shared_ptr<const record::SyncSummary> syncs) noexcept {
+  return each([&](Exporter& exporter) { return exporter.export_syncs(syncs); });
+}
+
 ExportResult ExporterSet::set_run_state(record::RunState state, std::string_view reason) noexcept {
   return each([&](Exporter& exporter) { return exporter.set_run_state(state, reason); });
 }

@@ -65,8 +65,8 @@ std::size_t closed_capacity() {
   for (const MetricInfo& info : record::metric_catalogue()) {
     if (!counts_as_closed(info)) continue;
     std::size_t series = 1;
-    for (const LabelInfo& label : info.labels) {
-      series *= std::max<std::size_t>(label.values.size(), 1);
+    if (info.type != MetricType::info) {
+      for (const LabelInfo& label : info.labels) series *= label.values.size();
     }
     total += series * weight_of(info);
   }

@@ -6,8 +6,10 @@
 
 #include "exporters/chart.hpp"
 #include "exporters/human_text.hpp"
+#include "exporters/page_syncs.hpp"
 #include "exporters/param_order.hpp"
 #include "exporters/text_escape.hpp"
+#include "exporters/tile.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
@@ -20,12 +22,6 @@ namespace {
 constexpr std::size_t kChartSteps = 600;
 constexpr std::size_t kWorstParams = 20;
 constexpr std::size_t kIncidents = 10;
-
-std::string html_of(std::string_view text) {
-  std::string html;
-  append_html(html, text);
-  return html;
-}
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
@@ -78,9 +74,13 @@ std::string_view words_of(record::IncidentClass kind) {
     case record::IncidentClass::nonfinite_grad:
       return "Non-finite gradient";
     case record::IncidentClass::nonfinite_weight:
+      return "Non-finite weights";
+    case record::IncidentClass::sync_budget:
+      return "More host syncs than allowed";
+    case record::IncidentClass::own_sync_budget:
       break;
   }
-  return "Non-finite weights";
+  return "More host syncs of Gradvane\xE2\x80\x99s own than allowed";
 }
 
 bool is_over(RunState state) { return state == RunState::finished || state == RunState::failed; }
@@ -115,14 +115,6 @@ std::string sentence_of(const Status& status) {
     sentence += '.';
   }
   return sentence;
-}
-
-void tile(std::string& html, std::string_view name, const std::string& value,
-          const std::string& note = {}, std::string_view look = {}) {
-  html.append("<div class=\"tile ").append(look).append("\"><dt>").append(name);
-  html.append("</dt><dd>").append(value).append("</dd>");
-  if (!note.empty()) html.append("<dd class=\"note\">").append(note).append("</dd>");
-  html += "</div>\n";
 }
 
 std::optional<double> steps_per_second(const std::vector<record::StepRecord>& steps) {
@@ -160,16 +152,16 @@ void nonfinite_tile(std::string& html, const Status& status) {
       note.append("<code>").append(html_of(status.first_bad->param)).append("</code>");
     }
     if (what.element >= 0) note.append(", element ").append(human_count(what.element));
-    tile(html, "NaN and infinity",
-         human_count(steps) + (steps == 1 ? " step, " : " steps, ") + human_count(elements) +
-             (elements == 1 ? " element" : " elements"),
-         note, "bad wide");
+    append_tile(html, "NaN and infinity",
+                human_count(steps) + (steps == 1 ? " step, " : " steps, ") + human_count(elements) +
+                    (elements == 1 ? " element" : " elements"),
+                note, "bad wide");
     return;
   }
   const bool is_measured = std::ranges::any_of(
       latest.site_measured, [](const auto& measured) { return measured.value_or(false); });
-  tile(html, "NaN and infinity", is_measured ? "none" : human_number(std::nullopt),
-       is_measured ? "since the start of the run" : "not measured");
+  append_tile(html, "NaN and infinity", is_measured ? "none" : human_number(std::nullopt),
+              is_measured ? "since the start of the run" : "not measured");
 }
 
 void loss_tile(std::string& html, const Status& status) {
@@ -180,7 +172,7 @@ void loss_tile(std::string& html, const Status& status) {
     note = "last finite one " + human_number(status.loss->value) + " at step " +
            human_count(status.loss->run_step);
   }
-  tile(html, "Loss", human_number(loss), note, is_bad ? "bad" : "");
+  append_tile(html, "Loss", human_number(loss), note, is_bad ? "bad" : "");
 }
 
 void memory_tile(std::string& html, const Status& status) {
@@ -190,8 +182,9 @@ void memory_tile(std::string& html, const Status& status) {
   const auto bytes = [](const auto& dated) {
     return human_bytes(static_cast<double>(dated.value));
   };
-  if (!device) return tile(html, "Memory", bytes(*resident), "resident");
-  tile(html, "Device memory", bytes(*device), resident ? bytes(*resident) + " resident" : "");
+  if (!device) return append_tile(html, "Memory", bytes(*resident), "resident");
+  append_tile(html, "Device memory", bytes(*device),
+              resident ? bytes(*resident) + " resident" : "");
 }
 
 void tiles(std::string& html, const Status& status, const std::vector<record::StepRecord>& steps) {
@@ -199,7 +192,7 @@ void tiles(std::string& html, const Status& status, const std::vector<record::St
   html += "<dl class=\"tiles\">\n";
   std::string note = human_number(steps_per_second(steps)) + " steps/s";
   if (status.skipped_steps > 0) note += ", " + human_count(status.skipped_steps) + " skipped";
-  tile(html, "Step", human_count(latest.run_step), note);
+  append_tile(html, "Step", human_count(latest.run_step), note);
   loss_tile(html, status);
 
   note.clear();
@@ -208,13 +201,14 @@ void tiles(std::string& html, const Status& status, const std::vector<record::St
   } else if (latest.clip_coefficient) {
     note = "not clipped";
   }
-  tile(html, "Gradient norm", human_number(latest.grad_norm), note);
+  append_tile(html, "Gradient norm", human_number(latest.grad_norm), note);
   nonfinite_tile(html, status);
-  tile(html, "Learning rate", rates_of(latest),
-       latest.lr_count > 1 ? human_count(latest.lr_count) + " parameter groups" : "");
-  tile(html, "Update / weight",
-       status.update_ratio ? human_number(status.update_ratio->value) : human_number(std::nullopt),
-       status.update_ratio ? "estimate, step " + human_count(status.update_ratio->run_step) : "");
+  append_tile(html, "Learning rate", rates_of(latest),
+              latest.lr_count > 1 ? human_count(latest.lr_count) + " parameter groups" : "");
+  append_tile(
+      html, "Update / weight",
+      status.update_ratio ? human_number(status.update_ratio->value) : human_number(std::nullopt),
+      status.update_ratio ? "estimate, step " + human_count(status.update_ratio->run_step) : "");
 
   std::optional<double> share;
   if (status.timed_seconds > 0) share = status.agent_seconds / status.timed_seconds;
@@ -222,8 +216,9 @@ void tiles(std::string& html, const Status& status, const std::vector<record::St
   if (status.records_dropped > 0) {
     note += "; " + human_count(status.records_dropped) + " records dropped";
   }
-  tile(html, "Cost of the agent", human_percent(share), note);
+  append_tile(html, "Cost of the agent", human_percent(share), note);
   memory_tile(html, status);
+  append_sync_tile(html, status);
   html += "</dl>\n";
 }
 
@@ -342,7 +337,8 @@ void foot(std::string& html, const Status& status) {
   }
   html +=
       "<a href=\"/metrics\">metrics</a> \xC2\xB7 <a href=\"/api/v1/status\">status</a> \xC2\xB7 "
-      "<a href=\"/api/v1/params\">parameters</a> \xC2\xB7 <a href=\"/api/v1/steps\">steps</a>"
+      "<a href=\"/api/v1/params\">parameters</a> \xC2\xB7 <a href=\"/api/v1/steps\">steps</a> "
+      "\xC2\xB7 <a href=\"/api/v1/syncs\">host syncs</a>"
       "</p></footer>\n</body></html>\n";
 }
 
@@ -360,6 +356,7 @@ HttpResponse overview_page(const StatusBoard& board) {
     charts(html, steps);
   }
   incidents(html, *status);
+  append_sync_section(html, *status->syncs);
   params(html, *board.params());
   html += "</main>\n";
   foot(html, *status);

@@ -64,6 +64,7 @@ ExportResult PrometheusExporter::start(const record::RunInfo& run,
   for (const Site site : {Site::loss, Site::grad, Site::weight}) {
     make_bad_step_counters(*metrics_, site, record::kUnknownGroup);
   }
+  syncs_.start();
   take_model(*model);
   return set_run_state(record::RunState::starting, {});
 } catch (...) {
@@ -91,6 +92,7 @@ ExportResult PrometheusExporter::export_step(const record::StepRecord& record,
   export_numbers(record, model);
   export_groups(detail, model);
   export_nonfinite(record, detail, model);
+  syncs_.put(record);
   return ExportResult::ok;
 } catch (...) {
   return ExportResult::failed;
@@ -108,6 +110,16 @@ ExportResult PrometheusExporter::export_incident(const record::Incident& inciden
   const auto still_open = std::ranges::count_if(
       open_incidents_, [&](const auto& known) { return known.second == incident.kind; });
   metrics_->set(Metric::incidents_open, static_cast<double>(still_open), {name_of(incident.kind)});
+  return ExportResult::ok;
+} catch (...) {
+  return ExportResult::failed;
+}
+
+ExportResult PrometheusExporter::export_syncs(
+    std::shared_ptr<const record::SyncSummary> syncs) noexcept try {
+  if (!open_) return ExportResult::closed;
+  const auto whole = metrics_->hold();
+  syncs_.put(*syncs);
   return ExportResult::ok;
 } catch (...) {
   return ExportResult::failed;

@@ -7,6 +7,7 @@
 
 #include "exporters/exporter.hpp"
 #include "exporters/metric_set.hpp"
+#include "exporters/sync_metrics.hpp"
 
 namespace gradvane::exporters {
 
@@ -25,6 +26,8 @@ class PrometheusExporter final : public Exporter {
                                          const record::StepDetail& detail,
                                          const record::ModelInfo& model) noexcept override;
   [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
+  [[nodiscard]] ExportResult export_syncs(
+      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
   [[nodiscard]] ExportResult set_run_state(record::RunState state,
                                            std::string_view reason) noexcept override;
   [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
@@ -47,6 +50,7 @@ class PrometheusExporter final : public Exporter {
   std::array<std::int64_t, record::kSites> steps_seen_{};
   std::int64_t last_incident_ = 0;
   std::unordered_map<std::int64_t, record::IncidentClass> open_incidents_;
+  SyncMetrics syncs_{*metrics_};
 };
 
 }  // namespace gradvane::exporters

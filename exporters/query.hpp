@@ -23,6 +23,7 @@ class Query {
   /// refused.
   Query(std::string_view text, std::initializer_list<std::string_view> allowed);
 
+  [[nodiscard]] bool has(std::string_view key) const { return values_.contains(key); }
   [[nodiscard]] std::string text(std::string_view key) const;
   [[nodiscard]] std::int64_t number(std::string_view key, std::int64_t otherwise,
                                     std::int64_t least, std::int64_t most) const;

@@ -89,6 +89,32 @@ void put_time(Json& json, const record::StepRecord& record) {
   put(json, "samples", record.samples);
 }
 
+Json origin_syncs(const record::StepSyncs& syncs, record::SyncOrigin origin) {
+  const auto o = static_cast<std::size_t>(origin);
+  Json kinds = Json::object();
+  for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
+    const std::int32_t calls = syncs.calls[o][kind];
+    if (calls > 0) kinds[std::string(record::kSyncKindNames[kind])] = calls;
+  }
+  return {{"calls", syncs.count(origin)},
+          {"seconds", to_json(syncs.seconds[o])},
+          {"kinds", std::move(kinds)}};
+}
+
+/// A profiler is there in few runs, and is left out where it did nothing.
+void put_syncs(Json& json, const record::StepRecord& record) {
+  if (!record.syncs) return;
+  json["syncs"] = Json::object();
+  for (const auto origin :
+       {record::SyncOrigin::training, record::SyncOrigin::gradvane, record::SyncOrigin::profiler}) {
+    Json syncs = origin_syncs(*record.syncs, origin);
+    if (origin == record::SyncOrigin::profiler && syncs["kinds"].empty()) continue;
+    json["syncs"][std::string(name_of(origin))] = std::move(syncs);
+  }
+  json["syncs"]["polls"] = record.syncs->polls;
+  json["own_sync_budget"] = record.own_sync_budget;
+}
+
 void put_user_metrics(Json& json, const record::StepRecord& record,
                       const record::ModelInfo& model) {
   Json user = Json::object();
@@ -147,6 +173,7 @@ Json to_json(const record::StepRecord& record, const record::ModelInfo& model) {
   put(json, "weight_norm", record.weight_norm);
   put(json, "update_ratio", record.update_ratio);
   put_time(json, record);
+  put_syncs(json, record);
   put_user_metrics(json, record, model);
   put(json, "process_resident_bytes", record.process_resident_bytes);
   put(json, "device_allocated_bytes", record.device_allocated_bytes);

@@ -61,6 +61,7 @@ struct StatusBoard::TablePool {
 StatusBoard::StatusBoard(std::size_t history)
     : pool_(std::make_shared<TablePool>()), capacity_(std::max<std::size_t>(history, 1)) {
   now_.model = std::make_shared<const record::ModelInfo>();
+  now_.syncs = std::make_shared<const record::SyncSummary>();
   table_.model = now_.model;
   publish();
   publish_params();
@@ -135,6 +136,16 @@ ExportResult StatusBoard::export_incident(const record::Incident& incident) noex
     known.insert(known.begin(), incident);
     if (known.size() > kMaxIncidents) known.pop_back();
   }
+  publish();
+  return ExportResult::ok;
+} catch (...) {
+  return ExportResult::failed;
+}
+
+ExportResult StatusBoard::export_syncs(std::shared_ptr<const record::SyncSummary> syncs) noexcept
+    try {
+  if (!open_) return ExportResult::closed;
+  now_.syncs = std::move(syncs);
   publish();
   return ExportResult::ok;
 } catch (...) {

@@ -64,7 +64,8 @@ struct Status {
   std::optional<Dated<double>> update_ratio;
   std::optional<Dated<std::int64_t>> process_resident_bytes;
   std::optional<Dated<std::int64_t>> device_allocated_bytes;
-  std::int64_t steps = 0;            ///< records seen
+  std::shared_ptr<const record::SyncSummary> syncs;  ///< never null
+  std::int64_t steps = 0;                            ///< records seen
   std::int64_t records_dropped = 0;  ///< records lost before they reached the worker
   std::int64_t skipped_steps = 0;
   double agent_seconds = 0;  ///< in hooks, of timed_seconds
@@ -101,6 +102,8 @@ class StatusBoard final : public Exporter {
                                          const record::StepDetail& detail,
                                          const record::ModelInfo& model) noexcept override;
   [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
+  [[nodiscard]] ExportResult export_syncs(
+      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
   [[nodiscard]] ExportResult set_run_state(record::RunState state,
                                            std::string_view reason) noexcept override;
   [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;

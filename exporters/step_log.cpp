@@ -42,6 +42,10 @@ ExportResult StepLog::export_incident(const record::Incident& /*incident*/) noex
   return file_ ? ExportResult::ok : ExportResult::closed;  // one line a step, and nothing else
 }
 
+ExportResult StepLog::export_syncs(std::shared_ptr<const record::SyncSummary> /*syncs*/) noexcept {
+  return file_ ? ExportResult::ok : ExportResult::closed;  // a step has its own in its line
+}
+
 ExportResult StepLog::set_run_state(record::RunState /*state*/,
                                     std::string_view /*reason*/) noexcept {
   return file_ ? ExportResult::ok : ExportResult::closed;

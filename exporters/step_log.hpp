@@ -34,6 +34,8 @@ class StepLog final : public Exporter {
                                          const record::StepDetail& detail,
                                          const record::ModelInfo& model) noexcept override;
   [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
+  [[nodiscard]] ExportResult export_syncs(
+      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
   [[nodiscard]] ExportResult set_run_state(record::RunState state,
                                            std::string_view reason) noexcept override;
   [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;

@@ -84,4 +84,10 @@ void append_html(std::string& out, std::string_view text) {
   });
 }
 
+std::string html_of(std::string_view text) {
+  std::string html;
+  append_html(html, text);
+  return html;
+}
+
 }  // namespace gradvane::exporters

@@ -11,5 +11,6 @@ void append_quoted(std::string& out, std::string_view text);
 void append_help(std::string& out, std::string_view text);
 /// For HTML, in text and in quoted attributes.
 void append_html(std::string& out, std::string_view text);
+[[nodiscard]] std::string html_of(std::string_view text);
 
 }  // namespace gradvane::exporters

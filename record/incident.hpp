@@ -12,8 +12,10 @@ enum class IncidentClass : std::uint8_t {
   nonfinite_loss,
   nonfinite_grad,
   nonfinite_weight,
+  sync_budget,      ///< more host syncs in a step than it may have
+  own_sync_budget,  ///< and of them Gradvane's own
 };
-inline constexpr int kIncidentClasses = 3;
+inline constexpr int kIncidentClasses = 5;
 
 /// Opened by the first bad step, counted while it lasts, closed when it clears.
 struct Incident {

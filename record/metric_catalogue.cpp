@@ -18,6 +18,8 @@ constexpr std::array kHttpCodes{Words{"200"}, Words{"400"}, Words{"404"}, Words{
                                 Words{"413"}, Words{"431"}, Words{"500"}, Words{"503"}};
 constexpr std::array kConnectionDrops{Words{"limit"}, Words{"header_deadline"},
                                       Words{"write_deadline"}};
+constexpr std::array kBudgetOrigins{name_of(SyncOrigin::training), name_of(SyncOrigin::gradvane)};
+constexpr std::array kCoverageStates{Words{"covered"}, Words{"blind"}};
 constexpr std::span<const Words> kOpen{};
 
 constexpr std::array kRunInfoLabels{LabelInfo{"world_size", kOpen}, LabelInfo{"local_rank", kOpen},
@@ -37,6 +39,15 @@ constexpr std::array kBadStepLabels{LabelInfo{"site", kSiteNames},
                                     LabelInfo{"group", kOpen}};
 constexpr std::array kSkipLabels{LabelInfo{"reason", kSkipReasonNames}};
 constexpr std::array kClassLabels{LabelInfo{"class", kIncidentClassNames}};
+constexpr std::array kSyncLabels{LabelInfo{"kind", kSyncKindNames},
+                                 LabelInfo{"origin", kSyncOriginNames}};
+constexpr std::array kLocationLabels{LabelInfo{"location", kOpen}};
+constexpr std::array kOriginLabels{LabelInfo{"origin", kSyncOriginNames}};
+constexpr std::array kBudgetLabels{LabelInfo{"origin", kBudgetOrigins}};
+constexpr std::array kSourceLabels{LabelInfo{"source", kSyncSourceNames},
+                                   LabelInfo{"reason", kSyncReasonNames}};
+constexpr std::array kCoverageLabels{LabelInfo{"state", kCoverageStates}};
+constexpr std::array kSyncDropLabels{LabelInfo{"reason", kSyncDropNames}};
 constexpr std::array kPlaceLabels{LabelInfo{"where", kAgentPlaces}};
 constexpr std::array kDropLabels{LabelInfo{"reason", kDropReasons}};
 constexpr std::array kExporterLabels{LabelInfo{"exporter", kExporters}};
@@ -49,6 +60,11 @@ constexpr Words kAtZero = "From the start of the run, at 0.";
 constexpr Words kFirstStep = "From the first step on.";
 constexpr Words kGradRead = "From the first step whose gradients were read.";
 constexpr Words kWeightRead = "From the first step that read weights (every `weight_every` steps).";
+constexpr Words kCounted = "Once host syncs were counted, then at 0.";
+constexpr Words kPlaceCounted =
+    "Once host syncs were counted, then at 0 for `other`; 20 more places at most.";
+constexpr Words kBudgetCounted =
+    "Once host syncs were counted; for origin `training` only where a budget is set.";
 constexpr Words kUpdateRead = "From the first step that read weights, unless `update_sample` is 0.";
 
 // Help texts end without a full stop, as Prometheus' own do, and hold no line break.
@@ -164,6 +180,45 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
     {Metric::device_memory_reserved_bytes, "gradvane_device_memory_reserved_bytes", gauge, "bytes",
      kNone, "Device memory that the caching allocator of this process holds",
      "On a device, once it was measured.", false},
+
+    {Metric::host_syncs_total, "gradvane_host_syncs_total", counter, "", kSyncLabels,
+     "Calls that made the CPU wait for the GPU; those of kind rejected_in_capture did not wait",
+     kCounted, false},
+    {Metric::host_sync_seconds_total, "gradvane_host_sync_seconds_total", counter, "seconds",
+     kSyncLabels, "Time that threads were blocked in those calls, all threads together", kCounted,
+     false},
+    {Metric::host_syncs_by_phase_total, "gradvane_host_syncs_by_phase_total", counter, "",
+     kPhaseLabels, "Host syncs of the training that waited, by phase of the step", kCounted, false},
+    {Metric::host_sync_phase_seconds_total, "gradvane_host_sync_phase_seconds_total", counter,
+     "seconds", kPhaseLabels, "Time that the training was blocked in them, by phase of the step",
+     kCounted, false},
+    {Metric::host_sync_location_total, "gradvane_host_sync_location_total", counter, "",
+     kLocationLabels, "Host syncs of the training, by place in the code", kPlaceCounted, false},
+    {Metric::host_sync_location_seconds_total, "gradvane_host_sync_location_seconds_total", counter,
+     "seconds", kLocationLabels,
+     "Time that the training was blocked in host syncs, by place in the code", kPlaceCounted,
+     false},
+    {Metric::device_polls_total, "gradvane_device_polls_total", counter, "", kOriginLabels,
+     "Calls that asked whether a stream or an event is done, without waiting", kCounted, false},
+    {Metric::device_poll_seconds_total, "gradvane_device_poll_seconds_total", counter, "seconds",
+     kOriginLabels, "Time those calls took", kCounted, false},
+    {Metric::step_host_syncs, "gradvane_step_host_syncs", gauge, "", kOriginLabels,
+     "Host syncs that waited in the latest step that was counted from end to end",
+     "From the first such step on.", false},
+    {Metric::sync_budget, "gradvane_sync_budget", gauge, "", kBudgetLabels,
+     "Host syncs that a step may have", kBudgetCounted, false},
+    {Metric::sync_budget_breaches_total, "gradvane_sync_budget_breaches_total", counter, "",
+     kBudgetLabels, "Steps that had more host syncs than they may", kBudgetCounted, false},
+    {Metric::sync_source_info, "gradvane_sync_source_info", info, "", kSourceLabels,
+     "Where the counts of host syncs come from now, or why there are none", kAlways, false},
+    {Metric::sync_coverage_seconds_total, "gradvane_sync_coverage_seconds_total", counter,
+     "seconds", kCoverageLabels,
+     "Time in which host syncs were counted, and in which they were not", kAtZero, true},
+    {Metric::sync_gaps_total, "gradvane_sync_gaps_total", counter, "", kNone,
+     "Times that counting host syncs stopped", kAtZero, true},
+    {Metric::sync_records_dropped_total, "gradvane_sync_records_dropped_total", counter, "",
+     kSyncDropLabels, "Host syncs that were not counted, or not with their place or step", kAtZero,
+     true},
 
     {Metric::agent_seconds_total, "gradvane_agent_seconds_total", counter, "seconds", kPlaceLabels,
      "Time the agent itself took; only hooks is time of the training thread", kAtZero, true},

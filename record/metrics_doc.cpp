@@ -24,7 +24,12 @@ Everything that Gradvane publishes at `/metrics`. Every series also carries the 
   `gradvane_skipped_steps_total`, and not in `gradvane_nonfinite_steps_total`.
 - At most `max_series` series are published (2,000 by default), the buckets of histograms counted one by one.
   What does not fit is counted in `gradvane_series_dropped_total`. Series with the labels `group`, `name`,
-  `optimizer` or `param_group` give way first.
+  `optimizer`, `param_group` or `location` give way first.
+- Host syncs are counted while `gradvane_sync_source_info` has `source="cupti"` or `source="shared"`. What
+  happens in the time of `gradvane_sync_coverage_seconds_total{state="blind"}` is in no other metric.
+- A place in the code that has a series of `gradvane_host_sync_location_seconds_total` keeps it. The places
+  that took most time are given the first twenty; what others take is added up under `location="other"`, so
+  that the series together are all that was counted.
 - In OpenMetrics a counter's family is named without `_total`, and an info's without `_info`.
 
 | Metric | Type | Unit | Labels | Meaning | Present |

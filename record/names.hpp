@@ -8,6 +8,7 @@
 #include "record/incident.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
+#include "record/sync_summary.hpp"
 
 namespace gradvane::record {
 
@@ -26,7 +27,22 @@ inline constexpr std::array<std::string_view, 3> kSkipReasonNames{"amp_overflow"
 inline constexpr std::array<std::string_view, kRunStates> kRunStateNames{
     "starting", "running", "stalled", "finished", "failed"};
 inline constexpr std::array<std::string_view, kIncidentClasses> kIncidentClassNames{
-    "nonfinite_loss", "nonfinite_grad", "nonfinite_weight"};
+    "nonfinite_loss", "nonfinite_grad", "nonfinite_weight", "sync_budget", "own_sync_budget"};
+inline constexpr std::array<std::string_view, kSyncKinds> kSyncKindNames{
+    "device",     "stream",      "event",
+    "memcpy",     "d2h_read",    "pageable_suspect",
+    "alloc_free", "module_load", "rejected_in_capture"};
+inline constexpr std::array<std::string_view, kSyncOrigins> kSyncOriginNames{"training", "gradvane",
+                                                                             "profiler"};
+inline constexpr std::array<std::string_view, kSyncSources> kSyncSourceNames{"off", "none", "cupti",
+                                                                             "shared"};
+inline constexpr std::array<std::string_view, kSyncReasons> kSyncReasonNames{
+    "counting",  "gated", "switched_off", "no_cuda", "no_cupti",
+    "no_driver", "taken", "refused",      "yielded", "lost"};
+inline constexpr std::array<std::string_view, kSyncDrops> kSyncDropNames{"threads", "sites",
+                                                                         "events", "unbalanced"};
+/// The location of what found no room of its own.
+inline constexpr std::string_view kOtherLocation = "other";
 
 constexpr std::string_view name_of(ReadAt value) {
   return kReadAtNames[static_cast<std::size_t>(value)];
@@ -49,6 +65,18 @@ constexpr std::string_view name_of(SkipReason value) {
 }
 constexpr std::string_view name_of(RunState value) {
   return kRunStateNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(SyncKind value) {
+  return kSyncKindNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(SyncOrigin value) {
+  return kSyncOriginNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(SyncSource value) {
+  return kSyncSourceNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(SyncReason value) {
+  return kSyncReasonNames[static_cast<std::size_t>(value)];
 }
 constexpr std::string_view name_of(IncidentClass value) {
   return kIncidentClassNames[static_cast<std::size_t>(value)];

@@ -40,6 +40,40 @@ inline constexpr int kParamStates = 7;
 /// Why an optimizer step did not change the weights.
 enum class SkipReason : std::uint8_t { none, amp_overflow, governor, loop };
 
+/// How a call made the CPU wait for the GPU.
+enum class SyncKind : std::uint8_t {
+  device,    ///< for everything on a device
+  stream,    ///< for a stream
+  event,     ///< for an event
+  memcpy,    ///< a blocking copy
+  d2h_read,  ///< an asynchronous copy to the host and a wait for it, from one place: `.item()`
+  pageable_suspect,     ///< an asynchronous copy that blocked all the same
+  alloc_free,           ///< an allocation or a release that blocked
+  module_load,          ///< loading code that blocked
+  rejected_in_capture,  ///< refused, since the stream was being captured: it did not wait
+};
+inline constexpr int kSyncKinds = 9;
+
+/// On whose behalf it was called.
+enum class SyncOrigin : std::uint8_t { training, gradvane, profiler };
+inline constexpr int kSyncOrigins = 3;
+
+/// The host syncs that began within one step.
+struct StepSyncs {
+  std::array<std::array<std::int32_t, kSyncKinds>, kSyncOrigins> calls{};
+  std::array<double, kSyncOrigins> seconds{};  ///< blocked, rejected calls left out
+  std::int32_t polls = 0;                      ///< queries of streams and events, by the training
+
+  /// Those that waited.
+  [[nodiscard]] std::int32_t count(SyncOrigin origin) const noexcept {
+    std::int32_t sum = 0;
+    for (int kind = 0; kind < kSyncKinds; ++kind)
+      if (kind != static_cast<int>(SyncKind::rejected_in_capture))
+        sum += calls[static_cast<std::size_t>(origin)][static_cast<std::size_t>(kind)];
+    return sum;
+  }
+};
+
 /// The first non-finite element of a step.
 struct FirstNonfinite {
   Site site = Site::grad;
@@ -108,6 +142,9 @@ struct StepRecord {
   std::optional<std::int64_t> process_resident_bytes;
   std::optional<std::int64_t> device_allocated_bytes;
   std::optional<std::int64_t> device_reserved_bytes;
+
+  std::optional<StepSyncs> syncs;    ///< absent where not every moment of the step was counted
+  std::int32_t own_sync_budget = 0;  ///< syncs of origin `gradvane` that this step may have
 
   std::int64_t dropped_before = 0;  ///< records lost between the last one and this one
   std::int32_t contiguous_copies = 0;

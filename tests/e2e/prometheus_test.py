@@ -83,6 +83,12 @@ NOT_IN_THIS_RUN = {
     "gradvane_shard_grad_norm",  # nothing is sharded
     "gradvane_loss_scale", "gradvane_user_metric", "gradvane_samples_total",
     "gradvane_device_memory_allocated_bytes", "gradvane_device_memory_reserved_bytes",
+    # No GPU to wait for, so nothing is counted.
+    "gradvane_host_syncs_total", "gradvane_host_sync_seconds_total",
+    "gradvane_host_syncs_by_phase_total", "gradvane_host_sync_phase_seconds_total",
+    "gradvane_host_sync_location_total", "gradvane_host_sync_location_seconds_total",
+    "gradvane_device_polls_total", "gradvane_device_poll_seconds_total",
+    "gradvane_step_host_syncs", "gradvane_sync_budget", "gradvane_sync_budget_breaches_total",
 }
 
 

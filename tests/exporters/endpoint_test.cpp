@@ -203,6 +203,8 @@ TEST_F(EndpointTest, AQueryThatIsNotAllowedIsToldWhatIs) {
       {"/api/v1/steps?since=-1", "from 0 to"},
       {"/api/v1/steps?limit=1000000", "to 10000"},
       {"/api/v1/status?x=1", "takes no query"},
+      {"/api/v1/syncs?origin=me", "training, gradvane, profiler"},
+      {"/api/v1/syncs?limit=0", "from 1 to"},
   };
   for (const auto& [target, hint] : cases) {
     const auto answer = get(port_, target);
@@ -326,7 +328,7 @@ TEST_F(EndpointTest, ScrapesRunBesideTheWorker) {
   std::vector<std::jthread> clients;
   std::atomic<int> answers = 0;
   for (const auto* target : {"/metrics", "/", "/api/v1/params?sort=worst", "/api/v1/status",
-                             "/api/v1/steps?since=0&limit=50"}) {
+                             "/api/v1/steps?since=0&limit=50", "/api/v1/syncs"}) {
     clients.emplace_back([&, target] {
       RawClient client(port_);
       const std::string request = std::string("GET ") + target + " HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -341,6 +343,9 @@ TEST_F(EndpointTest, ScrapesRunBesideTheWorker) {
     training_.next();
     if (i % 10 == 3) training_.poison_gradient(i % 9, NonfiniteKind::nan);
     export_current();
+    EXPECT_EQ(
+        exporters_.export_syncs(std::make_shared<const record::SyncSummary>(fakes::fake_syncs(i))),
+        ExportResult::ok);
   }
   is_over = true;
 }

@@ -37,6 +37,9 @@ class EveryExporter : public testing::TestWithParam<Candidate> {
   std::shared_ptr<const record::ModelInfo> model_ = fakes::fake_model();
 
   ExportResult start() { return exporter_->start(fakes::fake_run(), model_); }
+  ExportResult export_syncs(record::SyncSummary syncs) {
+    return exporter_->export_syncs(std::make_shared<const record::SyncSummary>(std::move(syncs)));
+  }
 };
 
 TEST_P(EveryExporter, IsClosedBeforeStart) {
@@ -45,6 +48,7 @@ TEST_P(EveryExporter, IsClosedBeforeStart) {
   EXPECT_EQ(exporter_->set_model(model_), ExportResult::closed);
   EXPECT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::closed);
   EXPECT_EQ(exporter_->export_incident(fakes::fake_incident(1, 1)), ExportResult::closed);
+  EXPECT_EQ(export_syncs(fakes::fake_syncs(1)), ExportResult::closed);
   EXPECT_EQ(exporter_->set_run_state(RunState::running, ""), ExportResult::closed);
   EXPECT_EQ(exporter_->finish(std::chrono::seconds(1)), ExportResult::closed);
 }
@@ -68,6 +72,7 @@ TEST_P(EveryExporter, IsClosedAfterFinish) {
   const auto& [record, detail] = training.next();
   EXPECT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::closed);
   EXPECT_EQ(exporter_->export_incident(fakes::fake_incident(1, 1)), ExportResult::closed);
+  EXPECT_EQ(export_syncs(fakes::fake_syncs(1)), ExportResult::closed);
   EXPECT_EQ(exporter_->set_run_state(RunState::failed, "late"), ExportResult::closed);
   EXPECT_EQ(exporter_->finish(std::chrono::seconds(1)), ExportResult::closed);
 }
@@ -163,6 +168,27 @@ TEST_P(EveryExporter, TakesAnIncidentThatGrowsAndCloses) {
   EXPECT_EQ(exporter_->export_incident(incident), ExportResult::ok);
   incident.closed_at = incident.opened_at + 1;
   EXPECT_EQ(exporter_->export_incident(incident), ExportResult::ok);
+}
+
+TEST_P(EveryExporter, TakesHostSyncsThatComeAndGo) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  EXPECT_EQ(export_syncs({}), ExportResult::ok);
+  EXPECT_EQ(export_syncs(fakes::fake_syncs(10)), ExportResult::ok);
+  EXPECT_EQ(export_syncs(fakes::fake_syncs(5)), ExportResult::ok);
+  EXPECT_EQ(export_syncs(fakes::blind_syncs()), ExportResult::ok);
+}
+
+TEST_P(EveryExporter, TakesHostSyncsWhoseNumbersAndWordsAreOdd) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  for (const double bad : {std::nan(""), -1.0, std::numeric_limits<double>::infinity()}) {
+    record::SyncSummary syncs = fakes::fake_syncs(3);
+    for (record::SyncSite& site : syncs.sites) site.total.seconds = site.max_seconds = bad;
+    syncs.totals[0][0].seconds = syncs.by_phase[0].seconds = syncs.polls[0].seconds = bad;
+    syncs.covered_seconds = syncs.blind_seconds = bad;
+    syncs.sites[0].location = syncs.sites[0].function = syncs.detail = "\xFF<b>\"\n\x1f";
+    syncs.sites[1].location = "";
+    EXPECT_EQ(export_syncs(syncs), ExportResult::ok);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -6,7 +6,10 @@ namespace gradvane::exporters::fakes {
 
 using record::NonfiniteKind;
 using record::ParamState;
+using record::Phase;
 using record::Site;
+using record::SyncKind;
+using record::SyncOrigin;
 
 namespace {
 
@@ -100,6 +103,13 @@ FakeStep& FakeTraining::next() {
   record.agent_seconds = 0.0004;
   record.tokens = 2048;
   record.process_resident_bytes = 512 << 20;
+  record::StepSyncs& syncs = record.syncs.emplace();
+  auto& calls = syncs.calls[static_cast<std::size_t>(SyncOrigin::training)];
+  calls[static_cast<std::size_t>(SyncKind::d2h_read)] = 2;
+  calls[static_cast<std::size_t>(SyncKind::memcpy)] = 1;
+  calls[static_cast<std::size_t>(SyncKind::device)] = 1;
+  syncs.seconds[static_cast<std::size_t>(SyncOrigin::training)] = 0.03125;
+  syncs.polls = 4;
   const bool reads_weights = record.step % 10 == 0;
   record.site_measured[index_of(Site::loss)] = true;
   record.site_measured[index_of(Site::grad)] = true;
@@ -175,6 +185,101 @@ void FakeTraining::count(Site site, NonfiniteKind kind) {
   if (is_first) ++record.nonfinite_steps_total[s];
   ++record.nonfinite[s][static_cast<std::size_t>(kind)];
   ++record.nonfinite_total[s][static_cast<std::size_t>(kind)];
+}
+
+void add_site(record::SyncSummary& syncs, record::SyncSite site) {
+  const auto origin = static_cast<std::size_t>(site.origin);
+  auto& total = syncs.totals[origin][static_cast<std::size_t>(site.kind)];
+  total.calls += site.total.calls;
+  total.seconds += site.total.seconds;
+  if (site.origin == SyncOrigin::training && site.kind != SyncKind::rejected_in_capture) {
+    auto& phase = syncs.by_phase[static_cast<std::size_t>(site.phase.value_or(Phase::other))];
+    phase.calls += site.total.calls;
+    phase.seconds += site.total.seconds;
+  }
+  syncs.sites.push_back(std::move(site));
+}
+
+record::SyncSummary fake_syncs(std::int64_t steps) {
+  record::SyncSummary syncs;
+  syncs.source = record::SyncSource::cupti;
+  syncs.reason = record::SyncReason::counting;
+  syncs.steps = steps;
+  syncs.covered_seconds = kStepSeconds * static_cast<double>(steps);
+  syncs.budget = 8;
+  if (steps > 0) {
+    syncs.most_in_step = 4;
+    syncs.most_in_step_at = 1;
+  }
+  syncs.polls[static_cast<std::size_t>(SyncOrigin::training)] = {4 * steps,
+                                                                 static_cast<double>(steps) / 4096};
+  if (steps <= 0) return syncs;
+  const auto often = [&](std::int64_t calls, double seconds) {
+    return record::SyncTally{calls * steps, seconds * static_cast<double>(steps)};
+  };
+  add_site(syncs, {.id = 1,
+                   .kind = SyncKind::d2h_read,
+                   .phase = Phase::backward,
+                   .location = "train.py:41",
+                   .file = "/data/train.py",
+                   .line = 41,
+                   .function = "train_step",
+                   .stack = {"/data/train.py:80 main", "/data/train.py:97 <module>"},
+                   .thread = "python3",
+                   .total = often(2, 0.015625),
+                   .max_seconds = 0.0625});
+  add_site(syncs, {.id = 2,
+                   .kind = SyncKind::device,
+                   .phase = Phase::other,
+                   .location = "<string>:7",
+                   .file = "<string>",
+                   .line = 7,
+                   .function = "Meter.update.<locals>.read",
+                   .stack = {},
+                   .thread = "python3",
+                   .total = often(1, 0.0078125),
+                   .max_seconds = 0.015625});
+  add_site(syncs, {.id = 3,
+                   .kind = SyncKind::memcpy,
+                   .phase = Phase::data,
+                   .location = "train.py:41",
+                   .file = "/data/train.py",
+                   .line = 41,
+                   .function = "train_step",
+                   .stack = {},
+                   .thread = "python3",
+                   .total = often(1, 0.00390625),
+                   .max_seconds = 0.00390625});
+  add_site(syncs, {.id = 4,
+                   .kind = SyncKind::alloc_free,
+                   .phase = {},
+                   .location = "libcublas.so.12!f+0x12",
+                   .file = {},
+                   .function = {},
+                   .stack = {},
+                   .thread = "pt_autograd_0",
+                   .total = {1, 0.001953125},
+                   .max_seconds = 0.001953125});
+  add_site(syncs, {.id = 5,
+                   .kind = SyncKind::event,
+                   .origin = SyncOrigin::gradvane,
+                   .phase = {},
+                   .location = "gradvane",
+                   .file = {},
+                   .function = "gradvane::stop",
+                   .stack = {},
+                   .thread = "gradvane",
+                   .total = {1, 0.0009765625},
+                   .max_seconds = 0.0009765625});
+  return syncs;
+}
+
+record::SyncSummary blind_syncs(record::SyncSource source, record::SyncReason reason) {
+  record::SyncSummary syncs;
+  syncs.source = source;
+  syncs.reason = reason;
+  syncs.blind_seconds = 1.5;
+  return syncs;
 }
 
 record::Incident fake_incident(std::int64_t id, std::int64_t run_step) {

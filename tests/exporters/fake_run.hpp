@@ -8,6 +8,7 @@
 #include "record/incident.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
+#include "record/sync_summary.hpp"
 
 namespace gradvane::exporters::fakes {
 
@@ -16,7 +17,7 @@ namespace gradvane::exporters::fakes {
 /// `layers` layers of four parameters and two groups each, and an embedding.
 [[nodiscard]] std::shared_ptr<const record::ModelInfo> fake_model(int layers = 2);
 
-/// One step of that model, all finite; weights are read every tenth.
+/// One step of that model, all finite, with four host syncs; weights are read every tenth.
 struct FakeStep {
   record::StepRecord record;
   record::StepDetail detail;
@@ -43,6 +44,18 @@ class FakeTraining {
   std::shared_ptr<const record::ModelInfo> model_;
   FakeStep step_;
 };
+
+/// What the ledger says after so many steps: everything was counted, totals are the sums of the sites,
+/// and all seconds are fractions that a double holds exactly.
+[[nodiscard]] record::SyncSummary fake_syncs(std::int64_t steps);
+
+/// What it says where it has never counted.
+[[nodiscard]] record::SyncSummary blind_syncs(
+    record::SyncSource source = record::SyncSource::none,
+    record::SyncReason reason = record::SyncReason::no_cuda);
+
+/// Puts a site in, and its calls into the totals.
+void add_site(record::SyncSummary& syncs, record::SyncSite site);
 
 [[nodiscard]] record::Incident fake_incident(std::int64_t id, std::int64_t run_step);
 

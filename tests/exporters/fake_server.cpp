@@ -1,6 +1,6 @@
 // Serves a made-up run, for tests in other languages and for looking at the page by hand.
 //   fake_server [--steps N] [--layers N] [--poison STEP] [--state STATE] [--live MS] [--port P]
-//               [--dir DIR]   for the endpoint file and the step log
+//               [--syncs cupti|yielded|taken|off] [--dir DIR]   for the endpoint file and the step log
 // Prints the URL, then serves until its standard input ends.
 #include <unistd.h>
 
@@ -24,10 +24,30 @@
 namespace gx = gradvane::exporters;
 namespace gr = gradvane::record;
 
+namespace {
+
+/// `off`: nobody has ever said anything.
+void export_syncs(gx::Exporter& exporter, const std::string& how, int steps) {
+  if (how == "off") return;
+  gr::SyncSummary syncs = how == "taken"
+                              ? gx::fakes::blind_syncs(gr::SyncSource::none, gr::SyncReason::taken)
+                              : gx::fakes::fake_syncs(steps);
+  if (how == "taken") syncs.detail = "nsys <profile>";
+  if (how == "yielded") {
+    syncs.source = gr::SyncSource::none;
+    syncs.reason = gr::SyncReason::yielded;
+    syncs.blind_seconds = 2.5;
+    syncs.gaps = 1;
+  }
+  (void)exporter.export_syncs(std::make_shared<const gr::SyncSummary>(std::move(syncs)));
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   std::map<std::string, std::string> options{
       {"--steps", "120"}, {"--layers", "2"}, {"--poison", "0"}, {"--state", "running"},
-      {"--live", "0"},    {"--port", "0"},   {"--dir", ""}};
+      {"--live", "0"},    {"--port", "0"},   {"--dir", ""},     {"--syncs", "cupti"}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const auto number = [&](const char* key) { return std::atoi(options[key].c_str()); };
 
@@ -48,9 +68,11 @@ int main(int argc, char** argv) {
   const auto one_step = [&](int step) {
     training.next();
     if (step == number("--poison")) training.poison_gradient(3, gr::NonfiniteKind::nan);
-    const auto& [record, detail] = training.current();
+    auto& [record, detail] = training.current();
+    if (options["--syncs"] != "cupti") record.syncs.reset();
     (void)exporters.set_run_state(gr::RunState::running, {});
     (void)exporters.export_step(record, detail, *model);
+    export_syncs(exporters, options["--syncs"], step);
     if (step == number("--poison")) {
       (void)exporters.export_incident(gx::fakes::fake_incident(1, step));
     }

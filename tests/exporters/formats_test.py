@@ -47,8 +47,10 @@ class Run:
 
 @pytest.fixture(scope="module", params=["healthy", "poisoned", "empty", "failed"])
 def run(request):
-    arguments = {"healthy": [], "poisoned": ["--poison", 50], "empty": ["--steps", 0],
-                 "failed": ["--poison", 3, "--state", "failed", "--layers", 40]}[request.param]
+    arguments = {"healthy": [], "poisoned": ["--poison", 50, "--syncs", "yielded"],
+                 "empty": ["--steps", 0],
+                 "failed": ["--poison", 3, "--state", "failed", "--layers", 40,
+                            "--syncs", "taken"]}[request.param]
     served = Run(*arguments)
     yield served
     served.close()
@@ -123,7 +125,8 @@ def test_every_metric_is_in_the_catalogue_with_its_labels(run):
 
 @pytest.mark.parametrize("path,schema", [
     ("/api/v1/status", "status"), ("/api/v1/params", "params"), ("/api/v1/steps", "steps"),
-    ("/api/v1/params?sort=worst&limit=3", "params"), ("/api/v1/steps?since=100", "steps")])
+    ("/api/v1/params?sort=worst&limit=3", "params"), ("/api/v1/steps?since=100", "steps"),
+    ("/api/v1/syncs", "syncs"), ("/api/v1/syncs?origin=training&limit=2", "syncs")])
 def test_the_api_answers_as_its_schema_says(run, path, schema):
     status, headers, body = run.get(path)
     assert status == 200 and headers["Content-Type"] == "application/json"
@@ -134,6 +137,33 @@ def test_a_refused_query_answers_as_its_schema_says(run):
     status, _, body = run.get("/api/v1/params?sort=nothing")
     assert status == 400
     validate("error.schema.json", json.loads(body))
+
+
+def test_host_syncs_are_there_where_they_were_ever_counted(run, request):
+    counted = {"healthy": True, "poisoned": True, "empty": False, "failed": False}[
+        request.node.callspec.params["run"]]
+    answer = json.loads(run.get("/api/v1/syncs")[2])
+    for key in ("totals", "by_phase", "polls", "sites"):
+        assert (key in answer) == counted, key
+    names = {family.name for family in text_string_to_metric_families(run.get("/metrics")[2].decode())}
+    for name in ("host_syncs", "host_sync_seconds", "host_sync_location_seconds", "device_polls",
+                 "sync_budget"):
+        assert (f"gradvane_{name}" in names) == counted, name
+    assert {"gradvane_sync_source_info", "gradvane_sync_coverage_seconds"} <= names
+
+
+def test_the_schema_of_host_syncs_notices_what_does_not_belong():
+    run = Run()
+    answer = json.loads(run.get("/api/v1/syncs")[2])
+    run.close()
+    site = answer["sites"][0]
+    for broken in ({**answer, "source": "guess"}, {**answer, "extra": 1},
+                   {key: value for key, value in answer.items() if key != "polls"},
+                   {**answer, "totals": {"training": {}, "gradvane": {}}},
+                   {**answer, "sites": [{**site, "kind": "long"}]},
+                   {**answer, "sites": [{key: value for key, value in site.items() if key != "id"}]}):
+        with pytest.raises(jsonschema.ValidationError):
+            validate("syncs.schema.json", broken)
 
 
 def test_the_schemas_notice_what_does_not_belong(run):

@@ -271,6 +271,9 @@ TEST_F(PrometheusExporterTest, TheWholeExpositionIsThatOfTheGoldenFile) {
     export_current();
   }
   EXPECT_EQ(exporter_.export_incident(fakes::fake_incident(1, 5)), ExportResult::ok);
+  EXPECT_EQ(
+      exporter_.export_syncs(std::make_shared<const record::SyncSummary>(fakes::fake_syncs(12))),
+      ExportResult::ok);
   EXPECT_EQ(exporter_.set_run_state(record::RunState::running, ""), ExportResult::ok);
 
   for (const auto& [format, name] :

@@ -103,6 +103,13 @@ TEST(Names, EveryEnumeratorHasItsWord) {
   EXPECT_EQ(name_of(SkipReason::governor), "governor");
   EXPECT_EQ(name_of(RunState::failed), "failed");
   EXPECT_EQ(name_of(IncidentClass::nonfinite_weight), "nonfinite_weight");
+  EXPECT_EQ(name_of(IncidentClass::own_sync_budget), "own_sync_budget");
+  EXPECT_EQ(name_of(SyncKind::d2h_read), "d2h_read");
+  EXPECT_EQ(name_of(SyncKind::rejected_in_capture), "rejected_in_capture");
+  EXPECT_EQ(name_of(SyncOrigin::profiler), "profiler");
+  EXPECT_EQ(name_of(SyncSource::shared), "shared");
+  EXPECT_EQ(name_of(SyncReason::lost), "lost");
+  EXPECT_EQ(kSyncDropNames[static_cast<std::size_t>(SyncDrop::unbalanced)], "unbalanced");
 }
 
 }  // namespace

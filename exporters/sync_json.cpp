@@ -1,0 +1,201 @@
+#include "exporters/sync_json.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "exporters/human_text.hpp"
+#include "exporters/record_json.hpp"
+#include "exporters/sync_words.hpp"
+#include "record/names.hpp"
+
+namespace gradvane::exporters {
+
+using Json = nlohmann::ordered_json;
+using record::SyncOrigin;
+using record::SyncSite;
+using record::SyncSummary;
+using record::SyncTally;
+
+namespace {
+
+std::size_t index_of(SyncOrigin origin) { return static_cast<std::size_t>(origin); }
+
+Json tally_json(const SyncTally& tally) {
+  return {{"calls", tally.calls}, {"seconds", to_json(tally.seconds)}};
+}
+
+bool is_any(const SyncTally& tally) { return tally.calls > 0 || tally.seconds > 0; }
+
+Json totals_json(const SyncSummary& syncs) {
+  Json totals = Json::object();
+  for (std::size_t origin = 0; origin < record::kSyncOrigins; ++origin) {
+    Json kinds = Json::object();
+    for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
+      const SyncTally& tally = syncs.totals[origin][kind];
+      if (is_any(tally)) kinds[std::string(record::kSyncKindNames[kind])] = tally_json(tally);
+    }
+    totals[std::string(record::kSyncOriginNames[origin])] = std::move(kinds);
+  }
+  return totals;
+}
+
+template <std::size_t n>
+Json tallies_json(const std::array<SyncTally, n>& tallies,
+                  const std::array<std::string_view, n>& names) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < n; ++i) json[std::string(names[i])] = tally_json(tallies[i]);
+  return json;
+}
+
+Json site_json(const SyncSummary& syncs, const SyncSite& site) {
+  Json json{{"id", site.id}, {"kind", name_of(site.kind)}, {"origin", name_of(site.origin)}};
+  if (site.phase) json["phase"] = name_of(*site.phase);
+  json["location"] = site.location;
+  if (!site.file.empty()) json["file"] = site.file;
+  if (site.line > 0) json["line"] = site.line;
+  if (!site.function.empty()) json["function"] = site.function;
+  json["stack"] = site.stack;
+  json["thread"] = site.thread;
+  json["calls"] = site.total.calls;
+  put(json, "calls_per_step", calls_per_step(syncs, site));
+  json["seconds"] = to_json(site.total.seconds);
+  json["max_seconds"] = to_json(site.max_seconds);
+  return json;
+}
+
+/// Names come from outside; a line of text is to stay one line, and no terminal is to obey it.
+std::string plain(std::string_view text) {
+  std::string result(text);
+  std::ranges::replace_if(result, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
+  return result;
+}
+
+std::string sum_line(const SyncSummary& syncs, SyncOrigin origin) {
+  SyncTally sum;
+  std::string kinds;
+  for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
+    const SyncTally& tally = syncs.totals[index_of(origin)][kind];
+    if (!is_any(tally)) continue;
+    sum.calls += tally.calls;
+    sum.seconds += tally.seconds;
+    kinds.append(kinds.empty() ? " (" : ", ").append(human_count(tally.calls)).append(" ");
+    kinds.append(record::kSyncKindNames[kind]);
+  }
+  if (!kinds.empty()) kinds += ')';
+  return std::string(words_of(origin)) + ": " + human_count(sum.calls) + " calls, blocked for " +
+         human_duration(sum.seconds) + kinds + "\n";
+}
+
+std::string budget_line(const SyncSummary& syncs, SyncOrigin origin, std::int32_t budget) {
+  return std::string(words_of(origin)) + " may have " + human_count(budget) +
+         " a step: " + human_count(syncs.steps_over[index_of(origin)]) + " steps had more\n";
+}
+
+void append_site(std::string& text, const SyncSummary& syncs, const SyncSite& site) {
+  text += human_duration(site.total.seconds) + "  " + plain(site.location);
+  if (!site.function.empty()) text += "  " + plain(site.function);
+  text += "\n    waited for " + std::string(words_of(site.kind));
+  if (site.origin != SyncOrigin::training) text.append(", by ").append(words_of(site.origin));
+  if (site.phase) text.append(", in phase ").append(name_of(*site.phase));
+  text += "\n    " + human_count(site.total.calls) + " calls";
+  if (const auto rate = calls_per_step(syncs, site)) text += ", " + human_number(rate) + " a step";
+  text += ", the longest " + human_duration(site.max_seconds);
+  if (!site.thread.empty()) text += ", first on thread " + plain(site.thread);
+  text += '\n';
+  if (!site.file.empty()) {
+    text += "    " + plain(site.file) + ":" + std::to_string(site.line) + "\n";
+  }
+  for (const std::string& frame : site.stack) text += "    from " + plain(frame) + "\n";
+}
+
+}  // namespace
+
+std::vector<const SyncSite*> choose_sites(const SyncSummary& syncs, const SyncChoice& choice) {
+  std::vector<const SyncSite*> sites;
+  for (const SyncSite& site : syncs.sites) {
+    if (!choice.origin || site.origin == *choice.origin) sites.push_back(&site);
+  }
+  std::ranges::stable_sort(sites, std::greater{}, [](const SyncSite* site) {
+    return std::isnan(site->total.seconds) ? 0 : site->total.seconds;
+  });
+  if (sites.size() > choice.limit) sites.resize(choice.limit);
+  return sites;
+}
+
+std::optional<double> calls_per_step(const SyncSummary& syncs, const SyncSite& site) {
+  if (syncs.steps <= 0) return std::nullopt;
+  return static_cast<double>(site.total.calls) / static_cast<double>(syncs.steps);
+}
+
+std::optional<double> share_of_time(const SyncSummary& syncs, const SyncSite& site) {
+  if (!(syncs.covered_seconds > 0)) return std::nullopt;
+  return site.total.seconds / syncs.covered_seconds;
+}
+
+Json to_json(const SyncSummary& syncs, const SyncChoice& choice) {
+  Json json{{"source", name_of(syncs.source)}, {"reason", name_of(syncs.reason)}};
+  if (!syncs.detail.empty()) json["detail"] = syncs.detail;
+  json["covered_seconds"] = to_json(syncs.covered_seconds);
+  json["blind_seconds"] = to_json(syncs.blind_seconds);
+  json["gaps"] = syncs.gaps;
+  json["steps"] = syncs.steps;
+  if (syncs.budget) json["budget"] = *syncs.budget;
+  json["own_budget"] = syncs.own_budget;
+  json["steps_over"] = Json::object();
+  for (const SyncOrigin origin : {SyncOrigin::training, SyncOrigin::gradvane}) {
+    json["steps_over"][std::string(name_of(origin))] = syncs.steps_over[index_of(origin)];
+  }
+  if (syncs.most_in_step_at > 0) {
+    json["most_in_step"] = {{"calls", syncs.most_in_step}, {"run_step", syncs.most_in_step_at}};
+  }
+  json["dropped"] = Json::object();
+  for (std::size_t i = 0; i < record::kSyncDrops; ++i) {
+    json["dropped"][std::string(record::kSyncDropNames[i])] = syncs.dropped[i];
+  }
+  if (!syncs.has_counted()) return json;
+  json["totals"] = totals_json(syncs);
+  json["by_phase"] = tallies_json(syncs.by_phase, record::kPhaseNames);
+  json["polls"] = tallies_json(syncs.polls, record::kSyncOriginNames);
+  json["sites"] = Json::array();
+  for (const SyncSite* site : choose_sites(syncs, choice)) {
+    json["sites"].push_back(site_json(syncs, *site));
+  }
+  return json;
+}
+
+Json to_json(const SyncSummary& syncs, const record::RunInfo& run, const SyncChoice& choice) {
+  Json json{{"run", run.run}, {"rank", run.rank}};
+  json.update(to_json(syncs, choice));
+  return json;
+}
+
+std::string syncs_text(const SyncSummary& syncs, const record::RunInfo& run) {
+  std::string text = "Host syncs of " + plain(run.run) + ", rank " + std::to_string(run.rank) +
+                     "\n" + plain(sentence_of(syncs)) + "\n";
+  if (!syncs.has_counted()) return text;
+  if (const std::string coverage = coverage_of(syncs); !coverage.empty()) text += coverage + "\n";
+  text += "\n" + human_duration(syncs.covered_seconds) + " counted, " + human_count(syncs.steps) +
+          " steps\n";
+  for (std::size_t origin = 0; origin < record::kSyncOrigins; ++origin) {
+    text += sum_line(syncs, static_cast<SyncOrigin>(origin));
+  }
+  if (syncs.most_in_step_at > 0) {
+    text += "most in one step: " + human_count(syncs.most_in_step) + ", in step " +
+            human_count(syncs.most_in_step_at) + "\n";
+  }
+  if (syncs.budget) text += budget_line(syncs, SyncOrigin::training, *syncs.budget);
+  text += budget_line(syncs, SyncOrigin::gradvane, syncs.own_budget);
+  for (std::size_t i = 0; i < record::kSyncDrops; ++i) {
+    if (syncs.dropped[i] <= 0) continue;
+    text += "lost, reason " + std::string(record::kSyncDropNames[i]) + ": " +
+            human_count(syncs.dropped[i]) + "\n";
+  }
+  text += "\nWhat the CPU waited for, most time first\n";
+  if (syncs.sites.empty()) text += "nothing\n";
+  for (const SyncSite* site : choose_sites(syncs)) append_site(text, syncs, *site);
+  return text;
+}
+
+}  // namespace gradvane::exporters
