@@ -7,8 +7,8 @@ namespace gradvane::collectors {
 namespace {
 
 // From the headers of each version: Include/cpython/{pystate,code,unicodeobject,frameobject}.h and
-// Include/internal/pycore_{frame,interpframe_structs}.h, as laid out for 64 bits. Those of 3.10.8 and
-// 3.10.13 agree, as do 3.13.0 and 3.13.5: layouts are fixed once a minor version is released.
+// Include/internal/pycore_{frame,interpframe_structs}.h, as laid out for 64 bits. Those of 3.10.8
+// and 3.10.13 agree, as do 3.13.0 and 3.13.5: layouts are fixed once a minor version is released.
 constexpr PythonLayout kLayouts[] = {
     {.minor = 10,
      .entry = PythonEntry::frame_object,
@@ -132,8 +132,8 @@ bool take(std::string_view& text, std::string_view start) noexcept {
   return true;
 }
 
-// Positions in _Py_DebugOffsets (Include/internal/pycore_runtime.h, pycore_debug_offsets.h), counted
-// in its 64-bit words.
+// Positions in _Py_DebugOffsets (Include/internal/pycore_runtime.h, pycore_debug_offsets.h),
+// counted in its 64-bit words.
 struct DebugWords {
   std::size_t thread_interpreter, thread_frame, thread_id;
   std::size_t frame_previous, frame_code, frame_instruction, frame_owner;

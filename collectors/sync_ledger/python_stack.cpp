@@ -11,8 +11,8 @@
 namespace gradvane::collectors {
 namespace {
 
-// FRAME_OWNED_BY_CSTACK of 3.12 and 3.13, FRAME_OWNED_BY_INTERPRETER and _CSTACK of 3.14: frames that
-// stand for a C function. Those of a thread, a generator or a frame object are smaller.
+// FRAME_OWNED_BY_CSTACK of 3.12 and 3.13, FRAME_OWNED_BY_INTERPRETER and _CSTACK of 3.14: frames
+// that stand for a C function. Those of a thread, a generator or a frame object are smaller.
 constexpr unsigned char kOwnerGenerator = 1;
 constexpr unsigned char kFirstOwnerNotPython = 3;
 constexpr std::int32_t kInstructionBytes = 2;
@@ -109,7 +109,7 @@ int line_in_pairs(std::span<const unsigned char> table, int first_line, int offs
   int line = first_line;
   int end = 0;
   for (std::size_t i = 0; i + 1 < table.size(); i += 2) {
-    const int difference = std::bit_cast<std::int8_t>(table[i + 1]);
+    const int difference = table[i + 1] < 128 ? table[i + 1] : table[i + 1] - 256;
     end += table[i];
     if (difference != kNoLine) line += difference;
     if (offset < end) return difference == kNoLine ? 0 : line;
@@ -132,23 +132,21 @@ int signed_number(std::span<const unsigned char> bytes) noexcept {
 
 // From 3.11: entries that begin with a byte whose highest bit is set (Objects/locations.md).
 int line_in_entries(std::span<const unsigned char> table, int first_line, int offset) noexcept {
-  enum Kind : unsigned {
-    one_line_0 = 10,
-    one_line_2 = 12,
-    no_columns = 13,
-    with_columns = 14,
-    kNoLine = 15
-  };
+  constexpr unsigned kOneLine0 = 10;
+  constexpr unsigned kOneLine2 = 12;
+  constexpr unsigned kNoColumns = 13;
+  constexpr unsigned kAllColumns = 14;
+  constexpr unsigned kNoLine = 15;
   int line = first_line;
   int end = 0;
   for (std::size_t i = 0; i < table.size();) {
     const unsigned kind = table[i] >> 3U & 15U;
     end += (static_cast<int>(table[i] & 7U) + 1) * kInstructionBytes;
     ++i;
-    if (kind == no_columns || kind == with_columns) {
+    if (kind == kNoColumns || kind == kAllColumns) {
       line += signed_number(table.subspan(i));
-    } else if (kind >= one_line_0 && kind <= one_line_2) {
-      line += static_cast<int>(kind - one_line_0);
+    } else if (kind >= kOneLine0 && kind <= kOneLine2) {
+      line += static_cast<int>(kind - kOneLine0);
     }
     if (offset < end) return kind == kNoLine ? 0 : line;
     while (i < table.size() && (table[i] & 128U) == 0) ++i;
@@ -208,13 +206,12 @@ const char* PythonStack::version() const noexcept {
 }
 
 int PythonStack::walk(std::span<Frame> out) const noexcept {
-  // Finalisation says that it has begun before it frees the states of other threads. A thread that
-  // gets past this line within that moment would read freed memory, so collecting has to end before
-  // the interpreter does.
+  // Finalisation says that it has begun just before it frees the states of other threads. A daemon
+  // thread that is in here at that moment reads freed memory, so walks have to be over by then.
   if (state() != PythonState::readable || is_initialized_() == 0) return 0;
   const void* thread = this_thread_state_();
-  // A state made here for another thread's use says where it was made in 3.10 and 3.11 alone; later
-  // ones, and a layout that is not what we think, show here.
+  // Another thread's state, or a layout that is not what we think. (Until 3.11 a state that was made
+  // here for another thread to run with passes.)
   if (thread == nullptr || read_at<unsigned long>(thread, layout_.thread_id) != ::pthread_self()) {
     return 0;
   }

@@ -14,8 +14,8 @@ namespace gradvane::collectors {
 /// What is known of the interpreter of this process.
 enum class PythonState : std::uint8_t { none, readable, unknown_layout };
 
-/// Reads only: takes no GIL, no lock and no reference, allocates nothing. It needs none of them: while
-/// a thread is inside a C function, its frames and their code cannot change or go away.
+/// Reads only: takes no GIL, no lock and no reference, allocates nothing. It needs none of them:
+/// while a thread is inside a C function, its frames and their code cannot change or go away.
 /// CPython 3.10 to 3.14, release builds with a GIL; anything else has no frames.
 class PythonStack {
  public:
@@ -47,8 +47,9 @@ class PythonStack {
 
   // In a callback. The code passed in has to be alive: of a walk in the same call.
 
-  /// Innermost first; what is no Python function, or has not begun, is left out. 0 where this thread
-  /// has no Python, and once the interpreter is being finalised.
+  /// Innermost first; what is no Python function, or has not begun, is left out. 0 where this
+  /// thread has no Python, and once the interpreter is being finalised. No walk may be under way on
+  /// a daemon thread as that begins: have atexit of Python end them.
   int walk(std::span<Frame> out) const noexcept;
   [[nodiscard]] Identity identity(const void* code) const noexcept;
   [[nodiscard]] int line(const Frame& frame) const noexcept;  ///< 0 where it has none
