@@ -49,6 +49,7 @@ def fetch(version: str, digest: str) -> Path | None:
     if client is None:
         say("no mvn here, going on without")
         return None
+    say(f"fetching {version}")
     part = INTO / "part"
     done = subprocess.run(
         [client, "-q", "-B", f"-Dmaven.repo.local={INTO / 'maven.part'}", "dependency:copy",
@@ -89,19 +90,21 @@ def main() -> int:
         say("none for this machine, going on without")
         return 0
     (DEPS / "stamps").mkdir(parents=True, exist_ok=True)
+    complete = True
     for version, digest in pins():
         stamp = DEPS / "stamps" / f"python-{version}"
         if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
             continue
-        say(f"fetching {version}")
         jar = fetch(version, digest)
         if jar is None:
+            complete = False
             break
         unpack(jar, version)
         stamp.write_text(digest, encoding="utf-8")
     for part in ("part", "maven.part"):
         shutil.rmtree(INTO / part, ignore_errors=True)
-    say("ready")
+    if complete:
+        say("ready")
     return 0
 
 
