@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "exporters/human_text.hpp"
 #include "exporters/record_json.hpp"
@@ -117,8 +117,10 @@ std::vector<const SyncSite*> choose_sites(const SyncSummary& syncs, const SyncCh
   for (const SyncSite& site : syncs.sites) {
     if (!choice.origin || site.origin == *choice.origin) sites.push_back(&site);
   }
-  std::ranges::stable_sort(sites, std::greater{}, [](const SyncSite* site) {
-    return std::isnan(site->total.seconds) ? 0 : site->total.seconds;
+  // Of the same time the older one first, so that a list does not change without a reason.
+  std::ranges::sort(sites, {}, [](const SyncSite* site) {
+    const double seconds = site->total.seconds;
+    return std::pair(std::isnan(seconds) ? 0 : -seconds, site->id);
   });
   if (sites.size() > choice.limit) sites.resize(choice.limit);
   return sites;

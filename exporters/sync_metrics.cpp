@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <utility>
 #include <vector>
 
@@ -120,8 +119,8 @@ void SyncMetrics::put_locations(const record::SyncSummary& syncs) {
       unknown.emplace_back(location, tally);
     }
   }
-  std::ranges::stable_sort(unknown, std::greater{},
-                           [](const auto& place) { return place.second.seconds; });
+  std::ranges::sort(
+      unknown, {}, [](const auto& place) { return std::pair(-place.second.seconds, place.first); });
   for (const auto& [location, tally] : unknown) {
     if (location != record::kOtherLocation && own_.size() < kMostSyncLocations &&
         make_location(location, tally)) {

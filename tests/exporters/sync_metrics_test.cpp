@@ -217,7 +217,7 @@ SyncSummary ledger(const Seconds& places) {
   for (const auto& [location, seconds] : places) {
     record::SyncSite& site = syncs.sites.emplace_back();
     site.location = location;
-    site.total = {static_cast<std::int64_t>(seconds * 1024), seconds};
+    site.total = {std::isnan(seconds) ? 0 : static_cast<std::int64_t>(seconds * 1024), seconds};
   }
   return syncs;
 }
@@ -307,6 +307,10 @@ TEST_F(SyncMetricsTest, ALedgerThatForgetsAPlaceOrCountsBackLowersNothing) {
   const auto before = series(Metric::host_sync_location_seconds_total);
   put(ledger({{numbered(25), 1}, {numbered(1), 0.5}}));
   EXPECT_EQ(series(Metric::host_sync_location_seconds_total), before);
+  places[numbered(1)] = 0.5;
+  places[numbered(2)] += 8;
+  put(ledger(places));
+  EXPECT_EQ(value(Metric::host_sync_location_seconds_total, {"other"}), before.at("other") + 8);
 }
 
 TEST_F(SyncMetricsTest, WhereSeriesRunOutPlacesCountInOther) {
@@ -329,8 +333,10 @@ TEST_F(SyncMetricsTest, WhereSeriesRunOutPlacesCountInOther) {
 
 TEST_F(SyncMetricsTest, TimeThatIsNoNumberLeavesTheOtherTimesAlone) {
   put(ledger({{"a", 1}, {"b", 2}}));
-  SyncSummary syncs = ledger({{"a", 3}, {"b", 2}});
+  SyncSummary syncs = ledger({{"a", 3}, {"b", 2}, {"c", std::nan("")}});
   syncs.sites[1].total.seconds = std::nan("");
+  syncs.sites.push_back(syncs.sites[2]);
+  syncs.sites.back().location = "a";
   put(syncs);
   EXPECT_EQ(value(Metric::host_sync_location_seconds_total, {"a"}), 3);
   EXPECT_EQ(value(Metric::host_sync_location_seconds_total, {"b"}), 2);
