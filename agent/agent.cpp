@@ -31,14 +31,17 @@ class Agent::Impl {
     if (loss != nullptr) recorder().take_loss(*loss);
     if (!reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().before_update(index);
+    const int phase = recorder().enter_phase(static_cast<int>(Phase::optimizer));
     const Clock::time_point before = Clock::now();
     try {
       update();
     } catch (...) {
+      (void)recorder().enter_phase(phase);
       recorder().abandon(index);
       throw;
     }
     const Clock::time_point after = Clock::now();
+    (void)recorder().enter_phase(phase);
     recorder().add_phase(Phase::optimizer, after - before);
     if (reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().after_update(index);
@@ -163,17 +166,25 @@ void Agent::fail(std::string_view reason) noexcept {
 PhaseScope::PhaseScope(Agent* agent, Phase which) noexcept
     : agent_(agent),
       phase_(which),
-      started_ns_(Clock::now().time_since_epoch() / std::chrono::nanoseconds(1)) {}
+      started_ns_(Clock::now().time_since_epoch() / std::chrono::nanoseconds(1)),
+      before_(agent->impl_->live() ? agent->impl_->recorder().enter_phase(static_cast<int>(which))
+                                   : collectors::kNoPhase) {}
 
 PhaseScope::PhaseScope(PhaseScope&& other) noexcept
     : agent_(std::exchange(other.agent_, nullptr)),
       phase_(other.phase_),
-      started_ns_(other.started_ns_) {}
+      started_ns_(other.started_ns_),
+      before_(other.before_) {}
 
 PhaseScope::~PhaseScope() {
   if (agent_ == nullptr || !agent_->impl_->live()) return;
   const Clock::time_point started{std::chrono::nanoseconds(started_ns_)};
   agent_->impl_->recorder().add_phase(phase_, Clock::now() - started);
+  (void)agent_->impl_->recorder().enter_phase(before_);
 }
+
+Scope::Scope(const char* name) noexcept : before_(collectors::process_ledger().set_scope(name)) {}
+
+Scope::~Scope() { (void)collectors::process_ledger().set_scope(before_); }
 
 }  // namespace gradvane

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <limits>
 #include <stdexcept>
+#include <type_traits>
+#include <utility>
 
 #include "collectors/grouping.hpp"
 
@@ -76,11 +78,21 @@ constexpr OptionSpec amount(std::string_view key, std::string_view help) {
           [](const Options& o) { return format(o.*member); }};
 }
 
-bool set_mode(Options& options, std::string_view value) {
-  if (value == "lagged") return options.mode = Mode::lagged, true;
-  if (value == "immediate") return options.mode = Mode::immediate, true;
-  return false;
+/// A word for each value of an enumeration, in its order.
+template <auto member, const auto& words>
+constexpr OptionSpec choice(std::string_view key, std::string_view allowed, std::string_view help) {
+  using Value = std::remove_reference_t<decltype(std::declval<Options&>().*member)>;
+  return {key, allowed, help,
+          [](Options& o, std::string_view text) {
+            const auto found = std::find(words.begin(), words.end(), text);
+            if (found == words.end()) return false;
+            return o.*member = static_cast<Value>(found - words.begin()), true;
+          },
+          [](const Options& o) { return std::string(words[static_cast<std::size_t>(o.*member)]); }};
 }
+constexpr std::array<std::string_view, 2> kModes{"lagged", "immediate"};
+constexpr std::array<std::string_view, 3> kSyncs{"off", "auto", "require"};
+constexpr std::array<std::string_view, 3> kProfilerRules{"gate", "yield", "share"};
 
 bool set_groups(Options& options, std::string_view value) {
   try {
@@ -120,14 +132,10 @@ constexpr std::array kTable{
         "port", "-1 to 65535",
         "Port of local rank 0; LOCAL_RANK is added. Taken: the next free "
         "one. 0: any. -1: no endpoint."),
-    OptionSpec{
+    choice<&Options::mode, kModes>(
         "mode", "lagged, immediate",
         "Lagged never waits for a device; immediate waits once per device and step, and step() "
-        "returns the step's result.",
-        set_mode,
-        [](const Options& o) {
-          return std::string(o.mode == Mode::lagged ? "lagged" : "immediate");
-        }},
+        "returns the step's result."),
     whole<&Options::weight_every, 0, kMaxInt>(
         "weight_every", "0 or more",
         "Weights are read at step 1 and at multiples of this. 0: never."),
@@ -174,6 +182,35 @@ constexpr std::array kTable{
                                              "-1: LOCAL_RANK of the environment, else 0."),
     whole<&Options::world_size, -1, kMaxInt>("world_size", "-1 or more",
                                              "-1: WORLD_SIZE of the environment, else 1."),
+    choice<&Options::sync, kSyncs>(
+        "sync", "off, auto, require",
+        "Whether calls that make the CPU wait for the GPU are counted, through CUPTI. auto: where "
+        "they can be, from when the process uses CUDA; gradvane_sync_source_info says why not. "
+        "require: the agent does not start without."),
+    whole<&Options::sync_budget, -1, kMaxInt>(
+        "sync_budget", "-1 or more",
+        "Host syncs of the training that a step may have. More is an incident, with the places. "
+        "-1: any number."),
+    whole<&Options::sync_budget_after, 0, kMaxInt>(
+        "sync_budget_after", "0 or more",
+        "Steps of this process to which the budget does not apply: they load code and fill "
+        "caches."),
+    whole<&Options::sync_threshold_us, 1, 1'000'000>(
+        "sync_threshold_us", "1 to 1000000",
+        "A call that only may wait (cudaMalloc, cudaFree, an asynchronous copy of pageable memory) "
+        "counts as a host sync from so many microseconds on."),
+    choice<&Options::sync_profiler, kProfilerRules>(
+        "sync_profiler", "gate, yield, share",
+        "PyTorch's profiler wants CUPTI's one subscription. gate: it is told to do without "
+        "(KINETO_USE_DAEMON), and both work; yield: it has it while it runs; share: CUPTI's own "
+        "sharing, from 13.3 on, where every tool in the process knows of it."),
+    text<&Options::sync_library>(
+        "sync_library", "path of a libcupti",
+        "Default: the one that the process has, else the one that the loader finds."),
+    text<&Options::sync_report>(
+        "sync_report", "path of a file",
+        "What /api/v1/syncs says is written there at the end; .rank<R> is put before the suffix "
+        "when the world is larger than one. Empty: none."),
     on_off<&Options::handle_sigterm>("handle_sigterm",
                                      "Export the last steps at SIGTERM, then die by it; only where "
                                      "nobody else handles it."),

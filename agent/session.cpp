@@ -32,11 +32,13 @@ record::RunInfo describe_run(const ResolvedOptions& resolved) {
 }  // namespace
 
 Session::Session(const ResolvedOptions& resolved)
-    : recorder_(resolved.options, resolved.options.enabled),
+    : seat_(resolved.options),
+      recorder_(resolved.options, resolved.options.enabled),
       exceptions_(std::uncaught_exceptions()) {
+  recorder_.count_syncs(seat_.ledger());
   if (resolved.options.enabled)
     worker_ = std::make_unique<Worker>(resolved.options, describe_run(resolved),
-                                       recorder_.handoff(), &exchange_);
+                                       recorder_.handoff(), &exchange_, seat_.ledger());
 }
 
 Session::~Session() {
@@ -60,6 +62,8 @@ void Session::end(record::RunState state, std::string_view reason) noexcept {
   recorder_.hand_over_unfinished();
   recorder_.disable();
   worker_->end(state, reason);
+  recorder_.count_syncs(nullptr);
+  seat_.leave();
 }
 
 std::optional<StepResult> Session::finish(int optimizer, record::SkipReason skipped) noexcept {

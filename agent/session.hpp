@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "agent/include/gradvane/agent.hpp"
+#include "agent/ledger_seat.hpp"
 #include "agent/norm_exchange.hpp"
 #include "agent/options.hpp"
 #include "agent/step_recorder.hpp"
@@ -28,6 +29,8 @@ class Session {
 
   [[nodiscard]] StepRecorder& recorder() noexcept { return recorder_; }
   [[nodiscard]] NormExchange& exchange() noexcept { return exchange_; }
+  /// Null: host syncs are not counted.
+  [[nodiscard]] collectors::SyncLedger* ledger() const noexcept { return seat_.ledger(); }
   /// Only where live().
   [[nodiscard]] Worker& worker() noexcept { return *worker_; }
 
@@ -40,6 +43,7 @@ class Session {
   [[nodiscard]] Status status() const;
 
  private:
+  LedgerSeat seat_;
   StepRecorder recorder_;
   NormExchange exchange_;
   int exceptions_;

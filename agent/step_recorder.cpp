@@ -22,6 +22,7 @@ StepRecorder::StepRecorder(const Options& options, bool enabled)
 }
 
 int StepRecorder::attach(std::unique_ptr<collectors::ModelSource> source) {
+  const collectors::OwnCalls own(ledger_);
   const int index = watch_.add(std::move(source));
   watched_.push_back(std::make_unique<Watched>());
   make_room();
@@ -29,6 +30,7 @@ int StepRecorder::attach(std::unique_ptr<collectors::ModelSource> source) {
 }
 
 void StepRecorder::detach(int optimizer) noexcept {
+  const collectors::OwnCalls own(ledger_);
   if (enabled_ && at(optimizer).has_read) hand_over_superseded(optimizer);
   watch_.remove(optimizer);
   forget_step(at(optimizer));
@@ -144,6 +146,7 @@ void StepRecorder::start(int optimizer) noexcept try {
 
 void StepRecorder::read_gradients(int optimizer, record::ReadAt where) noexcept {
   if (!enabled_ || at(optimizer).has_read) return;
+  const collectors::OwnCalls own(ledger_);
   follow_changes(optimizer);
   start(optimizer);
   if (scan_gradients(optimizer)) publish_gradients(optimizer, where);
@@ -187,6 +190,7 @@ bool StepRecorder::reads_weights(const Watched& watched) const noexcept {
 
 void StepRecorder::before_update(int optimizer) noexcept {
   if (!enabled_) return;
+  const collectors::OwnCalls own(ledger_);
   Watched& watched = at(optimizer);
   // Nothing comes between the optimizer's own hook and here.
   if (watched.facts.read_at != record::ReadAt::optimizer) look_again(optimizer);
@@ -200,6 +204,7 @@ void StepRecorder::before_update(int optimizer) noexcept {
 void StepRecorder::after_update(int optimizer) noexcept {
   Watched& watched = at(optimizer);
   if (!enabled_ || !reads_weights(watched)) return;
+  const collectors::OwnCalls own(ledger_);
   const std::vector<at::Tensor>& params = watch_.local_params(optimizer);
   if (watched.weight_stats.size() != 2 * params.size()) return;
   bool on_host = false;

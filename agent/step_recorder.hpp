@@ -22,6 +22,7 @@
 #include "collectors/model_watch.hpp"
 #include "collectors/step_builder.hpp"
 #include "collectors/step_facts.hpp"
+#include "collectors/sync_ledger/sync_ledger.hpp"
 #include "collectors/update_sample.hpp"
 
 namespace gradvane::agent {
@@ -32,6 +33,9 @@ class StepRecorder {
  public:
   /// `enabled` false: only clipping works, and nothing is published.
   StepRecorder(const Options& options, bool enabled);
+
+  /// Host syncs are counted from now on: our own are booked apart, steps and phases are told. Null: no more.
+  void count_syncs(collectors::SyncLedger* ledger) noexcept { ledger_ = ledger; }
 
   /// As Agent::attach; returns the optimizer's index. Throws.
   int attach(std::unique_ptr<collectors::ModelSource> source);
@@ -105,6 +109,8 @@ class StepRecorder {
   at::Tensor norm(int optimizer);
 
   void add_phase(Phase phase, Clock::duration time) noexcept;
+  /// What is called from now on belongs to this phase (an index, or kNoPhase); returns the one before.
+  int enter_phase(int phase) noexcept;
   void add_agent_time(Clock::duration time) noexcept { agent_time_ += time; }
   void log(std::string_view name, double value) noexcept;
   /// The same with one element, read where it is.
@@ -178,6 +184,8 @@ class StepRecorder {
   void read_device_gradients(Watched& watched) noexcept;
   void follow_device(collectors::DeviceReads& reads) noexcept;
   void note_device_memory(Watched& watched) noexcept;
+  void note_syncs(Watched& watched, bool has_waited) noexcept;
+  static std::size_t devices_of(const Watched& watched) noexcept;
   [[nodiscard]] bool wait_for_devices(Watched& watched) noexcept;
   [[nodiscard]] at::Tensor clip_on_host(int begin, int end, double max_norm,
                                         const std::vector<at::Tensor>& gradients);
@@ -194,6 +202,9 @@ class StepRecorder {
 
   Options options_;
   bool enabled_;
+  collectors::SyncLedger* ledger_ = nullptr;
+  std::optional<collectors::SyncMark> last_mark_;
+  int phase_ = collectors::kNoPhase;
   collectors::ModelWatch watch_;
   Handoff handoff_;
   SlotGatherer gatherer_;  ///< of immediate mode, as the next one

@@ -66,6 +66,7 @@ int StepRecorder::before_backward(bool within_step) noexcept {
 
 void StepRecorder::after_backward(const at::Tensor& loss) noexcept {
   if (!enabled_) return;
+  const collectors::OwnCalls own(ledger_);
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o)) continue;
     Watched& watched = at(o);
@@ -132,6 +133,7 @@ void StepRecorder::hand_over_unfinished() noexcept {
 }
 
 void StepRecorder::note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept try {
+  const collectors::OwnCalls own(ledger_);
   Watched& watched = at(optimizer);
   if (watched.has_read) return;
   watched.facts.has_scaler = true;
@@ -164,6 +166,7 @@ void StepRecorder::stamp_gradients(int optimizer) noexcept {
 }
 
 void StepRecorder::look_again(int optimizer) noexcept {
+  const collectors::OwnCalls own(ledger_);
   Watched& watched = at(optimizer);
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
   if (!watched.has_read || watched.facts.has_scaler || watched.device_reads > 0 ||
@@ -188,6 +191,7 @@ void StepRecorder::look_again(int optimizer) noexcept {
 }
 
 void StepRecorder::after_evaluation(int optimizer) noexcept {
+  const collectors::OwnCalls own(ledger_);
   Watched& watched = at(optimizer);
   if (!enabled_ || watched.has_read) return;
   follow_changes(optimizer);

@@ -13,6 +13,7 @@ namespace gradvane::agent {
 using collectors::EntryTag;
 
 at::Tensor StepRecorder::clip(int optimizer, double max_norm) {
+  const collectors::OwnCalls own(ledger_);
   const int begin = std::max(optimizer, 0);
   const int end = optimizer < 0 ? watch_.optimizers() : optimizer + 1;
   std::vector<at::Tensor> gradients;
@@ -67,6 +68,7 @@ std::optional<double> StepRecorder::host_norm(int begin, int end) {
 }
 
 at::Tensor StepRecorder::norm(int optimizer) {
+  const collectors::OwnCalls own(ledger_);
   if (enabled_) read_gradients(optimizer, record::ReadAt::backward);
   const auto on_device = [](const at::Tensor& param) {
     return param.requires_grad() && param.grad().defined() && !param.grad().is_cpu();

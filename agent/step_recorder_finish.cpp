@@ -21,10 +21,12 @@ double seconds(Clock::duration time) noexcept {
 }  // namespace
 
 void StepRecorder::take_loss(const at::Tensor& loss) noexcept {
+  const collectors::OwnCalls own(ledger_);
   losses_.add(loss, Losses::From::loop, device_loss_reads_);
 }
 
 void StepRecorder::take_loss(int optimizer, const at::Tensor& loss, Losses::From from) noexcept {
+  const collectors::OwnCalls own(ledger_);
   at(optimizer).losses.add(loss, from, device_loss_reads_);
 }
 
@@ -61,6 +63,7 @@ void StepRecorder::publish_device_user(Watched& watched) noexcept {
 
 std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason skipped) noexcept
     try {
+  const collectors::OwnCalls own(ledger_);
   Watched& watched = at(optimizer);
   start(optimizer);
   ++watched.step;
@@ -100,7 +103,9 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
     facts.phase_seconds[other] += std::max(0.0, seconds(now - *last_end_ - known));
   }
   last_end_ = now;
-  const bool whole = options_.mode == Mode::immediate && wait_for_devices(watched);
+  const bool waits = options_.mode == Mode::immediate;
+  const bool whole = waits && wait_for_devices(watched);
+  note_syncs(watched, waits);
   handoff_.publish(facts);
 
   std::optional<StepResult> result;
@@ -120,6 +125,24 @@ void StepRecorder::note_device_memory(Watched& watched) noexcept {
   if (!use) return;
   watched.facts.device_allocated_bytes = use->allocated_bytes;
   watched.facts.device_reserved_bytes = use->reserved_bytes;
+}
+
+/// What was waited for from the end of the step before up to now is this step's.
+void StepRecorder::note_syncs(Watched& watched, bool has_waited) noexcept {
+  if (ledger_ == nullptr) return;
+  const collectors::SyncMark now = ledger_->end_step();
+  watched.facts.syncs_after = last_mark_.value_or(collectors::SyncMark{});
+  watched.facts.syncs_until = now;
+  if (has_waited && !watched.facts.captured)
+    watched.facts.own_sync_budget = static_cast<std::int32_t>(devices_of(watched));
+  last_mark_ = now;
+}
+
+/// Devices that hold anything of the step.
+std::size_t StepRecorder::devices_of(const Watched& watched) noexcept {
+  const bool has_loss = watched.facts.device_loss.source != 0;
+  const bool has_user = watched.facts.device_user.source != 0;
+  return std::max<std::size_t>(watched.device_reads, has_loss || has_user ? 1 : 0);
 }
 
 /// The one host sync a device of immediate mode. False where a step is being captured: it has no result.
@@ -178,6 +201,11 @@ void StepRecorder::add_phase(Phase phase, Clock::duration time) noexcept {
   phases_[static_cast<std::size_t>(phase)] += time;
 }
 
+int StepRecorder::enter_phase(int phase) noexcept {
+  if (ledger_ != nullptr) ledger_->set_phase(static_cast<std::uint8_t>(phase));
+  return std::exchange(phase_, phase);
+}
+
 /// The index of a name; -1 where there is no room for it.
 int StepRecorder::user_metric(std::string_view name) {
   const std::size_t before = watch_.user_metrics();
@@ -197,6 +225,7 @@ void StepRecorder::log(std::string_view name, double value) noexcept try {
 
 void StepRecorder::log(std::string_view name, const at::Tensor& value) noexcept try {
   if (!enabled_) return;
+  const collectors::OwnCalls own(ledger_);
   if (!device_user_reads_.takes(value) || value.numel() != 1) {
     const auto number = collectors::scalar_value(value);
     return log(name, number.value_or(std::numeric_limits<double>::quiet_NaN()));

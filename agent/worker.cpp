@@ -33,6 +33,13 @@ double thread_cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
+detectors::SyncBudgetDetector::Budget budget_of(const Options& options) {
+  detectors::SyncBudgetDetector::Budget budget;
+  if (options.sync_budget >= 0) budget.training = options.sync_budget;
+  budget.after_steps = options.sync_budget_after;
+  return budget;
+}
+
 bool any_nonfinite(const record::StepRecord& record, record::Site site) {
   const auto& counts = record.nonfinite[static_cast<std::size_t>(site)];
   return std::any_of(counts.begin(), counts.end(), [](auto count) { return count > 0; });
@@ -41,7 +48,7 @@ bool any_nonfinite(const record::StepRecord& record, record::Site site) {
 }  // namespace
 
 Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
-               NormExchange* exchange)
+               NormExchange* exchange, collectors::SyncLedger* ledger)
     : options_(options),
       run_(std::move(run)),
       handoff_(handoff),
@@ -51,12 +58,11 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
           static_cast<std::size_t>(options.history_steps))),
       exporters_(metrics_),
       builder_({options.vanishing_threshold, options.exploding_threshold}),
-      nonfinite_(run_.rank,
-                 [this](const record::Incident& incident) {
-                   (void)exporters_.export_incident(incident);
-                   say(incident.closed_at ? "cleared: " + incident.evidence : incident.evidence);
-                   tell(incident);
-                 }),
+      nonfinite_(run_.rank, incident_ids_,
+                 [this](const record::Incident& incident) { report(incident); }),
+      sync_budget_(run_.rank, budget_of(options), incident_ids_,
+                   [this](const record::Incident& incident) { report(incident); }),
+      ledger_(ledger),
       last_step_(std::chrono::steady_clock::now()),
       last_look_(last_step_),
       gatherer_(handoff),
@@ -209,6 +215,7 @@ void Worker::export_step(const collectors::StepFacts& facts, const collectors::S
   record::StepRecord record = builder_.build(facts, slots, gatherer_.totals());
   record.dropped_before = static_cast<std::int64_t>(lost);
   if (facts.superseded && !record.first_nonfinite) return;  // read once more since, or not needed
+  count_syncs(facts, record);
   const auto model = builder_.model() != nullptr ? builder_.model() : model_;
   if (state_ != RunState::running) set_state(RunState::running, device_failure_);
   last_step_ = std::chrono::steady_clock::now();
@@ -244,6 +251,12 @@ void Worker::export_record(const record::StepRecord& record, const record::StepD
   note_status(record);
 }
 
+void Worker::report(const record::Incident& incident) {
+  (void)exporters_.export_incident(incident);
+  say(incident.closed_at ? "cleared: " + incident.evidence : incident.evidence);
+  tell(incident);
+}
+
 void Worker::look_around() {
   const auto now = std::chrono::steady_clock::now();
   if (now - last_look_ < kLookEvery) return;
@@ -251,6 +264,10 @@ void Worker::look_around() {
   const double cpu = thread_cpu_seconds();
   metrics_->add(record::Metric::agent_seconds_total, cpu - cpu_seconds_, {"worker"});
   cpu_seconds_ = cpu;
+  if (ledger_ != nullptr) {
+    ledger_->look();
+    (void)export_syncs();
+  }
   const std::chrono::duration<double> since = now - last_step_;
   if (state_ == RunState::running && options_.stall_seconds > 0 &&
       since.count() > options_.stall_seconds)
@@ -289,6 +306,7 @@ void Worker::wind_up(const Ending& ending) noexcept {
     set_state(ending.state, ending.reason.empty() ? device_failure_ : ending.reason);
   } catch (...) {  // no memory for the reason: the end itself matters more
   }
+  write_sync_report();
   (void)exporters_.finish(std::chrono::milliseconds(kStopBudget));
   linger();
   if (endpoint_) endpoint_->stop(std::chrono::milliseconds(kStopBudget));

@@ -20,7 +20,9 @@
 #include "agent/process_watch.hpp"
 #include "agent/slot_gatherer.hpp"
 #include "collectors/step_builder.hpp"
+#include "collectors/sync_ledger/sync_ledger.hpp"
 #include "detectors/nonfinite.hpp"
+#include "detectors/sync_budget.hpp"
 #include "exporters/endpoint.hpp"
 #include "exporters/endpoint_file.hpp"
 #include "exporters/exporter_set.hpp"
@@ -33,8 +35,9 @@ class Worker final : public ProcessMember {
  public:
   /// Starts the endpoint and the thread. Throws std::runtime_error where the endpoint cannot be had.
   /// `exchange` may be null: sharded parameters have no norm over all processes then.
+  /// So may `ledger`: host syncs are not counted then.
   Worker(const Options& options, record::RunInfo run, Handoff& handoff,
-         NormExchange* exchange = nullptr);
+         NormExchange* exchange = nullptr, collectors::SyncLedger* ledger = nullptr);
   ~Worker() override;
   Worker(const Worker&) = delete;  // its thread holds its address
   Worker& operator=(const Worker&) = delete;
@@ -76,6 +79,10 @@ class Worker final : public ProcessMember {
                      const std::shared_ptr<const record::ModelInfo>& model);
   void note_device_failure();
   void look_around();
+  void count_syncs(const collectors::StepFacts& facts, record::StepRecord& record);
+  std::shared_ptr<const record::SyncSummary> export_syncs();
+  void write_sync_report() noexcept;
+  void report(const record::Incident& incident);
   void set_state(record::RunState state, std::string_view reason);
   void note_status(const record::StepRecord& record);
   void wind_up(const Ending& ending) noexcept;
@@ -94,7 +101,10 @@ class Worker final : public ProcessMember {
   std::unique_ptr<exporters::Endpoint> endpoint_;
   std::optional<exporters::EndpointFile> endpoint_file_;
   collectors::StepBuilder builder_;
+  detectors::IncidentIds incident_ids_;
   detectors::NonfiniteDetector nonfinite_;
+  detectors::SyncBudgetDetector sync_budget_;
+  collectors::SyncLedger* ledger_;
 
   // The worker's own.
   std::shared_ptr<const record::ModelInfo> model_;

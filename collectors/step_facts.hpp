@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "collectors/sync_ledger/sync_mark.hpp"
 #include "kernels/tensor_stats.hpp"
 #include "record/step_record.hpp"
 
@@ -62,6 +63,11 @@ struct StepFacts {
   std::int64_t device_reserved_bytes = -1;
   std::int32_t contiguous_copies = 0;
   std::int32_t refused_names = 0;  ///< user metrics that found no room
+
+  // Host syncs are those between these two moments.
+  SyncMark syncs_after{};
+  SyncMark syncs_until{};
+  std::int32_t own_sync_budget = 0;  ///< that Gradvane itself may have had
 };
 static_assert(std::is_trivially_copyable_v<StepFacts>);
 

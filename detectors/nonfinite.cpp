@@ -52,7 +52,7 @@ void NonfiniteDetector::judge(Site site, const record::StepRecord& step,
     if (!bad) return;
     Open fresh;
     record::Incident& incident = fresh.incident;
-    incident.id = next_id_++;
+    incident.id = ids_.next();
     incident.kind = static_cast<record::IncidentClass>(s);
     incident.rank = rank_;
     incident.first_step = incident.last_step = step.run_step;

@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 
+#include "detectors/incident_ids.hpp"
 #include "record/incident.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
@@ -24,7 +25,9 @@ class NonfiniteDetector {
   /// Called with every incident that opened, and again when it closes; its `steps` are those so far.
   using Report = std::function<void(const record::Incident&)>;
 
-  NonfiniteDetector(std::int32_t rank, Report report) : rank_(rank), report_(std::move(report)) {}
+  /// `ids` outlives the detector.
+  NonfiniteDetector(std::int32_t rank, IncidentIds& ids, Report report)
+      : rank_(rank), ids_(ids), report_(std::move(report)) {}
 
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step, const record::ModelInfo& model);
@@ -37,8 +40,8 @@ class NonfiniteDetector {
     int clean_reads = 0;
   };
   std::int32_t rank_;
+  IncidentIds& ids_;
   Report report_;
-  std::int64_t next_id_ = 1;
   std::array<std::optional<Open>, record::kSites> open_;
 };
 

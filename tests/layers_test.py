@@ -22,16 +22,17 @@ ALLOWED = {
     "detectors": {"record"},
     "exporters": {"record"},
     "agent": {"kernels", "record", "collectors", "detectors", "exporters"},
+    "inject": {"record", "collectors", "exporters"},  # the ledger for programs that know nothing of us
     "python": {"agent", "collectors", "record"},  # a face of the agent, and a source of parameters
     "examples": {"agent"},  # the public header alone, like any other user
     # They look inside every layer.
     "bench": {"kernels", "record", "collectors", "detectors", "exporters", "agent", "examples"},
     "tests": {"kernels", "record", "collectors", "detectors", "exporters", "agent", "examples",
-              "bench"},
+              "bench", "inject"},
 }
 
 # The ledger is injected into programs that have no torch.
-WITHOUT_TORCH = ("collectors/sync_ledger/",)
+WITHOUT_TORCH = ("collectors/sync_ledger/", "inject/")
 
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 CUDA = re.compile(r"^(cuda|cub/|cooperative_groups|cupti|nvtx3/|thrust/)")

@@ -24,7 +24,8 @@ std::int64_t monotonic_nanoseconds() {
 }  // namespace
 
 CuptiLedger::World CuptiLedger::real_world() noexcept {
-  return {&cupti::load, &cupti::driver_is_loaded, &monotonic_nanoseconds};
+  return {&cupti::load, &cupti::driver_is_loaded, &cupti::driver_is_installed,
+          &monotonic_nanoseconds};
 }
 
 CuptiLedger::CuptiLedger(World world) : world_(world) {
@@ -96,6 +97,7 @@ SyncMark CuptiLedger::end_step() noexcept {
 }
 
 bool CuptiLedger::step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) {
+  if (is_dead_) return false;
   const std::lock_guard lock(harvest_mutex_);
   harvest_.drain(epoch_.load(std::memory_order_relaxed));
   const bool is_covered = begin.generation != 0 && begin.generation == end.generation;
@@ -104,14 +106,16 @@ bool CuptiLedger::step(const SyncMark& begin, const SyncMark& end, record::StepS
   return true;
 }
 
-std::vector<StepSite> CuptiLedger::sites_of_step(const SyncMark& begin, const SyncMark& end,
-                                                 record::SyncOrigin origin) {
+std::vector<record::StepSyncSite> CuptiLedger::sites_of_step(const SyncMark& begin,
+                                                             const SyncMark& end,
+                                                             record::SyncOrigin origin) {
   const std::lock_guard lock(harvest_mutex_);
   return harvest_.sites_of_step(begin.epoch, end.epoch, origin);
 }
 
 record::SyncSummary CuptiLedger::summary() {
   record::SyncSummary summary;
+  if (is_dead_) return summary;
   {
     const std::lock_guard lock(control_);
     pass_time();
@@ -132,7 +136,7 @@ record::SyncSummary CuptiLedger::summary() {
 void CuptiLedger::in_forked_child() noexcept {
   is_open_.store(false);
   is_due_.store(false);
-  is_dead_ = true;  // nobody else runs here, and the lock may be held for ever
+  is_dead_.store(true);
 }
 
 }  // namespace gradvane::collectors

@@ -32,8 +32,9 @@ class CuptiLedger final : public SyncLedger {
   /// The world outside, so that tests can bring another.
   struct World {
     const cupti::Functions* (*load)(const std::string& path, std::string& why);
-    bool (*has_driver)();
-    std::int64_t (*now)();  ///< monotonic, nanoseconds
+    bool (*has_driver)();       ///< in this process
+    bool (*may_have_driver)();  ///< on this machine
+    std::int64_t (*now)();      ///< monotonic, nanoseconds
   };
   static World real_world() noexcept;
 
@@ -46,14 +47,14 @@ class CuptiLedger final : public SyncLedger {
   SyncMark end_step() noexcept override;
   void set_phase(std::uint8_t phase) noexcept override { phase_.store(phase); }
   void pass_over(const std::string& directory) noexcept override { finder_.pass_over(directory); }
-  void yield() noexcept override;
-  void come_back() noexcept override;
+  void profiler_begins() noexcept override;
+  void profiler_ended() noexcept override;
   void own(int delta) noexcept override;
   const char* set_scope(const char* name) noexcept override;
-  void look() noexcept override;
+  void look(bool may_subscribe) noexcept override;
   bool step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) override;
-  std::vector<StepSite> sites_of_step(const SyncMark& begin, const SyncMark& end,
-                                      record::SyncOrigin origin) override;
+  std::vector<record::StepSyncSite> sites_of_step(const SyncMark& begin, const SyncMark& end,
+                                                  record::SyncOrigin origin) override;
   record::SyncSummary summary() override;
 
   /// In the child of a fork: nothing here is alive any more.
@@ -92,6 +93,7 @@ class CuptiLedger final : public SyncLedger {
   std::atomic<bool> has_failed_{false};  ///< CUPTI announced its own end
   std::atomic<bool> is_due_{false};      ///< the training thread is to subscribe
   std::atomic<std::int64_t> steps_{0};
+  std::atomic<bool> is_dead_{false};  ///< in a forked child, where locks may be held for ever
 
   std::mutex control_;  ///< guards what follows
   const cupti::Functions* functions_ = nullptr;
@@ -99,7 +101,6 @@ class CuptiLedger final : public SyncLedger {
   LedgerWish wish_;
   int users_ = 0;
   bool has_yielded_ = false;
-  bool is_dead_ = false;
   record::SyncSource source_ = record::SyncSource::off;
   record::SyncReason reason_ = record::SyncReason::switched_off;
   std::string detail_;

@@ -7,6 +7,7 @@
 namespace gradvane::collectors::cupti {
 namespace {
 
+constexpr const char* kDriver = "libcuda.so.1";
 constexpr std::array kNames{"libcupti.so.13", "libcupti.so.12"};
 
 void* open(const std::string& path) {
@@ -49,10 +50,12 @@ const Functions* load(const std::string& path, std::string& why) {
 }
 
 bool driver_is_loaded() noexcept {
-  void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  void* driver = ::dlopen(kDriver, RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return false;
   (void)::dlclose(driver);
   return true;
 }
+
+bool driver_is_installed() noexcept { return ::dlopen(kDriver, RTLD_NOW) != nullptr; }
 
 }  // namespace gradvane::collectors::cupti

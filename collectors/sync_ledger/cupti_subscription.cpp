@@ -30,8 +30,8 @@ std::string word_of(const cupti::Functions& functions, int result) {
 }  // namespace
 
 void CuptiLedger::join(const LedgerWish& wish) noexcept try {
-  const std::lock_guard lock(control_);
   if (is_dead_) return;
+  const std::lock_guard lock(control_);
   const bool is_first = users_++ == 0;
   const std::int64_t now = world_.now();
   if (is_first) {
@@ -51,31 +51,38 @@ void CuptiLedger::join(const LedgerWish& wish) noexcept try {
 }
 
 void CuptiLedger::leave() noexcept {
+  if (is_dead_) return;
   const std::lock_guard lock(control_);
-  if (is_dead_ || users_ == 0 || --users_ > 0) return;
+  if (users_ == 0 || --users_ > 0) return;
   pass_time();
   unsubscribe();
   is_due_.store(false);
   set_state(SyncSource::off, SyncReason::switched_off, "");
 }
 
-void CuptiLedger::yield() noexcept {
+void CuptiLedger::profiler_begins() noexcept {
+  if (is_dead_) return;
   const std::lock_guard lock(control_);
-  if (is_dead_ || users_ == 0 || wish_.profiler != ProfilerRule::yield) return;
+  if (users_ == 0) return;
+  // Its first preparation may be the very thing that brings the driver.
+  if (subscriber_ == nullptr && world_.may_have_driver()) (void)gate_profiler();
+  if (wish_.profiler != ProfilerRule::yield) return;
   has_yielded_ = true;
   if (subscriber_ != nullptr) stop(SyncReason::yielded, "to PyTorch's profiler");
 }
 
-void CuptiLedger::come_back() noexcept {
+void CuptiLedger::profiler_ended() noexcept {
+  if (is_dead_) return;
   const std::lock_guard lock(control_);
   if (!has_yielded_) return;
   has_yielded_ = false;
-  if (!is_dead_ && users_ > 0 && subscriber_ == nullptr) subscribe();
+  if (users_ > 0 && subscriber_ == nullptr) subscribe();
 }
 
-void CuptiLedger::look() noexcept {
+void CuptiLedger::look(bool may_subscribe) noexcept {
+  if (is_dead_) return;
   const std::lock_guard lock(control_);
-  if (is_dead_ || users_ == 0) return;
+  if (users_ == 0) return;
   pass_time();
   (void)python_.look();
   if (subscriber_ != nullptr) {
@@ -91,7 +98,10 @@ void CuptiLedger::look() noexcept {
     return;
   }
   // The thread that trains asks: what the profiler reads from the environment may be set by nobody else.
-  if (!has_yielded_ && world_.now() >= next_try_ && (wish_.at_once || world_.has_driver()))
+  if (has_yielded_ || world_.now() < next_try_ || !(wish_.at_once || world_.has_driver())) return;
+  if (may_subscribe)
+    subscribe();
+  else
     is_due_.store(true, std::memory_order_relaxed);
 }
 

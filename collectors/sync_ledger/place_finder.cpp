@@ -189,9 +189,7 @@ const CodeEntry* PlaceFinder::code_of(ThreadTable& table, const void* code) noex
   std::size_t at = hash_of(code);
   for (;; ++at) {
     CodeEntry& entry = table.codes[at % ThreadTable::kCodes];
-    if (entry.code == code && entry.filename == now.filename && entry.name == now.name &&
-        entry.first_line == now.first_line)
-      return &entry;
+    if (entry.code == code && entry.identity == now) return &entry;
     if (entry.code != nullptr && entry.code != code) continue;
     if (entry.code == nullptr) {
       if (table.codes_used + 1 >= ThreadTable::kCodes) {
@@ -201,8 +199,7 @@ const CodeEntry* PlaceFinder::code_of(ThreadTable& table, const void* code) noex
       ++table.codes_used;
     }
     const auto owner = static_cast<std::uint32_t>(owner_of(code));
-    entry = {code, now.filename, now.name, now.first_line,
-             ++table.serials << kOwnerBits | (owner + 1)};
+    entry = {code, now, ++table.serials << kOwnerBits | (owner + 1)};
     return &entry;
   }
 }

@@ -158,23 +158,23 @@ bool SyncHarvest::step(std::uint64_t begin, std::uint64_t end, record::StepSyncs
   return true;
 }
 
-std::vector<StepSite> SyncHarvest::sites_of_step(std::uint64_t begin, std::uint64_t end,
-                                                 SyncOrigin origin) const {
-  std::vector<StepSite> sites;
+std::vector<record::StepSyncSite> SyncHarvest::sites_of_step(std::uint64_t begin, std::uint64_t end,
+                                                             SyncOrigin origin) const {
+  std::vector<record::StepSyncSite> sites;
   for (auto at = epochs_.upper_bound(begin); at != epochs_.end() && at->first <= end; ++at) {
     for (const Tally& tally : at->second) {
       if (tally.key.origin != origin || tally.key.kind == SyncKind::rejected_in_capture) continue;
       const std::string location = describe(tally.key).location;
-      auto site = std::ranges::find_if(sites, [&](const StepSite& known) {
+      auto site = std::ranges::find_if(sites, [&](const record::StepSyncSite& known) {
         return known.kind == tally.key.kind && known.location == location;
       });
       if (site == sites.end())
-        site = sites.insert(sites.end(), StepSite{location, tally.key.kind, 0, 0});
+        site = sites.insert(sites.end(), record::StepSyncSite{location, tally.key.kind, 0, 0});
       site->calls += static_cast<std::int32_t>(tally.calls);
       site->seconds += seconds(tally.nanoseconds);
     }
   }
-  std::ranges::stable_sort(sites, std::ranges::greater{}, &StepSite::calls);
+  std::ranges::stable_sort(sites, std::ranges::greater{}, &record::StepSyncSite::calls);
   return sites;
 }
 

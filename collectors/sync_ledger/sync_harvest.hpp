@@ -12,14 +12,6 @@
 
 namespace gradvane::collectors {
 
-/// One place in one step.
-struct StepSite {
-  std::string location;
-  record::SyncKind kind = record::SyncKind::stream;
-  std::int32_t calls = 0;
-  double seconds = 0;
-};
-
 /// Not thread-safe: one reader at a time.
 class SyncHarvest {
  public:
@@ -32,8 +24,9 @@ class SyncHarvest {
   /// any more, or never were. drain() comes before.
   bool step(std::uint64_t begin, std::uint64_t end, record::StepSyncs& syncs) const;
   /// The same by place, of one origin, most calls first.
-  [[nodiscard]] std::vector<StepSite> sites_of_step(std::uint64_t begin, std::uint64_t end,
-                                                    record::SyncOrigin origin) const;
+  [[nodiscard]] std::vector<record::StepSyncSite> sites_of_step(std::uint64_t begin,
+                                                                std::uint64_t end,
+                                                                record::SyncOrigin origin) const;
 
   /// Fills totals, polls, drops and sites.
   void summarise(record::SyncSummary& summary);

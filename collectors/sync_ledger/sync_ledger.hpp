@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectors/sync_ledger/sync_harvest.hpp"
+#include "collectors/sync_ledger/sync_mark.hpp"
 #include "record/sync_summary.hpp"
 
 namespace gradvane::collectors {
@@ -27,13 +27,6 @@ struct LedgerWish {
   std::int64_t threshold = 50'000;  ///< nanoseconds from which what only may block counts
 };
 
-/// A moment between two steps.
-struct SyncMark {
-  std::uint64_t epoch = 0;       ///< that ended then
-  std::uint64_t generation = 0;  ///< of the subscription; 0: nobody counted
-  std::int64_t polls = 0;        ///< of the training until then
-};
-
 class SyncLedger {
  public:
   // Set-up, and the thread that trains. None of these throws --------------------------------------------
@@ -46,9 +39,9 @@ class SyncLedger {
   virtual void set_phase(std::uint8_t phase) noexcept = 0;  ///< kNoPhase: none
   /// Frames of files below it are passed over.
   virtual void pass_over(const std::string& directory) noexcept = 0;
-  /// Gives up the subscription until come_back().
-  virtual void yield() noexcept = 0;
-  virtual void come_back() noexcept = 0;
+  /// Before PyTorch's profiler prepares itself, and when it is done: the rule about it is followed.
+  virtual void profiler_begins() noexcept = 0;
+  virtual void profiler_ended() noexcept = 0;
 
   // Any thread, for itself ------------------------------------------------------------------------------
 
@@ -60,11 +53,13 @@ class SyncLedger {
   // The worker ------------------------------------------------------------------------------------------
 
   /// About once a second: whether the subscription is still there, and whether it is time to ask again.
-  virtual void look() noexcept = 0;
+  /// Where no thread of the program calls end_step(), the caller itself may subscribe.
+  virtual void look(bool may_subscribe = false) noexcept = 0;
   /// The syncs between two marks. False where not every moment between them was counted.
   virtual bool step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) = 0;
-  virtual std::vector<StepSite> sites_of_step(const SyncMark& begin, const SyncMark& end,
-                                              record::SyncOrigin origin) = 0;
+  virtual std::vector<record::StepSyncSite> sites_of_step(const SyncMark& begin,
+                                                          const SyncMark& end,
+                                                          record::SyncOrigin origin) = 0;
   /// All but what budgets make of it.
   virtual record::SyncSummary summary() = 0;
 
@@ -77,16 +72,20 @@ class SyncLedger {
 /// Whether that belongs to an injected library.
 [[nodiscard]] bool ledger_is_shared() noexcept;
 
-/// While it lives, this thread's CUDA calls are booked as Gradvane's own.
+/// While it lives, this thread's CUDA calls are booked as Gradvane's own. Null: nobody counts.
 class OwnCalls {
  public:
-  OwnCalls() : ledger_(process_ledger()) { ledger_.own(1); }
-  ~OwnCalls() { ledger_.own(-1); }
+  explicit OwnCalls(SyncLedger* ledger) : ledger_(ledger) {
+    if (ledger_ != nullptr) ledger_->own(1);
+  }
+  ~OwnCalls() {
+    if (ledger_ != nullptr) ledger_->own(-1);
+  }
   OwnCalls(const OwnCalls&) = delete;
   OwnCalls& operator=(const OwnCalls&) = delete;
 
  private:
-  SyncLedger& ledger_;
+  SyncLedger* ledger_;
 };
 
 }  // namespace gradvane::collectors

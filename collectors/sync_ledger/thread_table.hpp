@@ -7,12 +7,12 @@
 
 #include "collectors/sync_ledger/cuda_calls.hpp"
 #include "collectors/sync_ledger/place_store.hpp"
+#include "collectors/sync_ledger/python_stack.hpp"
+#include "collectors/sync_ledger/sync_mark.hpp"
 #include "record/step_record.hpp"
 #include "record/sync_summary.hpp"
 
 namespace gradvane::collectors {
-
-inline constexpr std::uint8_t kNoPhase = record::kPhases;
 
 /// What a cell counts.
 struct SyncKey {
@@ -40,9 +40,7 @@ struct SyncEvent {
 /// A table that a PlaceFinder fills: from code objects and call sites to places.
 struct CodeEntry {
   const void* code;
-  const void* filename;
-  const void* name;
-  std::int32_t first_line;
+  PythonStack::Identity identity;
   std::uint32_t what;  ///< of PlaceFinder; 0: empty
 };
 struct SiteEntry {

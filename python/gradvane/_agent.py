@@ -120,6 +120,8 @@ class Agent:
             self._native: Any = module.Agent(run, pairs, command_line)
         except RuntimeError as error:
             raise GradvaneError(str(error)) from None
+        for package in ("torch", "gradvane"):  # a host sync's line is looked for outside these
+            self._native.pass_over(os.path.dirname(os.path.abspath(sys.modules[package].__file__ or "")))
         self._watcher = Watcher(self._native, Names())
         self._callbacks: list[Callable[[Incident], object]] = []
         self._teller = threading.Thread(target=self._tell, name="gradvane-python", daemon=True)

@@ -34,6 +34,8 @@ def install(watcher: Watcher) -> None:
     _undo.append(register_optimizer_step_pre_hook(_before_step).remove)
     _undo.append(register_optimizer_step_post_hook(_after_step).remove)
     _replace(torch.autograd, "backward", _backward)
+    _replace(torch.autograd.profiler.profile, "_prepare_trace", _prepare_trace)
+    _replace(torch.autograd.profiler.profile, "__exit__", _profiler_exit)
     _replace(torch.amp.GradScaler, "scale", _scale)
     _replace(torch.amp.GradScaler, "step", _scaler_step)
     for name, observe in (
@@ -142,6 +144,28 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return backward
+
+
+def _prepare_trace(original: Callable[..., Any]) -> Callable[..., Any]:
+    def prepare_trace(self: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher = _watching()
+        if watcher is not None:
+            watcher.profiler_begins()
+        return original(self, *args, **kwargs)
+
+    return prepare_trace
+
+
+def _profiler_exit(original: Callable[..., Any]) -> Callable[..., Any]:
+    def exit_profiler(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            watcher = _watching()
+            if watcher is not None:
+                watcher.profiler_ended()
+
+    return exit_profiler
 
 
 def _scale(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -325,6 +325,16 @@ class Watcher:
         scale, is_scaled = (None, False) if optimizer is None else self._scaling.state_of(optimizer)
         self._native.read(index, where, scale, is_scaled)
 
+    # PyTorch's profiler ---------------------------------------------------------------------------
+
+    @contained
+    def profiler_begins(self) -> None:
+        self._native.profiler_begins()
+
+    @contained
+    def profiler_ended(self) -> None:
+        self._native.profiler_ended()
+
     # Gradient scalers -----------------------------------------------------------------------------
 
     @contained

@@ -35,6 +35,13 @@ class Options(TypedDict, total=False):
     rank: int
     local_rank: int
     world_size: int
+    sync: Literal["off", "auto", "require"]
+    sync_budget: int
+    sync_budget_after: int
+    sync_threshold_us: int
+    sync_profiler: Literal["gate", "yield", "share"]
+    sync_library: Path
+    sync_report: Path
     handle_sigterm: bool
 
 

@@ -86,6 +86,7 @@ int PythonAgent::before_backward(bool within_step) {
   if (!session_.live()) return 0;
   const Clock::time_point begin = Clock::now();
   const int unseen = session_.recorder().before_backward(within_step);
+  phase_before_backward_ = enter_phase(Phase::backward);
   backward_began_ = Clock::now();
   session_.recorder().add_agent_time(backward_began_ - begin);
   return unseen;
@@ -96,6 +97,7 @@ void PythonAgent::after_backward(const at::Tensor& loss) {
   if (!session_.live()) return;
   const Clock::time_point begin = Clock::now();
   session_.recorder().add_phase(Phase::backward, begin - backward_began_);
+  (void)session_.recorder().enter_phase(phase_before_backward_);
   session_.recorder().after_backward(loss);
   session_.recorder().add_agent_time(Clock::now() - begin);
 }
@@ -133,6 +135,7 @@ void PythonAgent::step_begins(int optimizer, bool has_closure) {
   agent::StepRecorder& recorder = session_.recorder();
   if (!has_closure) recorder.read_gradients(optimizer, record::ReadAt::optimizer);
   recorder.before_update(optimizer);
+  phase_before_step_ = enter_phase(Phase::optimizer);
   step_began_ = Clock::now();
   recorder.add_agent_time(step_began_ - begin);
 }
@@ -143,6 +146,7 @@ void PythonAgent::step_ends(int optimizer, bool has_closure) {
   const Clock::time_point begin = Clock::now();
   agent::StepRecorder& recorder = session_.recorder();
   recorder.add_phase(Phase::optimizer, begin - step_began_);
+  (void)recorder.enter_phase(phase_before_step_);
   if (has_closure) recorder.read_gradients(optimizer, record::ReadAt::optimizer);
   recorder.after_update(optimizer);
   recorder.add_agent_time(Clock::now() - begin);
@@ -159,7 +163,27 @@ void PythonAgent::evaluated(int optimizer) {
 
 void PythonAgent::step_failed(int optimizer) {
   const Turn turn(*this);
-  if (session_.live()) session_.recorder().abandon(optimizer);
+  if (!session_.live()) return;
+  (void)session_.recorder().enter_phase(phase_before_step_);
+  session_.recorder().abandon(optimizer);
+}
+
+int PythonAgent::enter_phase(Phase phase) {
+  return session_.recorder().enter_phase(static_cast<int>(phase));
+}
+
+void PythonAgent::pass_over(const std::string& directory) {
+  if (session_.ledger() != nullptr) session_.ledger()->pass_over(directory);
+}
+
+void PythonAgent::profiler_begins() {
+  const Turn turn(*this);
+  if (session_.live() && session_.ledger() != nullptr) session_.ledger()->profiler_begins();
+}
+
+void PythonAgent::profiler_ended() {
+  const Turn turn(*this);
+  if (session_.live() && session_.ledger() != nullptr) session_.ledger()->profiler_ended();
 }
 
 void PythonAgent::step_skipped(int optimizer) {

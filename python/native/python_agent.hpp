@@ -88,12 +88,19 @@ class PythonAgent {
   /// The norm over all processes. Any thread.
   void give_norm(std::int64_t step, int optimizer, double norm);
 
+  /// Code below `directory` is passed over where a host sync's line is looked for.
+  void pass_over(const std::string& directory);
+  /// Around PyTorch's profiler.
+  void profiler_begins();
+  void profiler_ended();
+
   /// The lines that the agent has to say since the last call. Any thread.
   std::vector<std::string> take_lines();
 
  private:
   void end(record::RunState state, std::string_view reason);
   void keep(std::optional<StepResult> result);
+  int enter_phase(Phase phase);
 
   std::mutex queue_mutex_;  ///< guards what follows; the worker puts in
   std::condition_variable came_;
@@ -121,6 +128,8 @@ class PythonAgent {
   std::optional<StepResult> immediate_;
   agent::Clock::time_point step_began_;
   agent::Clock::time_point backward_began_;
+  int phase_before_step_ = collectors::kNoPhase;
+  int phase_before_backward_ = collectors::kNoPhase;
   std::vector<const void*> asked_;  ///< whose owners were asked for last, where they were all of
   int asked_owner_ = -1;            ///< this optimizer's
   agent::Session session_;

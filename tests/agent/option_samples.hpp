@@ -43,6 +43,13 @@ inline const std::vector<OptionSample>& option_samples() {
       {"rank", "1", "2147483647", {"", "-2", "2147483648", "first"}},
       {"local_rank", "3", "7", {"", "-2", "first"}},
       {"world_size", "8", "16", {"", "-2", "all"}},
+      {"sync", "off", "require", {"", "on", "Auto", "required"}},
+      {"sync_budget", "0", "2147483647", {"", "-2", "2147483648", "none"}},
+      {"sync_budget_after", "0", "500", {"", "-1", "2147483648"}},
+      {"sync_threshold_us", "1", "1000000", {"", "0", "1000001", "50us"}},
+      {"sync_profiler", "yield", "share", {"", "Gate", "off"}},
+      {"sync_library", "libcupti.so.13", "/opt/cupti/libcupti.so", {}},
+      {"sync_report", "syncs.json", "reports/syncs.json", {}},
       {"handle_sigterm", "off", "on", {"", "Off", "never", "-1"}},
   };
   return kSamples;

@@ -52,7 +52,8 @@ class NonfiniteTest : public testing::Test {
   record::ModelInfo model_;
   std::int64_t step_ = 0;
   std::vector<Incident> reports_;
-  NonfiniteDetector detector_{3,
+  IncidentIds ids_;
+  NonfiniteDetector detector_{3, ids_,
                               [this](const Incident& incident) { reports_.push_back(incident); }};
 };
 
@@ -88,7 +89,8 @@ TEST_F(NonfiniteTest, OpensAtTheFirstBadStepWithItsEvidence) {
 TEST_F(NonfiniteTest, AnyKindOpens) {
   for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind) {
     for (const Site site : kSites) {
-      NonfiniteDetector detector(0,
+      IncidentIds ids;
+      NonfiniteDetector detector(0, ids,
                                  [&](const Incident& incident) { reports_.push_back(incident); });
       StepRecord step = read(site, 0);
       step.nonfinite[at(site)][kind] = 1;
@@ -233,7 +235,9 @@ TEST_F(NonfiniteTest, NumbersThatAreNanThemselvesNeitherThrowNorDecide) {
 
 TEST_F(NonfiniteTest, ABadElementOfAParameterThatTheModelDoesNotHaveIsReportedWithoutAName) {
   for (const std::int32_t param : {-1, 2, 1'000'000}) {
-    NonfiniteDetector detector(0, [&](const Incident& incident) { reports_.push_back(incident); });
+    IncidentIds ids;
+    NonfiniteDetector detector(0, ids,
+                               [&](const Incident& incident) { reports_.push_back(incident); });
     StepRecord step = read(Site::grad, 1);
     step.first_by_site[at(Site::grad)] = {Site::grad, NonfiniteKind::nan, param, 0};
     detector.observe(step, model_);
@@ -255,7 +259,8 @@ TEST_F(NonfiniteTest, TheLossHasNoElement) {
 
 TEST_F(NonfiniteTest, AReportThatThrowsIsNotRepeated) {
   int reports = 0;
-  NonfiniteDetector detector(0, [&](const Incident&) {
+  IncidentIds ids;
+  NonfiniteDetector detector(0, ids, [&](const Incident&) {
     ++reports;
     throw std::runtime_error("full");
   });

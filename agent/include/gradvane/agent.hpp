@@ -49,6 +49,13 @@ struct Incident;
 /// device and step, and end_step() / step() return this step's result.
 enum class Mode : std::uint8_t { lagged, immediate };
 
+/// Whether host syncs are counted: not, where they can be, or else the agent does not start.
+enum class Sync : std::uint8_t { off, automatic, require };
+
+/// What becomes of PyTorch's profiler, which wants the one subscription that CUPTI has: it is told to do
+/// without, it gets it while it runs, or CUPTI's own sharing is used (13.3 on; every tool must know it).
+enum class SyncProfiler : std::uint8_t { gate, yield, share };
+
 /// What code may set. The same keys exist in YAML, as GRADVANE_<KEY> in the environment and as
 /// --gradvane-<key>=<value> on the command line; strongest first: command line, environment, YAML file,
 /// code, default. docs/configuration.md describes every key.
@@ -81,6 +88,13 @@ struct Options {
   int rank = -1;  ///< -1: RANK, LOCAL_RANK, WORLD_SIZE of the environment, else 0, 0, 1
   int local_rank = -1;
   int world_size = -1;
+  Sync sync = Sync::automatic;
+  int sync_budget = -1;        ///< host syncs a step may have; more is an incident; -1: any number
+  int sync_budget_after = 10;  ///< steps that may have more: loading code, filling caches
+  int sync_threshold_us = 50;  ///< what only may wait counts from this long on
+  SyncProfiler sync_profiler = SyncProfiler::gate;
+  std::string sync_library = {};  ///< path of a libcupti; empty: the one that is there
+  std::string sync_report = {};   ///< file that /api/v1/syncs is written to at the end; empty: none
   bool handle_sigterm = true;  ///< export the last steps, then die by the signal; only where nobody
                                ///< else handles it
   /// Receives the few lines the agent has to say. Called on the agent's threads and in set-up.
@@ -109,8 +123,9 @@ struct Blame {
 };
 
 struct Incident {
-  std::int64_t id = 0;    ///< from 1, in order of opening
-  std::string_view kind;  ///< nonfinite_loss, nonfinite_grad, nonfinite_weight
+  std::int64_t id = 0;  ///< from 1, in order of opening
+  /// nonfinite_loss, nonfinite_grad, nonfinite_weight, sync_budget or own_sync_budget
+  std::string_view kind;
   int rank = 0;
   std::int64_t first_step = 0;
   std::int64_t last_step = 0;  ///< the latest bad one
@@ -165,6 +180,20 @@ class GRADVANE_API [[nodiscard]] PhaseScope {
   Agent* agent_;
   Phase phase_;
   std::int64_t started_ns_;
+  int before_;
+};
+
+/// Names what this thread does while it lives: host syncs are booked on that name, which C++ has no file
+/// and line for. `name` must live as long as the process: a literal. Scopes nest; any thread; nanoseconds.
+class GRADVANE_API [[nodiscard]] Scope {
+ public:
+  explicit Scope(const char* name) noexcept;
+  ~Scope();
+  Scope(const Scope&) = delete;  // one scope, one block
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  const char* before_;
 };
 
 class GRADVANE_API Agent {

@@ -15,6 +15,7 @@ namespace gradvane::collectors {
 
 inline std::atomic<std::int64_t> fake_now{1};
 inline std::atomic<bool> fake_driver{true};
+inline std::atomic<bool> fake_machine{true};  ///< has a driver that may be loaded
 inline std::atomic<bool> fake_library{true};
 
 inline constexpr std::int64_t kMicrosecond = 1'000;
@@ -26,7 +27,8 @@ inline CuptiLedger::World fake_world() {
             why = "no libcupti.so.13 or .12 is found";
             return nullptr;
           },
-          [] { return fake_driver.load(); }, [] { return fake_now.load(); }};
+          [] { return fake_driver.load(); }, [] { return fake_machine.load(); },
+          [] { return fake_now.load(); }};
 }
 
 /// What a summary says of one origin, by kind; without what never happened.
@@ -47,7 +49,7 @@ class LedgerTest : public testing::Test {
   LedgerTest() {
     cupti.reset();
     fake_now = 1;
-    fake_driver = fake_library = true;
+    fake_driver = fake_machine = fake_library = true;
     // Never destroyed, as in life.
     ledger = new CuptiLedger(fake_world());
   }

@@ -31,7 +31,7 @@ class CuptiLedgerTest : public LedgerTest {
   ~CuptiLedgerTest() override { ::unsetenv("KINETO_USE_DAEMON"); }
   /// The worker looks, and the thread that trains comes by.
   void look_and_step() {
-    ledger->look();
+    ledger->look(false);
     (void)ledger->end_step();
   }
 };
@@ -74,11 +74,19 @@ TEST_F(CuptiLedgerTest, ADriverThatComesLaterIsFollowedByTheTrainingThread) {
   fake_driver = false;
   ledger->join({});
   fake_driver = true;
-  ledger->look();
+  ledger->look(false);
   EXPECT_FALSE(cupti.is_subscribed()) << "the worker itself asks for nothing";
   (void)ledger->end_step();
   EXPECT_TRUE(cupti.is_subscribed());
   EXPECT_EQ(ledger->summary().reason, SyncReason::counting);
+}
+
+TEST_F(CuptiLedgerTest, WhereNoThreadTakesStepsTheLookItselfSubscribes) {
+  fake_driver = false;
+  ledger->join({});
+  fake_driver = true;
+  ledger->look(true);
+  EXPECT_TRUE(cupti.is_subscribed());
 }
 
 TEST_F(CuptiLedgerTest, WithoutALibraryTheReasonSaysSo) {
@@ -151,7 +159,7 @@ TEST_F(CuptiLedgerTest, AForeignFinalizeIsNoticedMarkedAndSurvived) {
 TEST_F(CuptiLedgerTest, CuptisOwnEndIsNoticed) {
   ledger->join({});
   cupti.announce_fatal_error();
-  ledger->look();
+  ledger->look(false);
   EXPECT_EQ(ledger->summary().reason, SyncReason::lost);
 }
 
@@ -170,6 +178,20 @@ TEST_F(CuptiLedgerTest, TheEnvironmentIsLeftAloneWhereThereIsNothingToGate) {
   EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr) << "no CUDA, nothing to subscribe to";
 }
 
+TEST_F(CuptiLedgerTest, AProfilerThatComesBeforeTheDriverIsToldToo) {
+  fake_driver = false;
+  ledger->join({.needs_gate = true});
+  ledger->profiler_begins();
+  EXPECT_NE(::getenv("KINETO_USE_DAEMON"), nullptr);
+}
+
+TEST_F(CuptiLedgerTest, OnAMachineWithoutADriverTheProfilerIsLeftAlone) {
+  fake_driver = fake_machine = false;
+  ledger->join({.needs_gate = true});
+  ledger->profiler_begins();
+  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
+}
+
 TEST_F(CuptiLedgerTest, AGateOfTheUsersOwnIsKept) {
   ::setenv("KINETO_USE_DAEMON", "user", 1);
   ledger->join({.needs_gate = true});
@@ -179,20 +201,20 @@ TEST_F(CuptiLedgerTest, AGateOfTheUsersOwnIsKept) {
 TEST_F(CuptiLedgerTest, UnderTheYieldRuleTheProfilerGetsTheSubscriptionWhileItRuns) {
   ledger->join({.profiler = ProfilerRule::yield, .needs_gate = true});
   EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
-  ledger->yield();
+  ledger->profiler_begins();
   EXPECT_FALSE(cupti.is_subscribed());
   EXPECT_EQ(ledger->summary().reason, SyncReason::yielded);
   pass(120 * kSecond);
   look_and_step();
   EXPECT_FALSE(cupti.is_subscribed()) << "not before the profiler is done";
-  ledger->come_back();
+  ledger->profiler_ended();
   EXPECT_TRUE(cupti.is_subscribed());
   EXPECT_EQ(ledger->summary().gaps, 1);
 }
 
 TEST_F(CuptiLedgerTest, UnderOtherRulesAProfilerChangesNothing) {
   ledger->join({.needs_gate = true});
-  ledger->yield();
+  ledger->profiler_begins();
   EXPECT_TRUE(cupti.is_subscribed());
 }
 
@@ -377,11 +399,11 @@ TEST_F(CuptiLedgerTest, InAForkedChildNothingIsCountedOrCalled) {
   if (child == 0) {
     ledger->in_forked_child();
     call(kSync, kMicrosecond);
-    ledger->look();
+    ledger->look(false);
     (void)ledger->end_step();
-    ledger->yield();
+    ledger->profiler_begins();
     ledger->leave();
-    const bool is_quiet = calls_of(ledger->summary()) == Calls{{"stream", 1}} &&
+    const bool is_quiet = calls_of(ledger->summary()).empty() &&
                           cupti.subscriptions() == subscriptions && cupti.is_subscribed();
     ::_exit(is_quiet ? 0 : 1);
   }

@@ -1,0 +1,92 @@
+#include "detectors/sync_budget.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "record/names.hpp"
+
+namespace gradvane::detectors {
+namespace {
+
+using record::SyncOrigin;
+
+constexpr std::size_t kNamed = 3;  ///< places in a sentence
+
+std::string describe(SyncOrigin origin, std::int32_t count, std::int32_t budget,
+                     const record::StepRecord& step,
+                     const std::vector<record::StepSyncSite>& sites) {
+  std::string sentence =
+      "Step " + std::to_string(step.run_step) + ": " + std::to_string(count) +
+      (origin == SyncOrigin::gradvane ? " host syncs by Gradvane itself" : " host syncs") +
+      ", budget " + std::to_string(budget);
+  for (std::size_t i = 0; i < std::min(kNamed, sites.size()); ++i)
+    sentence += (i == 0 ? ": " : ", ") + sites[i].location + " (" +
+                std::string(name_of(sites[i].kind)) + ", " + std::to_string(sites[i].calls) + ")";
+  if (sites.size() > kNamed)
+    sentence += " and " + std::to_string(sites.size() - kNamed) + " more places";
+  return sentence + ".";
+}
+
+}  // namespace
+
+void SyncBudgetDetector::observe(const record::StepRecord& step, const Sites& sites) {
+  if (!step.is_step()) return;
+  ++steps_;
+  if (!step.syncs) return;
+  own_budget_ = step.own_sync_budget;
+  judge(SyncOrigin::gradvane, step.own_sync_budget, step, sites);
+  if (steps_ <= budget_.after_steps) return;
+  if (const std::int64_t count = step.syncs->count(SyncOrigin::training);
+      budgeted_steps_++ == 0 || count > most_) {
+    most_ = count;
+    most_at_ = step.run_step;
+  }
+  if (budget_.training) judge(SyncOrigin::training, *budget_.training, step, sites);
+}
+
+void SyncBudgetDetector::judge(SyncOrigin origin, std::int32_t budget,
+                               const record::StepRecord& step, const Sites& sites) {
+  const std::int32_t count = step.syncs->count(origin);
+  const bool is_over = count > budget;
+  const auto at = static_cast<std::size_t>(origin);
+  steps_over_[at] += is_over ? 1 : 0;
+  std::optional<Open>& open = open_[at];
+  if (!open) {
+    if (!is_over) return;
+    Open fresh;
+    record::Incident& incident = fresh.incident;
+    incident.id = ids_.next();
+    incident.kind = origin == SyncOrigin::gradvane ? record::IncidentClass::own_sync_budget
+                                                   : record::IncidentClass::sync_budget;
+    incident.rank = rank_;
+    incident.first_step = incident.last_step = step.run_step;
+    incident.steps = 1;
+    incident.opened_at = step.time;
+    incident.evidence = describe(origin, count, budget, step, sites(origin));
+    open = std::move(fresh);
+    report_(open->incident);
+    return;
+  }
+  if (is_over) {
+    open->good_steps = 0;
+    open->incident.last_step = step.run_step;
+    ++open->incident.steps;
+    return;
+  }
+  if (++open->good_steps < kClearAfter) return;
+  record::Incident closed = std::move(open->incident);
+  open.reset();
+  closed.closed_at = step.time;
+  report_(closed);
+}
+
+void SyncBudgetDetector::fill(record::SyncSummary& summary) const {
+  summary.budget = budget_.training;
+  summary.own_budget = own_budget_;
+  summary.steps_over = steps_over_;
+  summary.most_in_step = most_;
+  summary.most_in_step_at = most_at_;
+}
+
+}  // namespace gradvane::detectors

@@ -1,0 +1,67 @@
+#pragma once
+// Opens an incident at the first step with more host syncs than it may have, and closes it when steps have
+// kept to their budget for a while.
+//
+// Rule: a step is over its budget when it was counted from end to end and had more syncs than allowed; calls
+// that a capture rejected did not wait and do not count. The training's budget holds after the first steps,
+// which load code and fill caches. Gradvane's own (0 where it is lagged, one a device where it is immediate)
+// always holds. The incident closes after kClearAfter counted steps within the budget.
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "detectors/incident_ids.hpp"
+#include "record/incident.hpp"
+#include "record/step_record.hpp"
+#include "record/sync_summary.hpp"
+
+namespace gradvane::detectors {
+
+class SyncBudgetDetector {
+ public:
+  static constexpr int kClearAfter = 10;
+
+  struct Budget {
+    std::optional<std::int32_t> training;  ///< absent: any number
+    std::int32_t after_steps = 0;          ///< of this process, that may have more
+  };
+  /// Called with every incident that opened, and again when it closes.
+  using Report = std::function<void(const record::Incident&)>;
+  /// Where the syncs of one origin came from in the step in hand, most calls first. Asked only for an
+  /// incident's evidence.
+  using Sites = std::function<std::vector<record::StepSyncSite>(record::SyncOrigin)>;
+
+  /// `ids` outlives the detector.
+  SyncBudgetDetector(std::int32_t rank, Budget budget, IncidentIds& ids, Report report)
+      : rank_(rank), budget_(budget), ids_(ids), report_(std::move(report)) {}
+
+  /// Judges one step. Throws only what `report` and `sites` throw.
+  void observe(const record::StepRecord& step, const Sites& sites);
+
+  /// Fills what budgets make of a summary.
+  void fill(record::SyncSummary& summary) const;
+
+ private:
+  void judge(record::SyncOrigin origin, std::int32_t budget, const record::StepRecord& step,
+             const Sites& sites);
+
+  struct Open {
+    record::Incident incident;
+    int good_steps = 0;
+  };
+  std::int32_t rank_;
+  Budget budget_;
+  IncidentIds& ids_;
+  Report report_;
+  std::int64_t steps_ = 0;
+  std::int64_t budgeted_steps_ = 0;
+  std::int32_t own_budget_ = 0;
+  std::array<std::int64_t, record::kSyncOrigins> steps_over_{};
+  std::int64_t most_ = 0;
+  std::int64_t most_at_ = 0;
+  std::array<std::optional<Open>, record::kSyncOrigins> open_;
+};
+
+}  // namespace gradvane::detectors

@@ -1,0 +1,17 @@
+#pragma once
+// What /api/v1/syncs says, in a file: for whoever started a run and wants to know when it is over.
+#include <filesystem>
+#include <string>
+
+#include "record/run_info.hpp"
+#include "record/sync_summary.hpp"
+
+namespace gradvane::exporters {
+
+/// Writes it beside `path` and puts it in place whole. With more than one process in the world .rank<R> is
+/// put before the suffix. Returns what went wrong; empty: nothing.
+[[nodiscard]] std::string write_sync_report(const std::filesystem::path& path,
+                                            const record::SyncSummary& syncs,
+                                            const record::RunInfo& run) noexcept;
+
+}  // namespace gradvane::exporters

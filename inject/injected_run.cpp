@@ -1,0 +1,160 @@
+#include "inject/injected_run.hpp"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "exporters/metric_set.hpp"
+#include "exporters/prometheus_exporter.hpp"
+#include "exporters/status_board.hpp"
+#include "exporters/sync_report.hpp"
+
+namespace gradvane::inject {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string text_of(const char* name, std::string otherwise = {}) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::move(otherwise) : std::string(value);
+}
+
+int number_of(const char* name, int otherwise, int low, int high) {
+  const std::string text = text_of(name);
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_good =
+      error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high;
+  return is_good ? value : otherwise;
+}
+
+bool is_off(const char* name) {
+  const std::string value = text_of(name);
+  return value == "off" || value == "false" || value == "no" || value == "0";
+}
+
+/// Which of its versions is not known: its profiler is taken to be one that asks for the subscription.
+bool has_torch() { return ::dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD) != nullptr; }
+
+record::RunInfo describe(const Settings& settings) {
+  record::RunInfo run;
+  run.run = settings.run;
+  run.rank = settings.rank;
+  run.local_rank = settings.local_rank;
+  run.world_size = settings.world_size;
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) == 0) run.host = host.data();
+  run.pid = ::getpid();
+  run.version = GRADVANE_VERSION;
+  run.start_time =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return run;
+}
+
+}  // namespace
+
+Settings settings_of_environment() {
+  constexpr int kMost = 1 << 20;
+  Settings settings;
+  settings.run = text_of("GRADVANE_RUN", program_invocation_short_name);
+  settings.address = text_of("GRADVANE_ADDRESS", "127.0.0.1");
+  settings.port = number_of("GRADVANE_PORT", 9464, -1, 65535);
+  settings.report = text_of("GRADVANE_SYNC_REPORT");
+  settings.library = text_of("GRADVANE_SYNC_LIBRARY");
+  settings.threshold_us = number_of("GRADVANE_SYNC_THRESHOLD_US", 50, 1, 1'000'000);
+  settings.rank = number_of("RANK", 0, 0, kMost);
+  settings.local_rank = number_of("LOCAL_RANK", 0, 0, kMost);
+  settings.world_size = number_of("WORLD_SIZE", 1, 1, kMost);
+  settings.has_endpoint = !is_off("GRADVANE_INJECT_ENDPOINT");
+  settings.is_off = is_off("GRADVANE") || is_off("GRADVANE_SYNC");
+  return settings;
+}
+
+InjectedRun::InjectedRun(Settings settings)
+    : settings_(std::move(settings)),
+      run_(describe(settings_)),
+      ledger_(collectors::process_ledger()),
+      metrics_(std::make_shared<exporters::MetricSet>(run_)),
+      board_(std::make_shared<exporters::StatusBoard>(1)),
+      exporters_(metrics_) {
+  exporters_.add(std::make_shared<exporters::PrometheusExporter>(metrics_));
+  exporters_.add(board_);
+}
+
+void InjectedRun::start() {
+  // The driver is being set up: there is no better moment, and it is not yet seen as loaded.
+  collectors::LedgerWish wish;
+  wish.at_once = true;
+  wish.needs_gate = has_torch();
+  wish.library = settings_.library;
+  wish.threshold = std::int64_t{1000} * settings_.threshold_us;
+  ledger_.join(wish);
+
+  // Signals are the program's: none may be delivered to our thread.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_setname_np(thread_.native_handle(), "gradvane");
+  thread_.detach();  // it ends with the process
+}
+
+void InjectedRun::run() noexcept try {
+  (void)exporters_.start(run_, std::make_shared<record::ModelInfo>());
+  if (settings_.port >= 0 && settings_.has_endpoint) {
+    endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_);
+    exporters::EndpointOptions options;
+    options.address = settings_.address;
+    options.port = static_cast<std::uint16_t>(
+        settings_.port == 0 ? 0 : std::min(settings_.port + settings_.local_rank, 65535));
+    options.host = run_.host;
+    (void)endpoint_->start(options);
+  }
+  std::unique_lock lock(mutex_);
+  while (!has_ended_) {
+    ledger_.look(/*may_subscribe=*/true);
+    export_now();
+    changed_.wait_for(lock, 1s);
+  }
+} catch (...) {  // no memory: the ledger counts on, and finish() tries once more
+}
+
+void InjectedRun::export_now() {
+  if (has_agent_.load()) return;
+  const auto summary = std::make_shared<record::SyncSummary>(ledger_.summary());
+  (void)exporters_.export_syncs(summary);
+  if (!settings_.report.empty())
+    (void)exporters::write_sync_report(settings_.report, *summary, run_);
+}
+
+void InjectedRun::finish() noexcept try {
+  if (is_child_.load()) return;
+  const std::lock_guard lock(mutex_);
+  if (has_ended_) return;
+  has_ended_ = true;
+  export_now();
+  changed_.notify_all();
+} catch (...) {  // no memory: what was written last stays
+}
+
+void InjectedRun::in_forked_child() noexcept {
+  is_child_.store(true);
+  if (endpoint_) endpoint_->close_in_child();
+}
+
+}  // namespace gradvane::inject

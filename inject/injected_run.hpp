@@ -1,0 +1,70 @@
+#pragma once
+// A CUDA program as seen from an injected library: its host syncs, an endpoint for them, and a report.
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "collectors/sync_ledger/sync_ledger.hpp"
+#include "exporters/endpoint.hpp"
+#include "exporters/exporter_set.hpp"
+#include "record/run_info.hpp"
+
+namespace gradvane::inject {
+
+/// What the environment says; the names are those of the agent's options.
+struct Settings {
+  std::string run;           ///< GRADVANE_RUN; default: the program's name
+  std::string address;       ///< GRADVANE_ADDRESS
+  int port = 9464;           ///< GRADVANE_PORT; -1: no endpoint
+  std::string report;        ///< GRADVANE_SYNC_REPORT; empty: none
+  std::string library;       ///< GRADVANE_SYNC_LIBRARY
+  int threshold_us = 50;     ///< GRADVANE_SYNC_THRESHOLD_US
+  int rank = 0;              ///< RANK
+  int local_rank = 0;        ///< LOCAL_RANK
+  int world_size = 1;        ///< WORLD_SIZE
+  bool has_endpoint = true;  ///< GRADVANE_INJECT_ENDPOINT is not off: an agent will have one
+  bool is_off = false;       ///< GRADVANE or GRADVANE_SYNC is off
+};
+/// A value that is not allowed counts as none: there is nobody to tell.
+[[nodiscard]] Settings settings_of_environment();
+
+/// Never destroyed: the program's threads outlive main().
+class InjectedRun {
+ public:
+  explicit InjectedRun(Settings settings);
+
+  /// Takes the ledger and starts the thread. May throw.
+  void start();
+  /// The program ends: writes the report for the last time.
+  void finish() noexcept;
+  /// In a forked child nothing of it is alive.
+  void in_forked_child() noexcept;
+  /// An agent in this process shares the ledger, and reports itself.
+  void note_agent() noexcept { has_agent_.store(true); }
+  [[nodiscard]] collectors::SyncLedger& ledger() noexcept { return ledger_; }
+
+ private:
+  void run() noexcept;
+  void export_now();
+
+  Settings settings_;
+  record::RunInfo run_;
+  collectors::SyncLedger& ledger_;
+  std::shared_ptr<exporters::MetricSet> metrics_;
+  std::shared_ptr<exporters::StatusBoard> board_;
+  exporters::ExporterSet exporters_;
+  std::unique_ptr<exporters::Endpoint> endpoint_;
+  std::atomic<bool> has_agent_{false};
+  std::atomic<bool> is_child_{false};
+  std::mutex mutex_;  ///< guards what follows
+  std::condition_variable changed_;
+  bool has_ended_ = false;
+  std::thread thread_;
+};
+
+}  // namespace gradvane::inject

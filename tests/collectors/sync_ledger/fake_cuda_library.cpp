@@ -1,0 +1,78 @@
+// The fake CUPTI as a library, with a fake CUDA beside it whose calls raise its callbacks: for programs that
+// are watched from within, in C++ or in Python.
+#include <chrono>
+#include <cstdint>
+#include <thread>
+
+#include "tests/collectors/sync_ledger/fake_cupti.hpp"
+
+#define EXPORTED extern "C" [[gnu::visibility("default")]]
+
+namespace {
+
+using namespace gradvane::collectors;
+
+FakeCupti& fake() { return FakeCupti::instance(); }
+
+void wait(long microseconds) {
+  std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+}
+
+void copy_async(std::int32_t kind, long microseconds) {
+  const CopyParams params{.kind = kind};
+  fake().call("cudaMemcpyAsync_v3020", &params, 0, [&] { wait(microseconds); });
+}
+
+void wait_for_stream(long microseconds) {
+  const StreamParams params;
+  fake().call("cudaStreamSynchronize_v3020", &params, 0, [&] { wait(microseconds); });
+}
+
+}  // namespace
+
+EXPORTED int cuptiSubscribe(cupti::Subscriber* subscriber, cupti::Callback callback, void* user) {
+  return fake().functions().subscribe(subscriber, callback, user);
+}
+EXPORTED int cuptiSubscribe_v2(cupti::Subscriber* subscriber, cupti::Callback callback, void* user,
+                               cupti::SubscriberParams* params) {
+  return fake().functions().subscribe_v2(subscriber, callback, user, params);
+}
+EXPORTED int cuptiUnsubscribe(cupti::Subscriber subscriber) {
+  return fake().functions().unsubscribe(subscriber);
+}
+EXPORTED int cuptiEnableCallback(std::uint32_t enable, cupti::Subscriber subscriber,
+                                 cupti::Domain domain, std::uint32_t id) {
+  return fake().functions().enable_callback(enable, subscriber, domain, id);
+}
+EXPORTED int cuptiGetCallbackState(std::uint32_t* enabled, cupti::Subscriber subscriber,
+                                   cupti::Domain domain, std::uint32_t id) {
+  return fake().functions().get_callback_state(enabled, subscriber, domain, id);
+}
+EXPORTED int cuptiGetVersion(std::uint32_t* version) {
+  return fake().functions().get_version(version);
+}
+EXPORTED int cuptiGetResultString(int result, const char** text) {
+  return fake().functions().get_result_string(result, text);
+}
+EXPORTED int cuptiGetCallbackName(cupti::Domain domain, std::uint32_t id, const char** name) {
+  return fake().functions().get_callback_name(domain, id, name);
+}
+
+/// As `tensor.item()`: an asynchronous copy to the host, and a wait for it.
+EXPORTED void fake_item(long microseconds) {
+  copy_async(2, 0);
+  wait_for_stream(microseconds);
+}
+/// As `tensor.to("cuda", non_blocking=True)` of pageable memory.
+EXPORTED void fake_pageable_copy(long microseconds) { copy_async(1, microseconds); }
+EXPORTED void fake_synchronize(long microseconds) {
+  fake().call("cudaDeviceSynchronize_v3020", nullptr, 0, [&] { wait(microseconds); });
+}
+EXPORTED void fake_poll() { fake().call("cudaEventQuery_v3020"); }
+/// Any call by its name; `result` is what it returns.
+EXPORTED void fake_call(const char* name, long microseconds, int result) {
+  fake().call(name, nullptr, result, [&] { wait(microseconds); });
+}
+EXPORTED void fake_finalize() { fake().finalize(); }
+EXPORTED void fake_take_by(const char* owner) { fake().take_by(owner); }
+EXPORTED int fake_is_subscribed() { return fake().is_subscribed() ? 1 : 0; }
