@@ -68,6 +68,15 @@ EXPORTED void fake_pageable_copy(long microseconds) { copy_async(1, microseconds
 EXPORTED void fake_synchronize(long microseconds) {
   fake().call("cudaDeviceSynchronize_v3020", nullptr, 0, [&] { wait(microseconds); });
 }
+/// Nanoseconds of a pair of callbacks, of `calls` stream syncs that last no time.
+EXPORTED double fake_measure(long calls) {
+  using Clock = std::chrono::steady_clock;
+  const FakeCupti::Call call = fake().find("cudaStreamSynchronize_v3020");
+  const auto begin = Clock::now();
+  for (long i = 0; i < calls; ++i) fake().raise_pair(call);
+  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() /
+         static_cast<double>(calls);
+}
 EXPORTED void fake_poll() { fake().call("cudaEventQuery_v3020"); }
 /// Any call by its name; `result` is what it returns.
 EXPORTED void fake_call(const char* name, long microseconds, int result) {

@@ -190,6 +190,24 @@ void FakeCupti::call(const char* name, const void* params, int result,
   exit(name, params, correlation, result);
 }
 
+FakeCupti::Call FakeCupti::find(const char* name) const { return {&call_named(name), {}}; }
+
+void FakeCupti::raise_pair(const Call& call) noexcept {
+  const cupti::Callback callback = state.callback.load(std::memory_order_relaxed);
+  if (callback == nullptr) return;
+  void* const user = state.user.load(std::memory_order_relaxed);
+  std::uint64_t correlation = 0;
+  const int result = 0;
+  cupti::CallbackData data;
+  data.function_name = call.what->name;
+  data.params = &call.params;
+  data.correlation_data = &correlation;
+  callback(user, call.what->domain, call.what->id, &data);
+  data.site = cupti::Site::exit;
+  data.return_value = &result;
+  callback(user, call.what->domain, call.what->id, &data);
+}
+
 void FakeCupti::enter(const char* name, const void* params, std::uint64_t& correlation) {
   raise(cupti::Site::enter, name, params, correlation, nullptr);
 }

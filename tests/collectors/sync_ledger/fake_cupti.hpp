@@ -5,9 +5,22 @@
 #include <functional>
 #include <string>
 
+#include "collectors/sync_ledger/cuda_calls.hpp"
 #include "collectors/sync_ledger/cupti_abi.hpp"
 
 namespace gradvane::collectors {
+
+/// Parameters as the generated headers of CUPTI lay them out.
+struct CopyParams {
+  void* to = nullptr;
+  const void* from = nullptr;
+  std::size_t bytes = 0;
+  std::int32_t kind = 4;
+  const void* stream = nullptr;
+};
+struct StreamParams {
+  const void* stream = nullptr;
+};
 
 /// One for the process, as CUPTI is. Calls may come from any thread.
 class FakeCupti {
@@ -39,24 +52,20 @@ class FakeCupti {
   /// Calls a function by CUPTI's name for it: ENTER, `inside`, EXIT. Only what is enabled raises anything.
   void call(const char* name, const void* params = nullptr, int result = 0,
             const std::function<void()>& inside = {});
+  /// The same without anything inside, for many calls of one kind.
+  struct Call {
+    const CudaCall* what = nullptr;
+    CopyParams params = {};
+  };
+  [[nodiscard]] Call find(const char* name) const;
+  void raise_pair(const Call& call) noexcept;
+
   void enter(const char* name, const void* params, std::uint64_t& correlation);
   void exit(const char* name, const void* params, std::uint64_t& correlation, int result = 0);
 
  private:
   FakeCupti();
   cupti::Functions functions_;
-};
-
-/// Parameters as the generated headers of CUPTI lay them out.
-struct CopyParams {
-  void* to = nullptr;
-  const void* from = nullptr;
-  std::size_t bytes = 0;
-  std::int32_t kind = 4;
-  const void* stream = nullptr;
-};
-struct StreamParams {
-  const void* stream = nullptr;
 };
 
 }  // namespace gradvane::collectors
