@@ -73,6 +73,7 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
     exporters_.add(std::make_shared<exporters::StepLog>(
         exporters::StepLogOptions{options_.step_log, options_.step_log_max_bytes}));
   model_ = std::make_shared<record::ModelInfo>();
+  if (ledger_ != nullptr) syncs_before_ = ledger_->summary();
   if (exporters_.start(run_, model_) == exporters::ExportResult::failed)
     say("an exporter could not start; gradvane_export_failures_total says which");
   status_.state = name_of(RunState::starting);
@@ -266,7 +267,7 @@ void Worker::look_around() {
   cpu_seconds_ = cpu;
   if (ledger_ != nullptr) {
     ledger_->look();
-    (void)export_syncs();
+    report_syncs();
   }
   const std::chrono::duration<double> since = now - last_step_;
   if (state_ == RunState::running && options_.stall_seconds > 0 &&
@@ -306,7 +307,7 @@ void Worker::wind_up(const Ending& ending) noexcept {
     set_state(ending.state, ending.reason.empty() ? device_failure_ : ending.reason);
   } catch (...) {  // no memory for the reason: the end itself matters more
   }
-  write_sync_report();
+  report_syncs();
   (void)exporters_.finish(std::chrono::milliseconds(kStopBudget));
   linger();
   if (endpoint_) endpoint_->stop(std::chrono::milliseconds(kStopBudget));

@@ -80,8 +80,7 @@ class Worker final : public ProcessMember {
   void note_device_failure();
   void look_around();
   void count_syncs(const collectors::StepFacts& facts, record::StepRecord& record);
-  std::shared_ptr<const record::SyncSummary> export_syncs();
-  void write_sync_report() noexcept;
+  void report_syncs() noexcept;
   void report(const record::Incident& incident);
   void set_state(record::RunState state, std::string_view reason);
   void note_status(const record::StepRecord& record);
@@ -105,6 +104,7 @@ class Worker final : public ProcessMember {
   detectors::NonfiniteDetector nonfinite_;
   detectors::SyncBudgetDetector sync_budget_;
   collectors::SyncLedger* ledger_;
+  record::SyncSummary syncs_before_;  ///< of an earlier run in this process
 
   // The worker's own.
   std::shared_ptr<const record::ModelInfo> model_;
@@ -124,6 +124,7 @@ class Worker final : public ProcessMember {
   HeldRecords held_;
   std::map<std::int32_t, std::int64_t> last_steps_;  ///< exported, by optimizer
   std::string device_failure_;
+  std::string sync_report_error_;  ///< said already
 
   mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;

@@ -1,6 +1,8 @@
 // Worker's part that books host syncs on steps and reports them.
 #include <exception>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "agent/worker.hpp"
 #include "exporters/sync_report.hpp"
@@ -17,22 +19,22 @@ void Worker::count_syncs(const collectors::StepFacts& facts, record::StepRecord&
   });
 }
 
-std::shared_ptr<const record::SyncSummary> Worker::export_syncs() {
+/// Every second and at the end: a process that is killed leaves the report of its last second.
+void Worker::report_syncs() noexcept try {
+  if (ledger_ == nullptr) return;
   auto summary = std::make_shared<record::SyncSummary>(ledger_->summary());
-  if (collectors::ledger_is_shared() && summary->source == record::SyncSource::cupti)
-    summary->source = record::SyncSource::shared;
+  if (collectors::ledger_is_shared()) {
+    // It began with the program, and so does its report.
+    if (summary->source == record::SyncSource::cupti) summary->source = record::SyncSource::shared;
+  } else {
+    summary->take_away(syncs_before_);
+  }
   sync_budget_.fill(*summary);
   (void)exporters_.export_syncs(summary);
-  return summary;
-}
-
-/// At the end of the run, for whoever started it.
-void Worker::write_sync_report() noexcept try {
-  if (ledger_ == nullptr) return;
-  const auto summary = export_syncs();
   if (options_.sync_report.empty()) return;
-  const std::string error = exporters::write_sync_report(options_.sync_report, *summary, run_);
-  if (!error.empty()) say("sync_report: " + error);
+  std::string error = exporters::write_sync_report(options_.sync_report, *summary, run_);
+  if (!error.empty() && error != sync_report_error_) say("sync_report: " + error);
+  sync_report_error_ = std::move(error);
 } catch (const std::exception& error) {  // no memory
   say(std::string("sync_report: ") + error.what());
 }

@@ -96,6 +96,10 @@ struct SyncSummary {
 
   std::vector<SyncSite> sites;  ///< most time first
 
+  /// Takes away what `before`, an earlier summary of the same ledger, had counted already. The longest
+  /// syncs of places that both have stay: they cannot be told apart.
+  void take_away(const SyncSummary& before);
+
   [[nodiscard]] bool is_counting() const noexcept {
     return source == SyncSource::cupti || source == SyncSource::shared;
   }

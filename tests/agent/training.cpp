@@ -74,6 +74,7 @@ Options quiet() {
   options.port = -1;
   options.linger_seconds = 0;
   options.handle_sigterm = false;
+  options.sync = Sync::off;  // a test may want CUPTI's one subscription for itself
   return options;
 }
 

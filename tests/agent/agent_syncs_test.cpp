@@ -1,0 +1,288 @@
+// Host syncs as an agent reports them: by step, place and budget. The CUDA that is called here is a fake one,
+// which raises CUPTI's callbacks and waits for nothing.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/include/gradvane/agent.hpp"
+#include "tests/agent/training.hpp"
+
+namespace gradvane {
+namespace {
+
+using nlohmann::json;
+using test::quiet;
+using test::Training;
+using testing::HasSubstr;
+using testing::SizeIs;
+
+template <typename Function>
+Function in_fake(const char* name) {
+  void* library = ::dlopen(GRADVANE_FAKE_CUDA, RTLD_NOW);
+  if (library == nullptr) throw std::runtime_error(::dlerror());
+  return reinterpret_cast<Function>(::dlsym(library, name));
+}
+
+void item() {
+  static const auto call = in_fake<void (*)(long)>("fake_item");
+  call(0);
+}
+void synchronize(long microseconds) {
+  static const auto call = in_fake<void (*)(long)>("fake_synchronize");
+  call(microseconds);
+}
+bool is_subscribed() { return in_fake<int (*)()>("fake_is_subscribed")() == 1; }
+void finalize() { in_fake<void (*)()>("fake_finalize")(); }
+void take_by(const char* owner) { in_fake<void (*)(const char*)>("fake_take_by")(owner); }
+
+class AgentSyncsTest : public testing::Test {
+ protected:
+  AgentSyncsTest() {
+    folder = std::filesystem::temp_directory_path() / ("agent_syncs." + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder);
+    options = quiet();
+    options.sync = Sync::require;
+    options.sync_library = GRADVANE_FAKE_CUDA;
+    options.step_log = (folder / "steps.jsonl").string();
+    options.sync_report = (folder / "syncs.json").string();
+  }
+  ~AgentSyncsTest() override {
+    take_by("");
+    // Not remove_all: torch exports one of its own, which lacks what it needs.
+    for (const std::string& file : {options.step_log, options.sync_report})
+      (void)::unlink(file.c_str());
+    (void)::rmdir(folder.c_str());
+  }
+
+  [[nodiscard]] std::vector<json> steps() const {
+    std::vector<json> steps;
+    std::ifstream file(options.step_log);
+    for (std::string line; std::getline(file, line);) steps.push_back(json::parse(line));
+    return steps;
+  }
+  [[nodiscard]] json report() const { return json::parse(std::ifstream(options.sync_report)); }
+
+  std::filesystem::path folder;
+  Options options;
+  Training training;
+};
+
+TEST_F(AgentSyncsTest, ANaiveNanCheckIsFourSyncsAParameterAndTheAgentNone) {
+  constexpr int kParameters = 100;
+  Agent agent(options);
+  agent.attach(*training.model, *training.optimizer);
+  for (int step = 0; step < 5; ++step) {
+    const at::Tensor loss = training.backward();
+    {
+      const Scope scope("naive NaN check");
+      for (int p = 0; p < kParameters; ++p)
+        for (int question = 0; question < 4; ++question) item();
+    }
+    agent.step(*training.optimizer, loss);
+  }
+  agent.stop();
+  const auto all = steps();
+  ASSERT_THAT(all, SizeIs(5));
+  EXPECT_FALSE(all[0].contains("syncs")) << "nobody saw where the first step began";
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    EXPECT_EQ(all[i]["syncs"]["training"]["calls"], 4 * kParameters);
+    EXPECT_EQ(all[i]["syncs"]["training"]["kinds"], (json{{"d2h_read", 4 * kParameters}}));
+    EXPECT_EQ(all[i]["syncs"]["gradvane"]["calls"], 0);
+    EXPECT_EQ(all[i]["own_sync_budget"], 0);
+  }
+  const json syncs = report();
+  EXPECT_EQ(syncs["source"], "cupti");
+  ASSERT_THAT(syncs["sites"], SizeIs(1));
+  EXPECT_EQ(syncs["sites"][0]["location"], "naive NaN check");
+  EXPECT_EQ(syncs["sites"][0]["calls"], 5 * 4 * kParameters);
+}
+
+TEST_F(AgentSyncsTest, ASyncIsBookedOnThePhaseThatItIsIn) {
+  Agent agent(options);
+  agent.attach(*training.model, *training.optimizer);
+  for (int step = 0; step < 3; ++step) {
+    {
+      const auto phase = agent.phase(Phase::data);
+      synchronize(0);
+    }
+    const at::Tensor loss = training.backward();
+    item();
+    agent.step(*training.optimizer, [&] {
+      synchronize(0);
+      return loss;
+    });
+  }
+  agent.stop();
+  const json by_phase = report()["by_phase"];
+  EXPECT_EQ(by_phase["data"]["calls"], 3);
+  EXPECT_EQ(by_phase["optimizer"]["calls"], 3);
+  EXPECT_EQ(by_phase["forward"]["calls"], 0);
+}
+
+TEST_F(AgentSyncsTest, ABudgetThatIsOverrunIsOneIncidentWithItsPlaces) {
+  std::mutex mutex;
+  std::vector<Incident> told;
+  options.sync_budget = 1;
+  options.sync_budget_after = 2;
+  options.on_incident = [&](const Incident& incident) {
+    const std::lock_guard lock(mutex);
+    told.push_back(incident);
+  };
+  Agent agent(options);
+  agent.attach(*training.model, *training.optimizer);
+  for (int step = 0; step < 30; ++step) {
+    const Scope scope("log");
+    const int wanted = step >= 5 && step < 9 ? 3 : 1;
+    for (int i = 0; i < wanted; ++i) item();
+    agent.step(*training.optimizer, training.backward());
+  }
+  agent.stop();
+  ASSERT_THAT(told, SizeIs(2)) << "opened, and closed when it was over";
+  EXPECT_EQ(told[0].kind, "sync_budget");
+  EXPECT_EQ(told[0].first_step, 6);
+  EXPECT_THAT(told[0].evidence, HasSubstr("3 host syncs, budget 1: log (d2h_read, 3)"));
+  EXPECT_EQ(told[1].steps, 4);
+  const json syncs = report();
+  EXPECT_EQ(syncs["budget"], 1);
+  EXPECT_EQ(syncs["steps_over"]["training"], 4);
+  EXPECT_EQ(syncs["most_in_step"]["calls"], 3);
+}
+
+TEST_F(AgentSyncsTest, TheSubscriptionIsGivenBackAtTheEnd) {
+  {
+    Agent agent(options);
+    EXPECT_TRUE(is_subscribed());
+    agent.stop();
+    EXPECT_FALSE(is_subscribed());
+  }
+  {
+    const Agent agent(options);
+    EXPECT_TRUE(is_subscribed());
+  }
+  EXPECT_FALSE(is_subscribed()) << "also by the destructor";
+}
+
+TEST_F(AgentSyncsTest, ASecondRunInTheSameProcessStartsFromNothing) {
+  for (const int wanted : {7, 2}) {
+    Agent agent(options);
+    agent.attach(*training.model, *training.optimizer);
+    const Scope scope("of two runs");
+    for (int step = 0; step < wanted; ++step) {
+      item();
+      agent.step(*training.optimizer, training.backward());
+    }
+    agent.stop();
+    const json syncs = report();
+    EXPECT_EQ(syncs["totals"]["training"]["d2h_read"]["calls"], wanted);
+    EXPECT_EQ(syncs["steps"], wanted);
+    ASSERT_THAT(syncs["sites"], SizeIs(1));
+    EXPECT_EQ(syncs["sites"][0]["calls"], wanted);
+  }
+}
+
+TEST_F(AgentSyncsTest, TwoAgentsShareTheLedger) {
+  Agent one(options);
+  options.run = "other";
+  Agent other(options);
+  one.stop();
+  EXPECT_TRUE(is_subscribed());
+  other.stop();
+  EXPECT_FALSE(is_subscribed());
+}
+
+TEST_F(AgentSyncsTest, WhatIsRequiredAndCannotBeHadStopsTheSetUpWithAReason) {
+  take_by("Nsight Systems");
+  try {
+    const Agent agent(options);
+    FAIL() << "it started";
+  } catch (const std::runtime_error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("sync = require"));
+    EXPECT_THAT(error.what(), HasSubstr("by Nsight Systems"));
+    EXPECT_THAT(error.what(), HasSubstr("set sync = auto"));
+  }
+}
+
+TEST_F(AgentSyncsTest, WhereItIsNotRequiredTrainingGoesOnAndNothingReadsAsZero) {
+  for (const std::string library : {GRADVANE_FAKE_CUDA, "/nonexistent/libcupti.so"}) {
+    options.sync = Sync::automatic;  // and no driver is in this process
+    options.sync_library = library;
+    Agent agent(options);
+    agent.attach(*training.model, *training.optimizer);
+    for (int step = 0; step < 3; ++step) {
+      item();
+      agent.step(*training.optimizer, training.backward());
+    }
+    agent.stop();
+    for (const json& step : steps()) EXPECT_FALSE(step.contains("syncs"));
+    const json syncs = report();
+    EXPECT_EQ(syncs["source"], "none");
+    EXPECT_EQ(syncs["reason"], "no_cuda");
+    EXPECT_FALSE(syncs.contains("totals"));
+    EXPECT_FALSE(syncs.contains("sites"));
+    (void)::unlink(options.step_log.c_str());
+  }
+}
+
+TEST_F(AgentSyncsTest, SwitchedOffNobodyListensAndNoReportIsWritten) {
+  options.sync = Sync::off;
+  Agent agent(options);
+  agent.attach(*training.model, *training.optimizer);
+  item();
+  agent.step(*training.optimizer, training.backward());
+  EXPECT_FALSE(is_subscribed());
+  agent.stop();
+  EXPECT_FALSE(std::filesystem::exists(options.sync_report));
+}
+
+TEST_F(AgentSyncsTest, AForeignFinalizeLeavesAGapAndTheStepsAroundItUnknown) {
+  Agent agent(options);
+  agent.attach(*training.model, *training.optimizer);
+  const auto step = [&] {
+    item();
+    agent.step(*training.optimizer, training.backward());
+  };
+  for (int i = 0; i < 3; ++i) step();
+  finalize();
+  // The worker looks once a second.
+  for (int i = 0; i < 30; ++i) {
+    step();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  agent.stop();
+  EXPECT_EQ(report()["gaps"], 1);
+  EXPECT_EQ(report()["reason"], "lost");
+  EXPECT_FALSE(steps().back().contains("syncs")) << "unmeasured is absent";
+  EXPECT_TRUE(steps()[1].contains("syncs"));
+}
+
+TEST_F(AgentSyncsTest, TheTrainingIsTheSameInEveryBit) {
+  std::vector<std::vector<char>> weights;
+  for (const bool with : {false, true}) {
+    Training run;
+    Options chosen = options;
+    chosen.sync = with ? Sync::require : Sync::off;
+    Agent agent(chosen);
+    agent.attach(*run.model, *run.optimizer);
+    for (int step = 0; step < 20; ++step) {
+      item();
+      agent.step(*run.optimizer, run.backward());
+    }
+    agent.stop();
+    weights.push_back(run.weight_bytes());
+  }
+  EXPECT_EQ(weights[0], weights[1]);
+}
+
+}  // namespace
+}  // namespace gradvane
