@@ -10,6 +10,7 @@
 #include "collectors/sync_ledger/cupti_ledger.hpp"
 #include "record/names.hpp"
 #include "tests/collectors/sync_ledger/fake_cupti.hpp"
+#include "tests/collectors/sync_ledger/immortal_ledger.hpp"
 
 namespace gradvane::collectors {
 
@@ -50,8 +51,7 @@ class LedgerTest : public testing::Test {
     cupti.reset();
     fake_now = 1;
     fake_driver = fake_machine = fake_library = true;
-    // Never destroyed, as in life.
-    ledger = new CuptiLedger(fake_world());
+    ledger = immortal_ledger(fake_world());
   }
   ~LedgerTest() override {
     while (ledger->summary().source != record::SyncSource::off) ledger->leave();

@@ -9,6 +9,7 @@
 
 #include "collectors/sync_ledger/cupti_ledger.hpp"
 #include "collectors/sync_ledger/cupti_library.hpp"
+#include "tests/collectors/sync_ledger/immortal_ledger.hpp"
 
 #ifdef GRADVANE_HAS_CUPTI_HEADERS
 #include <cupti.h>
@@ -57,7 +58,7 @@ TEST(CudaCallsTest, TheRealLibraryWithoutADriverLeavesAReasonAndNothingElse) {
   if (std::string(GRADVANE_LIBCUPTI).empty()) GTEST_SKIP() << "this build has no CUDA toolkit";
   auto world = CuptiLedger::real_world();
   if (world.has_driver()) GTEST_SKIP() << "this machine has a driver";
-  auto* ledger = new CuptiLedger(world);  // never destroyed, as in life
+  CuptiLedger* ledger = immortal_ledger(world);
   ledger->join({.at_once = true, .library = GRADVANE_LIBCUPTI});
   const auto summary = ledger->summary();
   EXPECT_EQ(summary.source, record::SyncSource::none);

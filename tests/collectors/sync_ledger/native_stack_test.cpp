@@ -9,6 +9,7 @@
 
 #include "collectors/sync_ledger/cupti_ledger.hpp"
 #include "record/names.hpp"
+#include "tests/collectors/sync_ledger/immortal_ledger.hpp"
 
 namespace gradvane::collectors {
 namespace {
@@ -28,7 +29,7 @@ class NativeStackTest : public testing::Test {
   NativeStackTest() {
     auto world = CuptiLedger::real_world();
     world.has_driver = [] { return true; };
-    ledger = new CuptiLedger(world);  // never destroyed, as in life
+    ledger = immortal_ledger(world);
     ledger->join({.library = GRADVANE_FAKE_CUDA});
     if (!NativeStack::available()) skip = true;
   }
