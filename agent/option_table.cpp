@@ -208,9 +208,10 @@ constexpr std::array kTable{
         "sync_library", "path of a libcupti",
         "Default: the one that the process has, else the one that the loader finds."),
     text<&Options::sync_report>(
-        "sync_report", "path of a file",
-        "What /api/v1/syncs says is written there at the end; .rank<R> is put before the suffix "
-        "when the world is larger than one. Empty: none."),
+        "sync_report", "path of a file or a directory",
+        "What /api/v1/syncs says is written there every second and at the end; .rank<R> is put "
+        "before the suffix when the world is larger than one. In a directory (one that exists, or "
+        "a path that ends with /) each process writes syncs.<pid>.json. Empty: none."),
     on_off<&Options::handle_sigterm>("handle_sigterm",
                                      "Export the last steps at SIGTERM, then die by it; only where "
                                      "nobody else handles it."),
