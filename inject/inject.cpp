@@ -1,28 +1,46 @@
-// The library's two doors: the driver calls one while it is set up, an agent in the same process the other.
-// Neither may let an exception out: the caller knows nothing of C++.
+// The library's two doors: the driver calls one while it is set up, an agent in the same process the other,
+// and either may be first. Neither may let an exception out: the caller knows nothing of C++.
 #include <pthread.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <utility>
 
 #include "collectors/sync_ledger/injected.hpp"
 #include "inject/injected_run.hpp"
 
 namespace {
 
-gradvane::inject::InjectedRun* the_run = nullptr;
+using gradvane::inject::FirstCaller;
+using gradvane::inject::InjectedRun;
+
+std::mutex making;
+// The ledger that we make looks whether an injected library has one: it must not find itself.
+thread_local bool is_making = false;
+InjectedRun* the_run = nullptr;
+
+/// Null: switched off. Throws where there is no memory or no thread.
+InjectedRun* find_or_make(FirstCaller caller) {
+  const std::lock_guard lock(making);
+  if (the_run != nullptr) return the_run;
+  auto settings = gradvane::inject::settings_of_environment();
+  if (settings.is_off) return nullptr;
+  is_making = true;
+  auto* run = new InjectedRun(std::move(settings), caller);
+  is_making = false;
+  run->start();
+  the_run = run;
+  (void)std::atexit([] { the_run->finish(); });
+  (void)::pthread_atfork(nullptr, nullptr, [] { the_run->in_forked_child(); });
+  return run;
+}
 
 }  // namespace
 
 /// Called by the CUDA driver once, from cuInit. Returns 1, as it asks for.
 extern "C" [[gnu::visibility("default")]] int InitializeInjection() noexcept try {
-  auto settings = gradvane::inject::settings_of_environment();
-  if (settings.is_off || the_run != nullptr) return 1;
-  auto* run = new gradvane::inject::InjectedRun(std::move(settings));
-  run->start();
-  the_run = run;
-  (void)std::atexit([] { the_run->finish(); });
-  (void)::pthread_atfork(nullptr, nullptr, [] { the_run->in_forked_child(); });
+  if (InjectedRun* run = find_or_make(FirstCaller::driver)) run->note_driver();
   return 1;
 } catch (...) {  // the program runs on as if we had not come
   return 1;
@@ -30,9 +48,10 @@ extern "C" [[gnu::visibility("default")]] int InitializeInjection() noexcept try
 
 /// For an agent of the same version: the ledger, which it joins.
 extern "C" [[gnu::visibility("default")]] void* gradvane_find_sync_ledger(
-    const char* version) noexcept {
-  if (the_run == nullptr || std::strcmp(version, gradvane::collectors::kLedgerVersion) != 0)
-    return nullptr;
-  the_run->note_agent();
-  return &the_run->ledger();
+    const char* version) noexcept try {
+  if (is_making || std::strcmp(version, gradvane::collectors::kLedgerVersion) != 0) return nullptr;
+  InjectedRun* run = find_or_make(FirstCaller::agent);
+  return run == nullptr ? nullptr : &run->ledger();
+} catch (...) {  // it has one of its own
+  return nullptr;
 }

@@ -41,6 +41,12 @@ bool is_off(const char* name) {
   return value == "off" || value == "false" || value == "no" || value == "0";
 }
 
+collectors::ProfilerRule profiler_rule() {
+  const std::string text = text_of("GRADVANE_SYNC_PROFILER");
+  if (text == "yield") return collectors::ProfilerRule::yield;
+  return text == "share" ? collectors::ProfilerRule::share : collectors::ProfilerRule::gate;
+}
+
 /// Which of its versions is not known: its profiler is taken to be one that asks for the subscription.
 bool has_torch() { return ::dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD) != nullptr; }
 
@@ -69,6 +75,7 @@ Settings settings_of_environment() {
   settings.port = number_of("GRADVANE_PORT", 9464, -1, 65535);
   settings.report = text_of("GRADVANE_SYNC_REPORT");
   settings.library = text_of("GRADVANE_SYNC_LIBRARY");
+  settings.profiler = profiler_rule();
   settings.threshold_us = number_of("GRADVANE_SYNC_THRESHOLD_US", 50, 1, 1'000'000);
   settings.rank = number_of("RANK", 0, 0, kMost);
   settings.local_rank = number_of("LOCAL_RANK", 0, 0, kMost);
@@ -78,21 +85,26 @@ Settings settings_of_environment() {
   return settings;
 }
 
-InjectedRun::InjectedRun(Settings settings)
+InjectedRun::InjectedRun(Settings settings, FirstCaller caller)
     : settings_(std::move(settings)),
       run_(describe(settings_)),
       ledger_(collectors::process_ledger()),
+      for_agents_(ledger_),
       metrics_(std::make_shared<exporters::MetricSet>(run_)),
       board_(std::make_shared<exporters::StatusBoard>(1)),
-      exporters_(metrics_) {
+      exporters_(metrics_),
+      has_driver_(caller == FirstCaller::driver) {
+  if (caller == FirstCaller::agent) settings_.has_endpoint = false;  // the agent's will do
+  if (caller == FirstCaller::driver) for_agents_.note_driver();
   exporters_.add(std::make_shared<exporters::PrometheusExporter>(metrics_));
   exporters_.add(board_);
 }
 
 void InjectedRun::start() {
-  // The driver is being set up: there is no better moment, and it is not yet seen as loaded.
   collectors::LedgerWish wish;
-  wish.at_once = true;
+  // While the driver is set up, there is no better moment, and it is not yet seen as loaded.
+  wish.at_once = has_driver_.load();
+  wish.profiler = settings_.profiler;
   wish.needs_gate = has_torch();
   wish.library = settings_.library;
   wish.threshold = std::int64_t{1000} * settings_.threshold_us;
@@ -127,16 +139,29 @@ void InjectedRun::run() noexcept try {
   }
   std::unique_lock lock(mutex_);
   while (!has_ended_) {
-    ledger_.look(/*may_subscribe=*/true);
+    // Who is setting the driver up comes to us, and must not meet us waiting for the driver.
+    ledger_.look(/*may_subscribe=*/has_driver_.load());
     export_now();
     changed_.wait_for(lock, 1s);
   }
 } catch (...) {  // no memory: the ledger counts on, and finish() tries once more
 }
 
+void InjectedRun::note_driver() noexcept {
+  if (has_driver_.load()) return;
+  collectors::LedgerWish wish;
+  wish.at_once = true;
+  ledger_.join(wish);
+  ledger_.leave();  // start() has its place already
+  for_agents_.note_driver();
+  has_driver_.store(true);
+}
+
 void InjectedRun::export_now() {
-  if (has_agent_.load()) return;
+  if (for_agents_.agents() > 0) return;
   const auto summary = std::make_shared<record::SyncSummary>(ledger_.summary());
+  // Steps are an agent's: it has left a report that knows more than ours.
+  if (summary->steps > 0) return;
   (void)exporters_.export_syncs(summary);
   if (!settings_.report.empty())
     (void)exporters::write_sync_report(settings_.report, *summary, run_);

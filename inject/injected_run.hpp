@@ -12,17 +12,19 @@
 #include "collectors/sync_ledger/sync_ledger.hpp"
 #include "exporters/endpoint.hpp"
 #include "exporters/exporter_set.hpp"
+#include "inject/agents_ledger.hpp"
 #include "record/run_info.hpp"
 
 namespace gradvane::inject {
 
 /// What the environment says; the names are those of the agent's options.
 struct Settings {
-  std::string run;           ///< GRADVANE_RUN; default: the program's name
-  std::string address;       ///< GRADVANE_ADDRESS
-  int port = 9464;           ///< GRADVANE_PORT; -1: no endpoint
-  std::string report;        ///< GRADVANE_SYNC_REPORT; empty: none
-  std::string library;       ///< GRADVANE_SYNC_LIBRARY
+  std::string run;      ///< GRADVANE_RUN; default: the program's name
+  std::string address;  ///< GRADVANE_ADDRESS
+  int port = 9464;      ///< GRADVANE_PORT; -1: no endpoint
+  std::string report;   ///< GRADVANE_SYNC_REPORT; empty: none
+  std::string library;  ///< GRADVANE_SYNC_LIBRARY
+  collectors::ProfilerRule profiler = collectors::ProfilerRule::gate;  ///< GRADVANE_SYNC_PROFILER
   int threshold_us = 50;     ///< GRADVANE_SYNC_THRESHOLD_US
   int rank = 0;              ///< RANK
   int local_rank = 0;        ///< LOCAL_RANK
@@ -33,20 +35,26 @@ struct Settings {
 /// A value that is not allowed counts as none: there is nobody to tell.
 [[nodiscard]] Settings settings_of_environment();
 
+enum class FirstCaller : std::uint8_t {
+  driver,  ///< from cuInit
+  agent,   ///< that starts before the program uses CUDA, if it ever does
+};
+
 /// Never destroyed: the program's threads outlive main().
 class InjectedRun {
  public:
-  explicit InjectedRun(Settings settings);
+  InjectedRun(Settings settings, FirstCaller caller);
 
   /// Takes the ledger and starts the thread. May throw.
   void start();
+  /// The driver is being set up, on this thread.
+  void note_driver() noexcept;
   /// The program ends: writes the report for the last time.
   void finish() noexcept;
   /// In a forked child nothing of it is alive.
   void in_forked_child() noexcept;
-  /// An agent in this process shares the ledger, and reports itself.
-  void note_agent() noexcept { has_agent_.store(true); }
-  [[nodiscard]] collectors::SyncLedger& ledger() noexcept { return ledger_; }
+  /// For agents in this process, which share it and report themselves.
+  [[nodiscard]] collectors::SyncLedger& ledger() noexcept { return for_agents_; }
 
  private:
   void run() noexcept;
@@ -55,11 +63,12 @@ class InjectedRun {
   Settings settings_;
   record::RunInfo run_;
   collectors::SyncLedger& ledger_;
+  AgentsLedger for_agents_;
   std::shared_ptr<exporters::MetricSet> metrics_;
   std::shared_ptr<exporters::StatusBoard> board_;
   exporters::ExporterSet exporters_;
   std::unique_ptr<exporters::Endpoint> endpoint_;
-  std::atomic<bool> has_agent_{false};
+  std::atomic<bool> has_driver_;
   std::atomic<bool> is_child_{false};
   std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;

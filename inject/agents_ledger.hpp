@@ -1,0 +1,56 @@
+#pragma once
+// The injected ledger as agents in the process get it: it knows how many of them there are.
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "collectors/sync_ledger/sync_ledger.hpp"
+
+namespace gradvane::inject {
+
+class AgentsLedger final : public collectors::SyncLedger {
+ public:
+  explicit AgentsLedger(SyncLedger& ledger) : ledger_(ledger) {}
+
+  /// Agents that have joined and not left. An agent that is there reports for the whole process.
+  [[nodiscard]] int agents() const noexcept { return agents_.load(); }
+  /// Before the driver has been to us, no agent is made to ask for the subscription: its thread would wait
+  /// for the one that sets the driver up, and that one for the ledger.
+  void note_driver() noexcept { has_driver_.store(true); }
+
+  void join(const collectors::LedgerWish& wish) noexcept override {
+    ++agents_;
+    ledger_.join(wish);
+  }
+  void leave() noexcept override {
+    ledger_.leave();
+    --agents_;
+  }
+  collectors::SyncMark end_step() noexcept override { return ledger_.end_step(); }
+  void set_phase(std::uint8_t phase) noexcept override { ledger_.set_phase(phase); }
+  void pass_over(const std::string& directory) noexcept override { ledger_.pass_over(directory); }
+  void profiler_begins() noexcept override { ledger_.profiler_begins(); }
+  void profiler_ended() noexcept override { ledger_.profiler_ended(); }
+  void own(int delta) noexcept override { ledger_.own(delta); }
+  const char* set_scope(const char* name) noexcept override { return ledger_.set_scope(name); }
+  void look(bool may_subscribe) noexcept override {
+    if (has_driver_.load()) ledger_.look(may_subscribe);
+  }
+  bool step(const collectors::SyncMark& begin, const collectors::SyncMark& end,
+            record::StepSyncs& syncs) override {
+    return ledger_.step(begin, end, syncs);
+  }
+  std::vector<record::StepSyncSite> sites_of_step(const collectors::SyncMark& begin,
+                                                  const collectors::SyncMark& end,
+                                                  record::SyncOrigin origin) override {
+    return ledger_.sites_of_step(begin, end, origin);
+  }
+  record::SyncSummary summary() override { return ledger_.summary(); }
+
+ private:
+  SyncLedger& ledger_;
+  std::atomic<int> agents_{0};
+  std::atomic<bool> has_driver_{false};
+};
+
+}  // namespace gradvane::inject
