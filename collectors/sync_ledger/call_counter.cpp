@@ -150,8 +150,9 @@ void CallCounter::finish_stream(ThreadTable& table, const CudaCall& call,
   table.count(key, epoch, took);
 }
 
-/// No wait followed: the copy counts for itself, if it blocked.
+/// If it blocked.
 void CallCounter::settle_copy(ThreadTable& table) noexcept {
+  if (!table.copy.is_there) return;
   const ThreadTable::Copy& copy = table.copy;
   if (copy.blocked)
     table.count({copy.place, SyncKind::pageable_suspect, copy.origin, copy.phase}, copy.epoch,

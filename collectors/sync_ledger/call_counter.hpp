@@ -35,6 +35,8 @@ class CallCounter {
              const Circumstances& now) noexcept;
   void exit(ThreadTable& table, const CudaCall& call, const cupti::CallbackData& data,
             const Circumstances& now) noexcept;
+  /// A copy that is kept counts for itself: no wait that follows belongs to it. On its thread.
+  static void settle_copy(ThreadTable& table) noexcept;
 
  private:
   void finish(ThreadTable& table, const CudaCall& call, const cupti::CallbackData& data,
@@ -43,7 +45,6 @@ class CallCounter {
                    std::int64_t took, bool has_waited, const char* scope) noexcept;
   void finish_stream(ThreadTable& table, const CudaCall& call, const cupti::CallbackData& data,
                      std::int64_t took, const char* scope) noexcept;
-  static void settle_copy(ThreadTable& table) noexcept;
   [[nodiscard]] SyncKey key_of(ThreadTable& table, const CudaCall& call, record::SyncKind kind,
                                const char* scope) noexcept;
 

@@ -85,6 +85,9 @@ std::int64_t CuptiLedger::polls() noexcept {
 }
 
 SyncMark CuptiLedger::end_step() noexcept {
+  // Before the step is judged: its last copy would be booked on it too late.
+  if (this_thread.table != nullptr && this_thread.owner == this)
+    CallCounter::settle_copy(*this_thread.table);
   const std::uint64_t generation = generation_.load(std::memory_order_relaxed);
   const SyncMark mark{epoch_.fetch_add(1, std::memory_order_relaxed),
                       generation % 2 == 1 ? generation : 0, polls()};
