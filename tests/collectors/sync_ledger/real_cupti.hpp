@@ -8,6 +8,7 @@
 #include "bench/sync/delay.hpp"
 #include "collectors/sync_ledger/cupti_ledger.hpp"
 #include "record/names.hpp"
+#include "tests/collectors/sync_ledger/immortal_ledger.hpp"
 #include "tests/kernels/cuda_device.hpp"
 
 namespace gradvane::collectors {
@@ -45,7 +46,7 @@ class OnRealCupti : public kernels::test::OnDevice {
       const auto now = std::chrono::steady_clock::now().time_since_epoch();
       return std::chrono::nanoseconds(now).count() + ahead;
     };
-    ledger = new CuptiLedger(world);  // never destroyed, as in life
+    ledger = immortal_ledger(world);
   }
 
   void TearDown() override {

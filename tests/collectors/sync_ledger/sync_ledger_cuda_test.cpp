@@ -212,13 +212,13 @@ TEST_F(SyncLedgerOnCuda, AStepHasWhatBeganInItAndTheTimeItTook) {
 }
 
 TEST_F(SyncLedgerOnCuda, WithoutAScopeOrPythonTheCallersLibraryIsNamed) {
-  NativeStack::look();
-  if (!NativeStack::available()) GTEST_SKIP() << "this C library has no lookup without a lock";
   count();
   ASSERT_CUDA(cudaDeviceSynchronize());
   const record::SyncSummary summary = ledger->summary();
   ASSERT_EQ(summary.sites.size(), 1u);
-  EXPECT_THAT(summary.sites[0].location, StartsWith("sync_ledger_cuda_test!"));
+  // A C library without a lookup that takes no lock leaves the thread alone.
+  EXPECT_THAT(summary.sites[0].location,
+              StartsWith(NativeStack::available() ? "sync_ledger_cuda_test!" : "thread "));
 }
 
 /// Another tool in this process.

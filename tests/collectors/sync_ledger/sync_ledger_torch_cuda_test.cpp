@@ -1,6 +1,5 @@
-// What PyTorch's own operations come to, and what a naive check for NaN costs beside the agent's.
+// What PyTorch's own operations come to.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/mse_loss.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
@@ -11,8 +10,8 @@
 #include <map>
 #include <string>
 
-#include "collectors/sync_ledger/cupti_ledger.hpp"
 #include "record/names.hpp"
+#include "tests/collectors/sync_ledger/immortal_ledger.hpp"
 
 namespace gradvane::collectors {
 namespace {
@@ -34,7 +33,7 @@ class SyncLedgerOnTorch : public testing::Test {
   static Calls syncs_of(const std::function<void()>& work) {
     for (int i = 0; i < 3; ++i) work();
     torch::cuda::synchronize();
-    auto* ledger = new CuptiLedger();  // never destroyed, as in life
+    CuptiLedger* ledger = immortal_ledger(CuptiLedger::real_world());
     ledger->join({.threshold = 15'000'000});
     EXPECT_EQ(ledger->summary().source, record::SyncSource::cupti) << ledger->summary().detail;
     for (int i = 0; i < kTimes; ++i) work();
