@@ -123,13 +123,20 @@ def python_environment(folder):
             "GRADVANE_PORT": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def python_hooks():
-    """The JSON objects of bench/python/hook_cost.py."""
+def python_lines(script, *arguments):
+    """The JSON objects of a script in bench/python."""
     with tempfile.TemporaryDirectory() as folder:
-        out = subprocess.run([sys.executable, ROOT / "bench/python/hook_cost.py", "--rounds", str(ROUNDS)],
+        out = subprocess.run([sys.executable, ROOT / "bench/python" / script, *arguments, "--rounds", str(ROUNDS)],
                              env={**python_environment(folder), "OMP_NUM_THREADS": "1"},
                              capture_output=True, text=True, check=True).stdout
     return [json.loads(line) for line in out.splitlines()]
+
+
+def print_sync_table(rows):
+    print("\nsync ledger, begin and end of one call, ns")
+    for row in rows:
+        numbers = ", ".join(f"{key.removesuffix('_ns')} {value}" for key, value in row.items() if key.endswith("_ns"))
+        print(f"  {row.get('case') or 'Python line, {} frames'.format(row['frames'])}: {numbers}")
 
 
 def train_in_python(steps, watched, threads, folder):
@@ -194,7 +201,12 @@ def main():
               f"{1e6 * row['p99_seconds']:9.1f} {row['process_bytes_allocated_per_step']:12.0f}")
     paths.append(save(about, "hook_overhead", hooks))
 
-    in_python = python_hooks()
+    callbacks = lines_of(BIN / "sync_callback")
+    callbacks += python_lines("sync_callback.py", BIN.parent / "lib" / "libgradvane_fake_cuda.so")
+    print_sync_table(callbacks)
+    paths.append(save(about, "sync_callback", callbacks))
+
+    in_python = python_lines("hook_cost.py")
     python_steps = [python_step_time(100, 1), python_step_time(100, cores)]
     print_python_tables(in_python, python_steps)
     paths += [save(about, "python_hooks", in_python), save(about, "python_step_time", python_steps)]
