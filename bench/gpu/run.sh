@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# Proves and measures the CUDA pass on a machine with a GPU and no network.
+# Proves and measures the CUDA pass and the sync ledger on a machine with a GPU and no network.
 #
-#   bench/gpu/run.sh [--quick] [--minutes N] [STAGE...]     default: test kernel train sanitize
+#   bench/gpu/run.sh [--quick] [--minutes N] [STAGE...]     default: test kernel sync train sanitize
 #
 #   build     unpack, configure, compile; every other stage does what it needs of this first
 #   test      the tests labelled gpu, none of which may skip
 #   kernel    the pass against a plain read, against four kernels a tensor, and against torch
+#   sync      what CUPTI, CUDA and torch's profiler do: the questions of docs/sync-ledger.md
 #   train     char_gpt --size gpt2 with and without the agent, in turns
 #   sanitize  compute-sanitizer's four tools over the kernel's tests
 #
 # A stage takes nine minutes at most and goes on after another one failed; the exit code says whether all
-# passed. Each writes gpu_<stage>.json to $OUT, or to bench/results/<device>/, and prints a table.
+# passed. Each writes gpu_<stage>.json to $OUT, or to bench/results/<device>/, and prints a table; sync
+# writes the lines that it printed to gpu_sync.txt besides.
 #
 # What must be there: a Python with torch, CUDA's compiler, CMake 3.25, ninja, a C++20 compiler. The C++
 # libraries may be missing: then they come from .deps/gpu-bundle, which `make gpu-bundle` fills elsewhere.

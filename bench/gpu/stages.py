@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ElementTree
 import building
 import kernel_stage
 import machine
+import sync_stage
 import train_stage
 from process import Deadline, Log, StageError, run, say
 
@@ -21,16 +22,16 @@ SANITIZERS = ("memcheck", "racecheck", "synccheck", "initcheck")
 
 
 class Context:
-    """What a stage gets: the build, the log, its time, and whether all of it is wanted."""
+    """What a stage gets: the build, the log, its time, whether all of it is wanted, and where results go."""
 
-    def __init__(self, build, log, deadline, quick):
-        self.build, self.log, self.deadline, self.quick = build, log, deadline, quick
+    def __init__(self, build, log, deadline, quick, folder):
+        self.build, self.log, self.deadline, self.quick, self.folder = build, log, deadline, quick, folder
 
 
 def build_stage(context):
     context.build.configure(context.deadline)
     tests = context.build.gpu_tests(context.deadline)
-    targets = [*tests, "cuda_pass_bench", "char_gpt"]
+    targets = [*tests, "cuda_pass_bench", "char_gpt", "sync_probe"]
     seconds = context.build.build(targets, context.deadline)
     say(f"{len(targets)} targets")
     return {"targets": targets, "build_seconds": seconds}
@@ -118,8 +119,8 @@ def sanitize_stage(context):
 
 
 STAGES = {"build": build_stage, "test": test_stage, "kernel": kernel_stage.run_stage,
-          "train": train_stage.run_stage, "sanitize": sanitize_stage}
-DEFAULT = ("test", "kernel", "train", "sanitize")
+          "sync": sync_stage.run_stage, "train": train_stage.run_stage, "sanitize": sanitize_stage}
+DEFAULT = ("test", "kernel", "sync", "train", "sanitize")
 
 
 def run_one(name, context, about, folder):
@@ -174,7 +175,7 @@ def main():
     passed = {}
     for name in options.stages or DEFAULT:
         deadline = Deadline(min(STAGE_SECONDS, everything.left()))
-        passed[name] = run_one(name, Context(build, log, deadline, options.quick), about, folder)
+        passed[name] = run_one(name, Context(build, log, deadline, options.quick, folder), about, folder)
     say(", ".join(f"{name} {'passed' if ok else 'FAILED'}" for name, ok in passed.items()))
     return 0 if all(passed.values()) else 1
 

@@ -1,0 +1,117 @@
+"""Host syncs of Python programs on a CUDA device: the lines that are to blame, and the profiler beside an agent.
+
+Needs no pytest: `python sync_cuda_test.py`. Without a device it is skipped, with GRADVANE_GPU_TESTS_MUST_RUN=1 it
+fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SKIPPED = 77
+STEPS = 12  # of three_syncs.py
+
+
+def run(*command: object, **extra: str) -> subprocess.CompletedProcess[str]:
+    env = {key: value for key, value in os.environ.items()
+           if not key.startswith("GRADVANE_") and key != "KINETO_USE_DAEMON"}
+    package = str(Path(os.environ["GRADVANE_BUILD_DIR"]) / "python")
+    env.update(PYTHONPATH=os.pathsep.join([package, env.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+               PYTHONDONTWRITEBYTECODE="1", **extra)
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([sys.executable, *map(str, command)], cwd=folder, env=env, capture_output=True,
+                              text=True, timeout=240)
+    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def marked_lines(script: Path) -> list[int]:
+    """Where it says sync 1, sync 2, sync 3: in the order of the time that each should cost."""
+    lines = script.read_text().splitlines()
+    return [next(number for number, line in enumerate(lines, 1) if line.endswith(f"# sync {i}")) for i in (1, 2, 3)]
+
+
+ONCE = ("alloc_free", "module_load")  # memory that is kept and code that is loaded: not of every step
+
+
+def places_of(document: dict, script: Path) -> list[dict]:
+    """A script's own lines, most time first. The ledger has a row for each phase of the step."""
+    found: dict[int, dict] = {}
+    for site in document.get("sites", []):
+        if site["origin"] != "training" or Path(site.get("file", "")).name != script.name or site["kind"] in ONCE:
+            continue
+        place = found.setdefault(site["line"], {"line": site["line"], "seconds": 0.0, "calls": 0, "kinds": set()})
+        place["seconds"] += site["seconds"]
+        place["calls"] += site["calls"]
+        place["kinds"].add(site["kind"])
+    return sorted(found.values(), key=lambda place: -place["seconds"])
+
+
+def test_the_command_names_the_three_lines_in_order_of_time_lost():
+    script = HERE / "scripts" / "three_syncs.py"
+    done = run("-m", "gradvane", "syncs", "--json", "--port", "-1", "--", sys.executable, script)
+    documents = [each for each in json.loads(done.stdout) if each.get("sites")]
+    assert len(documents) == 1, done.stdout + done.stderr
+    # An agent of the first step's backward pass missed what came before it.
+    places = [place for place in places_of(documents[0], script) if place["calls"] >= STEPS - 1]
+    assert [place["line"] for place in places] == marked_lines(script), places
+    assert all(place["calls"] <= STEPS for place in places), places
+    assert [place["kinds"] for place in places] == [{"d2h_read"}, {"d2h_read"}, {"pageable_suspect"}], places
+
+
+def profiler_row(rule: str, order: str) -> dict:
+    """What bench/sync/profiler_probe.py saw in a process of its own."""
+    done = run(ROOT / "bench" / "sync" / "profiler_probe.py", "--child", rule, order)
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_the_profiler_sees_the_gpu_during_and_after_an_agent_that_told_it_to_leave_the_subscription():
+    plain = profiler_row("none", "agent_first")
+    assert plain["during"] > 0 and plain["after"] > 0, plain
+    row = profiler_row("gate", "agent_first")
+    assert row["during"] == plain["during"] and row["after"] == plain["after"], (row, plain)
+    # All but perhaps the first step, of which the beginning may be missing; those under the profiler too.
+    assert row["counted"] >= row["steps"] - 1 and row["counted_while_profiling"] == 3, row
+    assert row["gaps"] == 0, row
+
+
+def test_an_agent_that_yields_leaves_the_subscription_to_the_profiler():
+    row = profiler_row("yield", "agent_first")
+    assert row["during"] > 0 and row["after"] > 0, row
+    assert row["counted_while_profiling"] == 0 and row["gaps"] == 1, row
+
+
+def test_a_profiler_that_was_there_first_goes_on_seeing_the_gpu():
+    row = profiler_row("gate", "profiler_first")
+    assert row["before"] > 0 and row["during"] > 0 and row["after"] > 0, row
+
+
+def main():
+    import torch
+
+    must_run = os.environ.get("GRADVANE_GPU_TESTS_MUST_RUN") == "1"
+    if not torch.cuda.is_available():
+        print("no CUDA device here")
+        return 1 if must_run else SKIPPED
+    failed = 0
+    for name, test in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        try:
+            test()
+            print("ok     ", name, flush=True)
+        except Exception as error:
+            failed += 1
+            print("FAILED ", name, repr(error), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
