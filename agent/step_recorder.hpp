@@ -35,7 +35,7 @@ class StepRecorder {
   StepRecorder(const Options& options, bool enabled);
 
   /// Host syncs are counted from now on: our own are booked apart, steps and phases are told. Null: no more.
-  void count_syncs(collectors::SyncLedger* ledger) noexcept { ledger_ = ledger; }
+  void count_syncs(collectors::SyncLedger* ledger) noexcept;
 
   /// As Agent::attach; returns the optimizer's index. Throws.
   int attach(std::unique_ptr<collectors::ModelSource> source);
@@ -204,7 +204,7 @@ class StepRecorder {
   bool enabled_;
   collectors::SyncLedger* ledger_ = nullptr;
   std::optional<collectors::SyncMark> last_mark_;
-  int phase_ = collectors::kNoPhase;
+  int phase_ = static_cast<int>(record::Phase::other);
   collectors::ModelWatch watch_;
   Handoff handoff_;
   SlotGatherer gatherer_;  ///< of immediate mode, as the next one

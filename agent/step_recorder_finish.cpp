@@ -201,6 +201,12 @@ void StepRecorder::add_phase(Phase phase, Clock::duration time) noexcept {
   phases_[static_cast<std::size_t>(phase)] += time;
 }
 
+void StepRecorder::count_syncs(collectors::SyncLedger* ledger) noexcept {
+  if (ledger == nullptr && ledger_ != nullptr) ledger_->set_phase(collectors::kNoPhase);
+  ledger_ = ledger;
+  if (ledger_ != nullptr) ledger_->set_phase(static_cast<std::uint8_t>(phase_));
+}
+
 int StepRecorder::enter_phase(int phase) noexcept {
   if (ledger_ != nullptr) ledger_->set_phase(static_cast<std::uint8_t>(phase));
   return std::exchange(phase_, phase);

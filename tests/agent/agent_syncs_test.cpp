@@ -128,6 +128,7 @@ TEST_F(AgentSyncsTest, ASyncIsBookedOnThePhaseThatItIsIn) {
   EXPECT_EQ(by_phase["data"]["calls"], 3);
   EXPECT_EQ(by_phase["optimizer"]["calls"], 3);
   EXPECT_EQ(by_phase["forward"]["calls"], 0);
+  EXPECT_EQ(by_phase["other"]["calls"], 3) << "as the step's time is booked";
 }
 
 TEST_F(AgentSyncsTest, ABudgetThatIsOverrunIsOneIncidentWithItsPlaces) {
