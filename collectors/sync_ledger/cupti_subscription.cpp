@@ -43,9 +43,13 @@ void CuptiLedger::join(const LedgerWish& wish) noexcept try {
     next_try_ = now;
   }
   wish_.at_once |= wish.at_once;
+  wish_.needs_gate |= wish.needs_gate;  // torch may have come since
   (void)python_.look();
   NativeStack::look();
-  if (subscriber_ == nullptr) subscribe();
+  if (subscriber_ == nullptr)
+    subscribe();
+  else if (reason_ == SyncReason::counting && gate_profiler())
+    set_state(source_, SyncReason::gated, "");
 } catch (...) {  // no memory: there is no ledger
   ++users_;
 }
@@ -106,7 +110,7 @@ void CuptiLedger::look(bool may_subscribe) noexcept {
 }
 
 void CuptiLedger::subscribe() noexcept try {
-  if (!has_room_ || has_yielded_) return;
+  if (has_yielded_) return;
   pass_time();
   next_try_ = world_.now() + kTryAgain;
   if (!wish_.at_once && !world_.has_driver()) {
@@ -116,6 +120,8 @@ void CuptiLedger::subscribe() noexcept try {
   std::string why;
   functions_ = world_.load(wish_.library, why);
   if (functions_ == nullptr) return set_state(SyncSource::none, SyncReason::no_cupti, why);
+  if (!make_room())
+    return set_state(SyncSource::none, SyncReason::refused, "no memory for the tables");
   const bool is_gated = gate_profiler();
   std::array<char, cupti::kOldNameBytes + 1> owner{};
   const int result = ask(*functions_, owner.data());
@@ -136,6 +142,11 @@ void CuptiLedger::subscribe() noexcept try {
   set_state(SyncSource::cupti, is_gated ? SyncReason::gated : SyncReason::counting, "");
 } catch (...) {  // no memory for a word: nothing is counted then
   unsubscribe();
+}
+
+bool CuptiLedger::make_room() noexcept {
+  if (!has_room_) has_room_ = tables_.open() && places_.open();
+  return has_room_;
 }
 
 int CuptiLedger::ask(const cupti::Functions& functions, char* owner) noexcept {
