@@ -14,6 +14,8 @@ class AgentsLedger final : public collectors::SyncLedger {
 
   /// Agents that have joined and not left. An agent that is there reports for the whole process.
   [[nodiscard]] int agents() const noexcept { return agents_.load(); }
+  /// Whether one of them ever ended a step.
+  [[nodiscard]] bool has_stepped() const noexcept { return has_stepped_.load(); }
   /// Before the driver has been to us, no agent is made to ask for the subscription: its thread would wait
   /// for the one that sets the driver up, and that one for the ledger.
   void note_driver() noexcept { has_driver_.store(true); }
@@ -26,7 +28,10 @@ class AgentsLedger final : public collectors::SyncLedger {
     ledger_.leave();
     --agents_;
   }
-  collectors::SyncMark end_step() noexcept override { return ledger_.end_step(); }
+  collectors::SyncMark end_step() noexcept override {
+    has_stepped_.store(true, std::memory_order_relaxed);
+    return ledger_.end_step();
+  }
   void set_phase(std::uint8_t phase) noexcept override { ledger_.set_phase(phase); }
   void pass_over(const std::string& directory) noexcept override { ledger_.pass_over(directory); }
   void profiler_begins() noexcept override { ledger_.profiler_begins(); }
@@ -36,6 +41,7 @@ class AgentsLedger final : public collectors::SyncLedger {
   void look(bool may_subscribe) noexcept override {
     if (has_driver_.load()) ledger_.look(may_subscribe);
   }
+  void collect() noexcept override { ledger_.collect(); }
   bool step(const collectors::SyncMark& begin, const collectors::SyncMark& end,
             record::StepSyncs& syncs) override {
     return ledger_.step(begin, end, syncs);
@@ -51,6 +57,7 @@ class AgentsLedger final : public collectors::SyncLedger {
   SyncLedger& ledger_;
   std::atomic<int> agents_{0};
   std::atomic<bool> has_driver_{false};
+  std::atomic<bool> has_stepped_{false};
 };
 
 }  // namespace gradvane::inject

@@ -158,10 +158,9 @@ void InjectedRun::note_driver() noexcept {
 }
 
 void InjectedRun::export_now() {
-  if (for_agents_.agents() > 0) return;
+  // An agent that is gone has left a report, which knows more of its steps than ours would.
+  if (for_agents_.agents() > 0 || for_agents_.has_stepped()) return;
   const auto summary = std::make_shared<record::SyncSummary>(ledger_.summary());
-  // Steps are an agent's: it has left a report that knows more than ours.
-  if (summary->steps > 0) return;
   (void)exporters_.export_syncs(summary);
   if (!settings_.report.empty())
     (void)exporters::write_sync_report(settings_.report, *summary, run_);
