@@ -131,6 +131,7 @@ void Worker::announce_model() {
 }
 
 bool Worker::drain() {
+  if (ledger_ != nullptr) ledger_->collect();
   take_facts();
   note_device_failure();
   bool found = export_ready(!device_failure_.empty());

@@ -28,9 +28,7 @@ CuptiLedger::World CuptiLedger::real_world() noexcept {
           &monotonic_nanoseconds};
 }
 
-CuptiLedger::CuptiLedger(World world) : world_(world) {
-  has_room_ = tables_.open() && places_.open();
-}
+CuptiLedger::CuptiLedger(World world) : world_(world) {}
 
 void CuptiLedger::on_callback(void* user, cupti::Domain domain, std::uint32_t id,
                               const void* data) {
@@ -97,6 +95,13 @@ SyncMark CuptiLedger::end_step() noexcept {
     if (is_due_.exchange(false)) subscribe();
   }
   return mark;
+}
+
+void CuptiLedger::collect() noexcept try {
+  if (is_dead_) return;
+  const std::lock_guard lock(harvest_mutex_);
+  harvest_.drain(epoch_.load(std::memory_order_relaxed));
+} catch (...) {  // no memory: the events wait, or count as dropped
 }
 
 bool CuptiLedger::step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) {

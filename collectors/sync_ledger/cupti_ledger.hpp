@@ -52,6 +52,7 @@ class CuptiLedger final : public SyncLedger {
   void own(int delta) noexcept override;
   const char* set_scope(const char* name) noexcept override;
   void look(bool may_subscribe) noexcept override;
+  void collect() noexcept override;
   bool step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) override;
   std::vector<record::StepSyncSite> sites_of_step(const SyncMark& begin, const SyncMark& end,
                                                   record::SyncOrigin origin) override;
@@ -61,6 +62,7 @@ class CuptiLedger final : public SyncLedger {
   void in_forked_child() noexcept;
 
  private:
+  [[nodiscard]] bool make_room() noexcept;
   static void on_callback(void* user, cupti::Domain domain, std::uint32_t id, const void* data);
   void take(cupti::Domain domain, std::uint32_t id, const cupti::CallbackData& data) noexcept;
   ThreadTable* table() noexcept;
@@ -83,12 +85,12 @@ class CuptiLedger final : public SyncLedger {
   PythonStack python_;
   PlaceFinder finder_{places_, python_};
   CallCounter counter_{finder_};
-  bool has_room_ = false;
+  bool has_room_ = false;  ///< tables and places are mapped: at the first subscription
 
   // Read in callbacks.
   std::atomic<bool> is_open_{false};
   std::atomic<std::uint64_t> generation_{0};  ///< odd while subscribed
-  std::atomic<std::uint64_t> epoch_{1};
+  std::atomic<std::uint64_t> epoch_{kFirstEpoch};
   std::atomic<std::uint8_t> phase_{kNoPhase};
   std::atomic<bool> has_failed_{false};  ///< CUPTI announced its own end
   std::atomic<bool> is_due_{false};      ///< the training thread is to subscribe

@@ -55,6 +55,8 @@ class SyncLedger {
   /// About once a second: whether the subscription is still there, and whether it is time to ask again.
   /// Where no thread of the program calls end_step(), the caller itself may subscribe.
   virtual void look(bool may_subscribe = false) noexcept = 0;
+  /// Takes what threads have written since, before it is overwritten. Often, and cheap.
+  virtual void collect() noexcept = 0;
   /// The syncs between two marks. False where not every moment between them was counted.
   virtual bool step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) = 0;
   virtual std::vector<record::StepSyncSite> sites_of_step(const SyncMark& begin,

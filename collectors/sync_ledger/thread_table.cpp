@@ -45,6 +45,7 @@ void ThreadTable::count(const SyncKey& key, std::uint64_t epoch,
   if (nanoseconds > counts.longest)
     std::atomic_ref(counts.longest).store(nanoseconds, std::memory_order_relaxed);
 
+  if (epoch == kFirstEpoch) return;
   const std::atomic_ref read(events_read);
   if (events_written - read.load(std::memory_order_acquire) >= kEvents)
     return drop(record::SyncDrop::events);

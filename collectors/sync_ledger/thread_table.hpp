@@ -30,6 +30,9 @@ struct SyncCell {
   std::int64_t longest;
 };
 
+/// Nobody takes steps yet, so nobody asks what was in them.
+inline constexpr std::uint64_t kFirstEpoch = 1;
+
 /// One sync, for whoever wants to know which step it was in.
 struct SyncEvent {
   std::uint64_t epoch;

@@ -311,6 +311,26 @@ TEST_F(CuptiLedgerTest, AStepWithMoreSyncsThanTheReaderCouldTakeIsNotKnownButNoS
   EXPECT_EQ(syncs.count(SyncOrigin::training), 1);
 }
 
+TEST_F(CuptiLedgerTest, AReaderThatComesByOftenKeepsStepsOfAnyLengthKnown) {
+  ledger->join({});
+  const SyncMark start = ledger->end_step();
+  constexpr int kMany = 3 * ThreadTable::kEvents;
+  for (int i = 0; i < kMany; ++i) {
+    call(kSync, kMicrosecond);
+    if (i % 1000 == 0) ledger->collect();
+  }
+  const SyncMark end = ledger->end_step();
+  StepSyncs syncs;
+  ASSERT_TRUE(ledger->step(start, end, syncs));
+  EXPECT_EQ(syncs.count(SyncOrigin::training), kMany);
+}
+
+TEST_F(CuptiLedgerTest, WhereNobodyTakesStepsNoneOfTheirDetailIsMissing) {
+  ledger->join({});
+  for (int i = 0; i < 2 * static_cast<int>(ThreadTable::kEvents); ++i) call(kSync, kMicrosecond);
+  EXPECT_EQ(dropped(SyncDrop::events), 0);
+}
+
 TEST_F(CuptiLedgerTest, StepsTakenWhileNobodyCountedAreNotZeroButUnknown) {
   fake_driver = false;
   ledger->join({});
