@@ -9,7 +9,7 @@ import machine
 from process import ROOT, StageError, run, say
 
 EXIT_NO_DEVICE = 77
-QUICK = ("V1", "V3", "V4", "V6", "V8")
+QUICK = ("V1", "V3", "V4", "V6", "V8", "V11")
 
 
 def owners(context, probe):

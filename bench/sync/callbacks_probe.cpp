@@ -1,10 +1,12 @@
 // V1: which callbacks one call raises. V7: what the SYNCHRONIZE domain says of the same calls. V8: who has
-// the subscription.
+// the subscription. V11: what subscribing first of all does to the driver.
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "bench/sync/delay.hpp"
@@ -177,6 +179,25 @@ void probe_owner(bool /*quick*/) {
   (void)cupti.functions->get_version(&version);
   say("V8", "CUPTI %u, subscribing: %s, owner '%s'", version, cupti.word(listener.result()).c_str(),
       listener.owner());
+}
+
+// An injected library is called by the driver as it is initialised: on a thread that is subscribing just
+// then, if subscribing does that.
+void probe_first_subscription(bool /*quick*/) {
+  const auto initialised = [] {
+    void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    if (driver == nullptr) return std::string("the driver is not loaded");
+    const auto count = reinterpret_cast<CUresult (*)(int*)>(::dlsym(driver, "cuDeviceGetCount"));
+    int devices = 0;
+    if (count == nullptr) return std::string("the driver has no cuDeviceGetCount");
+    return std::string(count(&devices) == CUDA_ERROR_NOT_INITIALIZED ? "the driver is loaded"
+                                                                     : "the driver is initialised");
+  };
+  (void)RawCupti::instance();
+  const std::string before = initialised();
+  const Listener listener;
+  say("V11", "before any CUDA call: %s; subscribing: %s; then: %s", before.c_str(),
+      RawCupti::instance().word(listener.result()).c_str(), initialised().c_str());
 }
 
 }  // namespace gradvane::bench

@@ -79,14 +79,15 @@ class Listener {
 inline constexpr std::chrono::milliseconds kStall{20};  ///< of the kernel that calls stand behind
 
 // The probes; each in a process of its own. Quick: fewer cases and rounds.
-void probe_nesting(bool quick);           // V1
-void probe_cost(bool quick);              // V3
-void probe_finalize(bool quick);          // V4
-void probe_finalize_at_exit(bool quick);  // V4, from a callback
-void probe_copies(bool quick);            // V5
-void probe_capture(bool quick);           // V6
-void probe_synchronize(bool quick);       // V7
-void probe_owner(bool quick);             // V8
-void probe_releases(bool quick);          // V9
+void probe_nesting(bool quick);             // V1
+void probe_cost(bool quick);                // V3
+void probe_finalize(bool quick);            // V4
+void probe_finalize_at_exit(bool quick);    // V4, from a callback
+void probe_copies(bool quick);              // V5
+void probe_capture(bool quick);             // V6
+void probe_synchronize(bool quick);         // V7
+void probe_owner(bool quick);               // V8
+void probe_releases(bool quick);            // V9
+void probe_first_subscription(bool quick);  // V11
 
 }  // namespace gradvane::bench

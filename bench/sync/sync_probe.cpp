@@ -29,9 +29,11 @@ struct Probe {
   void (*run)(bool quick);
 };
 constexpr Probe kProbes[] = {
-    {"V1", &probe_nesting},          {"V3", &probe_cost},   {"V4", &probe_finalize},
-    {"V4", &probe_finalize_at_exit}, {"V5", &probe_copies}, {"V6", &probe_capture},
-    {"V7", &probe_synchronize},      {"V8", &probe_owner},  {"V9", &probe_releases},
+    {"V1", &probe_nesting},     {"V3", &probe_cost},
+    {"V4", &probe_finalize},    {"V4", &probe_finalize_at_exit},
+    {"V5", &probe_copies},      {"V6", &probe_capture},
+    {"V7", &probe_synchronize}, {"V8", &probe_owner},
+    {"V9", &probe_releases},    {"V11", &probe_first_subscription},
 };
 
 /// Runs it in a child, so that this process never touches CUDA. Returns the status of waitpid.
