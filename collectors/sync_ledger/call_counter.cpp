@@ -36,9 +36,9 @@ bool is_rejected_in_capture(const cupti::CallbackData& data) noexcept {
   return result >= 900 && result <= 908;
 }
 
+/// Within another call. A copy there is that call's own business: one on the device does not wait.
 bool waits(CallClass what) noexcept {
-  return what == CallClass::device || what == CallClass::stream || what == CallClass::event ||
-         what == CallClass::copy;
+  return what == CallClass::device || what == CallClass::stream || what == CallClass::event;
 }
 
 }  // namespace

@@ -67,6 +67,12 @@ TEST_F(CallCounterTest, ACopyWithinTheDeviceIsNoSync) {
   EXPECT_THAT(calls(), IsEmpty());
 }
 
+TEST_F(CallCounterTest, TheDriversCopyWithinACopyOnTheDeviceIsNoWait) {
+  const CopyParams copy{.kind = kDeviceToDevice};
+  cupti.call("cudaMemcpy_v3020", &copy, 0, [&] { call("cuMemcpyDtoD_v2", kMicrosecond); });
+  EXPECT_THAT(calls(), IsEmpty());
+}
+
 TEST_F(CallCounterTest, WhatOnlyMayWaitCountsFromTheThresholdOn) {
   call("cudaFree_v3020", 49 * kMicrosecond);
   call("cudaMalloc_v3020", 49 * kMicrosecond);
