@@ -13,6 +13,7 @@
 #include "bench/sync/raw_cupti.hpp"
 
 // What a program compiled for streams of its threads calls.
+// NOLINTNEXTLINE(readability-identifier-naming): CUDA's own
 extern "C" cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream);
 
 namespace gradvane::bench {
@@ -56,7 +57,7 @@ struct Things {
 };
 
 std::vector<Case> cases(Things& t) {
-  const auto copy = [&t](void* to, const void* from, cudaMemcpyKind kind) {
+  const auto copy = [](void* to, const void* from, cudaMemcpyKind kind) {
     return [to, from, kind] { (void)cudaMemcpy(to, from, 4096, kind); };
   };
   const auto copy_async = [&t](void* to, const void* from, cudaMemcpyKind kind) {

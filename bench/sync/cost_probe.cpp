@@ -36,7 +36,7 @@ double median(std::vector<double> values) {
 
 std::vector<Arm> arms() {
   static std::unique_ptr<Listener> listener;
-  static auto* const ledger = new collectors::CuptiLedger();  // never destroyed, as in life
+  static auto* const kLedger = new collectors::CuptiLedger();  // never destroyed, as in life
   const auto end = [] { listener.reset(); };
   const auto deaf = [] {
     listener = std::make_unique<Listener>();
@@ -46,7 +46,7 @@ std::vector<Arm> arms() {
           {"0 ids", deaf, end},
           {"without copies", [deaf] { deaf(), listener->hear_ledgers(false); }, end},
           {"all ids", [deaf] { deaf(), listener->hear_ledgers(true); }, end},
-          {"ledger", [] { ledger->join({}); }, [] { ledger->leave(); }}};
+          {"ledger", [] { kLedger->join({}); }, [] { kLedger->leave(); }}};
 }
 
 /// The fastest of a few, per call.

@@ -37,8 +37,8 @@ RawCupti load() {
 void RawCupti::set_path(std::string path) { library_path = std::move(path); }
 
 const RawCupti& RawCupti::instance() {
-  static const RawCupti raw = load();
-  return raw;
+  static const RawCupti kRaw = load();
+  return kRaw;
 }
 
 std::string RawCupti::word(int result) const {

@@ -4,6 +4,7 @@
 #include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
+#include <bit>
 #include <vector>
 
 #include "bench/sync/delay.hpp"
@@ -42,7 +43,7 @@ void release_mapped(std::size_t bytes, cudaStream_t stream, bool is_busy) {
   if (!reserve || !make || !map || !allow || !unmap || !release) return;
   CUmemAllocationProp what{};
   what.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  what.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  what.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   CUmemAccessDesc access{};
   access.location = what.location;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -56,7 +57,7 @@ void release_mapped(std::size_t bytes, cudaStream_t stream, bool is_busy) {
   took[2] = milliseconds_of([&] { result = allow(address, bytes, &access, 1); });
   if (result != CUDA_SUCCESS)
     return say("V9", "cuMemSetAccess: error %d", static_cast<int>(result));
-  (void)cudaMemset(reinterpret_cast<void*>(address), 0, 4096);
+  (void)cudaMemset(std::bit_cast<void*>(address), 0, 4096);
   (void)cudaDeviceSynchronize();
   if (is_busy) (void)enqueue_delay(kStall, stream);
   took[3] = milliseconds_of([&] { (void)unmap(address, bytes); });

@@ -53,7 +53,7 @@ class SyncLedgerOfAnAgent : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  /// Trains with an agent, and with the check or without; fills steps and report.
+  /// Trains with an agent, and with the check or without; fills steps_ and report_.
   void train(Mode mode, bool with_check) {
     torch::nn::Sequential model;
     for (int i = 0; i < kLayers; ++i) model->push_back(torch::nn::Linear(64, 64));
@@ -87,24 +87,24 @@ class SyncLedgerOfAnAgent : public testing::Test {
       ASSERT_TRUE(agent.flush());
       agent.stop();
     }
-    steps.clear();
+    steps_.clear();
     std::ifstream log(options.step_log);
-    for (std::string line; std::getline(log, line);) steps.push_back(Json::parse(line));
+    for (std::string line; std::getline(log, line);) steps_.push_back(Json::parse(line));
     std::ifstream file(options.sync_report);
-    report = Json::parse(file);
+    report_ = Json::parse(file);
   }
 
   /// Every step after the first few has so many of them.
   void expect_each_step(const char* origin, int calls) {
-    ASSERT_EQ(steps.size(), static_cast<std::size_t>(kSteps));
-    for (std::size_t i = kWarmUp; i < steps.size(); ++i) {
-      ASSERT_TRUE(steps[i].contains("syncs")) << steps[i];
-      EXPECT_EQ(steps[i]["syncs"][origin]["calls"], calls) << steps[i]["syncs"];
+    ASSERT_EQ(steps_.size(), static_cast<std::size_t>(kSteps));
+    for (std::size_t i = kWarmUp; i < steps_.size(); ++i) {
+      ASSERT_TRUE(steps_[i].contains("syncs")) << steps_[i];
+      EXPECT_EQ(steps_[i]["syncs"][origin]["calls"], calls) << steps_[i]["syncs"];
     }
   }
 
-  std::vector<Json> steps;
-  Json report;
+  std::vector<Json> steps_;
+  Json report_;
 
  private:
   std::filesystem::path folder_;
@@ -114,8 +114,8 @@ TEST_F(SyncLedgerOfAnAgent, TheNaiveCheckCostsFourHundredHostSyncsAStepAndTheLag
   train(Mode::lagged, true);
   expect_each_step("training", kNaiveReads);
   expect_each_step("gradvane", 0);
-  EXPECT_GE(report["totals"]["training"]["d2h_read"]["calls"], kNaiveReads * kSteps);
-  EXPECT_EQ(report["steps_over"]["gradvane"], 0);
+  EXPECT_GE(report_["totals"]["training"]["d2h_read"]["calls"], kNaiveReads * kSteps);
+  EXPECT_EQ(report_["steps_over"]["gradvane"], 0);
 }
 
 TEST_F(SyncLedgerOfAnAgent, WithoutTheCheckTheLaggedAgentLeavesNoHostSyncAtAll) {
@@ -128,8 +128,8 @@ TEST_F(SyncLedgerOfAnAgent, TheImmediateAgentWaitsOnceAStepAndThatIsItsBudget) {
   train(Mode::immediate, false);
   expect_each_step("training", 0);
   expect_each_step("gradvane", 1);
-  EXPECT_EQ(steps.back()["own_sync_budget"], 1);
-  EXPECT_EQ(report["steps_over"]["gradvane"], 0);
+  EXPECT_EQ(steps_.back()["own_sync_budget"], 1);
+  EXPECT_EQ(report_["steps_over"]["gradvane"], 0);
 }
 
 }  // namespace

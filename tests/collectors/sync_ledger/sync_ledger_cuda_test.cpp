@@ -11,6 +11,7 @@
 #include "tests/collectors/sync_ledger/real_cupti.hpp"
 
 // What a program compiled for streams of its threads calls.
+// NOLINTNEXTLINE(readability-identifier-naming): CUDA's own
 extern "C" cudaError_t cudaStreamSynchronize_ptsz(cudaStream_t stream);
 
 namespace gradvane::collectors {

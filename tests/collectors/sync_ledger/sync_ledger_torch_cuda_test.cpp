@@ -46,31 +46,31 @@ class SyncLedgerOnTorch : public testing::Test {
     return calls;
   }
 
-  const Calls one_read{{"d2h_read", kTimes}};
+  static Calls one_read() { return {{"d2h_read", kTimes}}; }
 };
 
 at::Tensor on_device() { return at::randn({64, 64}, at::TensorOptions().device(at::kCUDA)); }
 
 TEST_F(SyncLedgerOnTorch, ItemIsOneRead) {
   const at::Tensor x = on_device().sum();
-  EXPECT_EQ(syncs_of([&] { (void)x.item<float>(); }), one_read);
+  EXPECT_EQ(syncs_of([&] { (void)x.item<float>(); }), one_read());
 }
 
 TEST_F(SyncLedgerOnTorch, TheItemOfALossIsOneRead) {
   const at::Tensor x = on_device();
   const at::Tensor y = on_device();
-  EXPECT_EQ(syncs_of([&] { (void)at::mse_loss(x, y).item<float>(); }), one_read);
+  EXPECT_EQ(syncs_of([&] { (void)at::mse_loss(x, y).item<float>(); }), one_read());
 }
 
 TEST_F(SyncLedgerOnTorch, CpuIsOneRead) {
   const at::Tensor x = on_device();
-  EXPECT_EQ(syncs_of([&] { (void)x.cpu(); }), one_read);
-  EXPECT_EQ(syncs_of([&] { (void)x.to(at::kCPU); }), one_read);
+  EXPECT_EQ(syncs_of([&] { (void)x.cpu(); }), one_read());
+  EXPECT_EQ(syncs_of([&] { (void)x.to(at::kCPU); }), one_read());
 }
 
 TEST_F(SyncLedgerOnTorch, NonzeroIsOneRead) {
   const at::Tensor x = on_device();
-  EXPECT_EQ(syncs_of([&] { (void)x.nonzero(); }), one_read);
+  EXPECT_EQ(syncs_of([&] { (void)x.nonzero(); }), one_read());
 }
 
 TEST_F(SyncLedgerOnTorch, ABlockingCopyToTheDeviceIsOneCopy) {
