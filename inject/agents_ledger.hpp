@@ -24,6 +24,7 @@ class AgentsLedger final : public collectors::SyncLedger {
     ++agents_;
     ledger_.join(wish);
   }
+  void driver_comes() noexcept override { ledger_.driver_comes(); }
   void leave() noexcept override {
     ledger_.leave();
     --agents_;

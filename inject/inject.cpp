@@ -22,18 +22,20 @@ InjectedRun* the_run = nullptr;
 
 /// Null: switched off. Throws where there is no memory or no thread.
 InjectedRun* find_or_make(FirstCaller caller) {
-  const std::lock_guard lock(making);
-  if (the_run != nullptr) return the_run;
-  auto settings = gradvane::inject::settings_of_environment();
-  if (settings.is_off) return nullptr;
-  is_making = true;
-  auto* run = new InjectedRun(std::move(settings), caller);
-  is_making = false;
-  run->start();
-  the_run = run;
-  (void)std::atexit([] { the_run->finish(); });
-  (void)::pthread_atfork(nullptr, nullptr, [] { the_run->in_forked_child(); });
-  return run;
+  {
+    const std::lock_guard lock(making);
+    if (the_run != nullptr) return the_run;
+    auto settings = gradvane::inject::settings_of_environment();
+    if (settings.is_off) return nullptr;
+    is_making = true;
+    the_run = new InjectedRun(std::move(settings), caller);
+    is_making = false;
+    (void)std::atexit([] { the_run->finish(); });
+    (void)::pthread_atfork(nullptr, nullptr, [] { the_run->in_forked_child(); });
+  }
+  // Not with the lock: to subscribe may be to wait for a thread that is here because of the driver.
+  the_run->start();
+  return the_run;
 }
 
 }  // namespace

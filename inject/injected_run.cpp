@@ -149,10 +149,7 @@ void InjectedRun::run() noexcept try {
 
 void InjectedRun::note_driver() noexcept {
   if (has_driver_.load()) return;
-  collectors::LedgerWish wish;
-  wish.at_once = true;
-  ledger_.join(wish);
-  ledger_.leave();  // start() has its place already
+  ledger_.driver_comes();
   for_agents_.note_driver();
   has_driver_.store(true);
 }

@@ -48,7 +48,9 @@ void CallCounter::enter(ThreadTable& table, const CudaCall& call, const cupti::C
   ThreadTable::Call& active = table.call;
   if (active.what != nullptr) {
     // No call contains itself, and none lasts beyond the subscription that saw it begin.
-    if (active.generation == now.generation && active.what != &call) {
+    constexpr std::uint32_t kMostInside = 1000;  // more, and its end has been lost
+    if (active.generation == now.generation && active.what != &call &&
+        ++active.inside < kMostInside) {
       active.waited_inside |= waits(call.what);
       return;
     }
@@ -57,8 +59,8 @@ void CallCounter::enter(ThreadTable& table, const CudaCall& call, const cupti::C
   if (table.copy.is_there &&
       (call.what != CallClass::stream || stream_of(call, data) != table.copy.stream))
     settle_copy(table);
-  active = {&call,   ++table.calls_seen, now.generation, now.epoch,
-            now.now, now.phase,          now.origin,     false};
+  active = {&call,     ++table.calls_seen, now.generation, now.epoch, now.now,
+            now.phase, now.origin,         false,          0};
   if (data.correlation_data != nullptr) *data.correlation_data = active.token;
 }
 

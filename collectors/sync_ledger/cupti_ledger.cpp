@@ -45,7 +45,7 @@ void CuptiLedger::take(cupti::Domain domain, std::uint32_t id,
                        const cupti::CallbackData& data) noexcept {
   const CudaCall* call = cuda_call(domain, id);
   if (call == nullptr) return;
-  ThreadTable* const table = this->table();
+  ThreadTable* const table = this->table(*call, data.site);
   if (table == nullptr) return;
   CallCounter::Circumstances now;
   now.now = world_.now();
@@ -60,12 +60,17 @@ void CuptiLedger::take(cupti::Domain domain, std::uint32_t id,
     counter_.exit(*table, *call, data, now);
 }
 
-ThreadTable* CuptiLedger::table() noexcept {
-  if (this_thread.table == nullptr || this_thread.owner != this) {
+ThreadTable* CuptiLedger::table(const CudaCall& call, cupti::Site site) noexcept {
+  if (this_thread.table != nullptr && this_thread.owner == this) return this_thread.table;
+  constexpr std::uint32_t kTryAgain = 1024;  // looking for one takes a while
+  if (this_thread.owner != this || this_thread.without % kTryAgain == 0) {
     this_thread.table = tables_.claim();
     this_thread.owner = this;
   }
-  return this_thread.table;
+  if (this_thread.table != nullptr) return this_thread.table;
+  ++this_thread.without;
+  if (site == cupti::Site::enter && call.what != CallClass::poll) tables_.note_refused();
+  return nullptr;
 }
 
 void CuptiLedger::own(int delta) noexcept { this_thread.own += delta; }
@@ -75,7 +80,7 @@ const char* CuptiLedger::set_scope(const char* name) noexcept {
 }
 
 std::int64_t CuptiLedger::polls() noexcept {
-  std::int64_t sum = 0;
+  std::int64_t sum = tables_.polls_of_the_gone();
   tables_.for_each([&](ThreadTable& table) {
     sum += std::atomic_ref(table.polls[0]).load(std::memory_order_relaxed);
   });
@@ -110,7 +115,7 @@ bool CuptiLedger::step(const SyncMark& begin, const SyncMark& end, record::StepS
   harvest_.drain(epoch_.load(std::memory_order_relaxed));
   const bool is_covered = begin.generation != 0 && begin.generation == end.generation;
   if (!is_covered || !harvest_.step(begin.epoch, end.epoch, syncs)) return false;
-  syncs.polls = static_cast<std::int32_t>(end.polls - begin.polls);
+  syncs.polls = static_cast<std::int32_t>(std::max<std::int64_t>(end.polls - begin.polls, 0));
   return true;
 }
 

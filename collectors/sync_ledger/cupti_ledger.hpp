@@ -25,6 +25,7 @@ struct LedgerThread {
   const void* owner = nullptr;  ///< the ledger that the table is of
   const char* scope = nullptr;
   std::int32_t own = 0;
+  std::uint32_t without = 0;  ///< callbacks that found no table
 };
 
 class CuptiLedger final : public SyncLedger {
@@ -44,6 +45,7 @@ class CuptiLedger final : public SyncLedger {
 
   void join(const LedgerWish& wish) noexcept override;
   void leave() noexcept override;
+  void driver_comes() noexcept override;
   SyncMark end_step() noexcept override;
   void set_phase(std::uint8_t phase) noexcept override { phase_.store(phase); }
   void pass_over(const std::string& directory) noexcept override { finder_.pass_over(directory); }
@@ -65,7 +67,7 @@ class CuptiLedger final : public SyncLedger {
   [[nodiscard]] bool make_room() noexcept;
   static void on_callback(void* user, cupti::Domain domain, std::uint32_t id, const void* data);
   void take(cupti::Domain domain, std::uint32_t id, const cupti::CallbackData& data) noexcept;
-  ThreadTable* table() noexcept;
+  ThreadTable* table(const CudaCall& call, cupti::Site site) noexcept;
   [[nodiscard]] std::int64_t polls() noexcept;
 
   // With control_ held.
@@ -78,6 +80,7 @@ class CuptiLedger final : public SyncLedger {
                  std::string_view detail) noexcept;
   void pass_time() noexcept;
   [[nodiscard]] bool gate_profiler() noexcept;
+  [[nodiscard]] bool shares() const noexcept;
 
   World world_;
   TablePool tables_;
@@ -93,7 +96,8 @@ class CuptiLedger final : public SyncLedger {
   std::atomic<std::uint64_t> epoch_{kFirstEpoch};
   std::atomic<std::uint8_t> phase_{kNoPhase};
   std::atomic<bool> has_failed_{false};  ///< CUPTI announced its own end
-  std::atomic<bool> is_due_{false};      ///< the training thread is to subscribe
+  std::atomic<bool> is_subscribing_{false};
+  std::atomic<bool> is_due_{false};  ///< the training thread is to subscribe
   std::atomic<std::int64_t> steps_{0};
   std::atomic<bool> is_dead_{false};  ///< in a forked child, where locks may be held for ever
 

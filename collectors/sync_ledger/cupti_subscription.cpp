@@ -64,6 +64,15 @@ void CuptiLedger::leave() noexcept {
   set_state(SyncSource::off, SyncReason::switched_off, "");
 }
 
+void CuptiLedger::driver_comes() noexcept {
+  if (is_dead_) return;
+  // Whoever subscribes at this moment may wait for this very thread to set the driver up.
+  if (is_subscribing_.load() || !control_.try_lock()) return is_due_.store(true);
+  const std::lock_guard lock(control_, std::adopt_lock);
+  wish_.at_once = true;
+  if (users_ > 0 && subscriber_ == nullptr) subscribe();
+}
+
 void CuptiLedger::profiler_begins() noexcept {
   if (is_dead_) return;
   const std::lock_guard lock(control_);
@@ -124,7 +133,9 @@ void CuptiLedger::subscribe() noexcept try {
     return set_state(SyncSource::none, SyncReason::refused, "no memory for the tables");
   const bool is_gated = gate_profiler();
   std::array<char, cupti::kOldNameBytes + 1> owner{};
+  is_subscribing_.store(true);
   const int result = ask(*functions_, owner.data());
+  is_subscribing_.store(false);
   if (result == cupti::kMultipleSubscribers) {
     const std::string name(owner.data());
     return set_state(SyncSource::none, SyncReason::taken,
@@ -153,16 +164,13 @@ int CuptiLedger::ask(const cupti::Functions& functions, char* owner) noexcept {
   subscriber_ = nullptr;
   int result = cupti::kUnknownError;
   if (functions.subscribe_v2 != nullptr) {
-    std::uint32_t version = 0;
-    (void)functions.get_version(&version);
-    const bool shares =
-        wish_.profiler == ProfilerRule::share && version >= cupti::kFirstMultipleVersion;
+    const bool shared = shares();
     cupti::SubscriberParams params;
-    params.struct_size = shares ? sizeof params : cupti::kSingleParamsSize;
+    params.struct_size = shared ? sizeof params : cupti::kSingleParamsSize;
     params.name = kOurName;
     params.old_name = owner;
     params.old_name_size = cupti::kOldNameBytes;
-    params.allow_multiple = shares ? 1 : 0;
+    params.allow_multiple = shared ? 1 : 0;
     result = functions.subscribe_v2(&subscriber_, &on_callback, this, &params);
   } else {
     result = functions.subscribe(&subscriber_, &on_callback, this);
@@ -220,9 +228,17 @@ void CuptiLedger::pass_time() noexcept {
   counted_from_ = now;
 }
 
+/// Where a CUPTI is too old to share, or not known yet, the profiler is told as if nobody had asked to.
+bool CuptiLedger::shares() const noexcept {
+  if (wish_.profiler != ProfilerRule::share || functions_ == nullptr) return false;
+  std::uint32_t version = 0;
+  (void)functions_->get_version(&version);
+  return functions_->subscribe_v2 != nullptr && version >= cupti::kFirstMultipleVersion;
+}
+
 /// Asks PyTorch's profiler, before its first use, to leave the subscription alone. True where it was told.
 bool CuptiLedger::gate_profiler() noexcept {
-  if (wish_.profiler != ProfilerRule::gate || !wish_.needs_gate) return false;
+  if (wish_.profiler == ProfilerRule::yield || shares() || !wish_.needs_gate) return false;
   return ::setenv(kGate, "1", /*overwrite=*/0) == 0;
 }
 

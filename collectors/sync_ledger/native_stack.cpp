@@ -89,7 +89,18 @@ bool is_passed_over_library(const char* path) noexcept {
 
 #if defined(__x86_64__) && defined(DLFO_STRUCT_HAS_EH_DBASE)
 
+namespace {
+
+/// libgcc looks libraries up without the loader's lock from its version 12 on, which it is known by.
+bool unwinds_without_a_lock() {
+  void* library = ::dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return library != nullptr && ::dlvsym(library, "__extendhfsf2", "GCC_12.0.0") != nullptr;
+}
+
+}  // namespace
+
 void NativeStack::look() noexcept {
+  if (!unwinds_without_a_lock()) return;
   find_object = reinterpret_cast<FindObject>(::dlsym(RTLD_DEFAULT, "_dl_find_object"));
 }
 

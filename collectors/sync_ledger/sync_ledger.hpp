@@ -34,6 +34,8 @@ class SyncLedger {
   /// Somebody wants counts from now on; leave() for each. Subscribes if CUDA is in the process.
   virtual void join(const LedgerWish& wish) noexcept = 0;
   virtual void leave() noexcept = 0;
+  /// The driver is being set up, on this thread: subscribes unless that would have to wait for anybody.
+  virtual void driver_comes() noexcept = 0;
   /// A step ended. Also the moment at which a subscription is (again) asked for, if one is due.
   virtual SyncMark end_step() noexcept = 0;
   virtual void set_phase(std::uint8_t phase) noexcept = 0;  ///< kNoPhase: none

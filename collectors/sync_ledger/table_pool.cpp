@@ -18,7 +18,6 @@ ThreadTable* TablePool::claim() noexcept {
     }
     return &tables_[i];
   }
-  refused_.fetch_add(1, std::memory_order_relaxed);
   return nullptr;
 }
 

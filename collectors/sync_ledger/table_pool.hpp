@@ -19,8 +19,11 @@ class TablePool {
 
   /// A table for the calling thread; null where none is free. In a callback.
   ThreadTable* claim() noexcept;
-  /// Times that claim() found none.
+  /// Calls of threads for which claim() found none.
   [[nodiscard]] std::int64_t refused() const noexcept { return refused_.load(); }
+  void note_refused() noexcept { refused_.fetch_add(1, std::memory_order_relaxed); }
+  /// By the training, from threads whose tables were taken back.
+  [[nodiscard]] std::int64_t polls_of_the_gone() const noexcept { return gone_polls_.load(); }
 
   // The reader's -------------------------------------------------------------------------------------
 
@@ -37,6 +40,7 @@ class TablePool {
     for (std::uint32_t i = 0; i < used; ++i) {
       if (taken_[i].load(std::memory_order_acquire) != kTaken || is_alive(tables_[i])) continue;
       look(tables_[i]);
+      gone_polls_.fetch_add(tables_[i].polls[0], std::memory_order_relaxed);
       tables_.clear(i);
       taken_[i].store(kFree, std::memory_order_release);
     }
@@ -54,6 +58,7 @@ class TablePool {
   std::array<std::atomic<std::uint8_t>, kTables> taken_{};
   std::atomic<std::uint32_t> most_used_{0};
   std::atomic<std::int64_t> refused_{0};
+  std::atomic<std::int64_t> gone_polls_{0};
 };
 
 }  // namespace gradvane::collectors

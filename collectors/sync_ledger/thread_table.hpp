@@ -101,6 +101,7 @@ struct alignas(4096) ThreadTable {
     std::uint8_t phase;
     record::SyncOrigin origin;
     bool waited_inside;
+    std::uint32_t inside;  ///< calls within it
   } call;
   /// An asynchronous copy that may turn out to be one half of a read.
   struct Copy {

@@ -21,6 +21,7 @@ struct State {
   std::atomic<int> refusal{0};
   std::atomic<int> subscriptions{0};
   std::string owner;
+  std::function<void()> hook;
   cupti::SubscriberParams params;
   std::atomic<std::uintptr_t> handle{0};
   std::uintptr_t next_handle = 0x1000;
@@ -38,6 +39,7 @@ bool is_handle(cupti::Subscriber subscriber) {
 
 int subscribe_v2(cupti::Subscriber* subscriber, cupti::Callback callback, void* user,
                  cupti::SubscriberParams* params) {
+  if (state.hook) state.hook();
   const std::lock_guard lock(state.mutex);
   if (params != nullptr) std::memcpy(&state.params, params, params->struct_size);
   if (state.refusal != 0) return state.refusal;
@@ -145,6 +147,7 @@ void FakeCupti::reset() {
   state.refusal = 0;
   state.subscriptions = 0;
   state.owner.clear();
+  state.hook = nullptr;
   state.params = {};
 }
 
@@ -152,6 +155,8 @@ void FakeCupti::take_by(const std::string& owner) {
   const std::lock_guard lock(state.mutex);
   state.owner = owner;
 }
+
+void FakeCupti::on_subscribe(std::function<void()> hook) { state.hook = std::move(hook); }
 
 void FakeCupti::refuse(int result) { state.refusal = result; }
 

@@ -38,6 +38,8 @@ class FakeCupti {
   void take_by(const std::string& owner);
   /// Every further subscription fails with this result. 0: none does.
   void refuse(int result);
+  /// Called while somebody subscribes, on that thread.
+  void on_subscribe(std::function<void()> hook);
   /// Another tool calls cuptiFinalize: callbacks stop and the handle is dead.
   void finalize();
   void announce_fatal_error();
