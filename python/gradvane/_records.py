@@ -57,7 +57,8 @@ class Incident:
 
     id: int
     kind: str
-    """nonfinite_loss, nonfinite_grad or nonfinite_weight"""
+    """nonfinite_loss, nonfinite_grad or nonfinite_weight; sync_budget, more host syncs in a step than it may
+    have; own_sync_budget, and of them Gradvane's own"""
     rank: int
     first_step: int
     last_step: int

@@ -1,4 +1,4 @@
-"""gradvane run | status | top."""
+"""gradvane run | syncs | status | top."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 _USAGE = """\
 usage: gradvane run [options] script.py [arguments]    watch a training script, unchanged
        gradvane run [options] -m module [arguments]
+       gradvane syncs [options] -- COMMAND ...         say where a program makes the CPU wait for the GPU
        gradvane status URL                             say how a run is doing
        gradvane top URL                                the same, live
        gradvane --version
@@ -22,6 +23,10 @@ def main(arguments: list[str] | None = None) -> None:
         from gradvane.cli.run import main as run
 
         run(arguments[1:])
+    elif command == "syncs":
+        from gradvane.cli.syncs import main as syncs
+
+        sys.exit(syncs(arguments[1:]))
     elif command in ("status", "top"):
         from gradvane.cli.terminal import main as show
 

@@ -1,0 +1,180 @@
+"""What `gradvane syncs` makes of a command and of reports, without running anything."""
+
+import copy
+import io
+import os
+import sys
+
+import pytest
+import running
+
+sys.path.insert(0, str(running.PACKAGE))
+
+from gradvane.cli import injection, python_command, sync_reports, sync_tables  # noqa: E402
+from rich.console import Console  # noqa: E402
+
+PY = sys.executable
+RUN = ["-m", "gradvane", "run", "--quiet"]
+
+
+@pytest.mark.parametrize(("options", "target"), [
+    ([], ["train.py", "-c", "x"]), (["-u", "-Xfaulthandler", "-X", "dev"], ["train.py"]), (["-W", "error", "-OO"], ["a/b.py", "--m"]),
+    (["-uB"], ["-m", "pkg.train", "-x"]), (["--check-hash-based-pycs", "never"], ["folder"]),
+])
+def test_a_python_script_is_run_by_gradvane_run(options, target):
+    assert python_command.watched([PY, *options, *target]) == [PY, *options, *RUN, *target]
+
+
+def test_a_module_may_hang_on_its_option():
+    assert python_command.watched([PY, "-mtrain", "1"]) == [PY, *RUN, "-m", "train", "1"]
+
+
+@pytest.mark.parametrize("words", [
+    [PY], [PY, "-c", "1"], [PY, "-i", "a.py"], [PY, "-uc", "1"], [PY, "-"], [PY, "-V"], [PY, "--version"], [PY, "-m"], [PY, "-W"],
+    ["sh", "a.py"], ["/no/such/python3", "a.py"], ["pythonic", "a.py"], [PY, "-I", "a.py"], [],
+])
+def test_what_is_no_script_of_a_python_that_knows_us_is_left_as_it_is(words):
+    # -I hides this package, which is on PYTHONPATH alone.
+    assert python_command.watched(words) is None
+
+
+def test_whoever_watches_already_is_known():
+    assert python_command.is_watched_already(["/opt/bin/gradvane", "run", "a.py"])
+    assert python_command.is_watched_already([PY, "-u", "-m", "gradvane", "run", "a.py"])
+    assert not python_command.is_watched_already([PY, "-m", "gradvane", "top"])
+    assert python_command.is_launcher([PY, "-m", "torch.distributed.run", "a.py"])
+    assert not python_command.is_launcher([PY, "torch.distributed.run"]) and not python_command.is_launcher([PY])
+
+
+def test_a_launchers_children_keep_their_endpoints(tmp_path, monkeypatch):
+    monkeypatch.delenv("CUDA_INJECTION64_PATH", raising=False)
+    how = {"library": None, "budget": None, "port": None}
+    launch = injection.prepare([PY, "-m", "torch.distributed.run", "a.py"], str(tmp_path), **how)
+    assert launch.command[2] == "torch.distributed.run" and "GRADVANE_INJECT_ENDPOINT" not in launch.environment
+    launch = injection.prepare([PY, "-m", "gradvane", "run", "a.py"], str(tmp_path), **how)
+    assert launch.command[2:] == ["gradvane", "run", "a.py"] and launch.environment["GRADVANE_INJECT_ENDPOINT"] == "off"
+    assert launch.is_injected and "GRADVANE_SYNC_BUDGET" not in launch.environment
+
+
+def test_a_libcupti_comes_from_a_wheel_where_the_loader_finds_none(tmp_path, monkeypatch):
+    def library(command, **env):
+        return injection.prepare(command, str(tmp_path), library=None, budget=None, port=None).environment.get("GRADVANE_SYNC_LIBRARY")
+
+    (tmp_path / "nvidia/cuda_cupti/lib").mkdir(parents=True)
+    (tmp_path / "nvidia/cuda_cupti/lib/libcupti.so.12").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
+    monkeypatch.setattr(injection, "_loader_finds_one", lambda environment: False)
+    found = library(["./program"])
+    assert found and found.endswith(("nvidia/cuda_cupti/lib/libcupti.so.12", "nvidia/cu13/lib/libcupti.so.13"))
+    assert library([PY, "a.py"]) == found
+    assert library(["/opt/other/bin/python3", "a.py"]) is None  # it has its own
+    monkeypatch.setattr(injection, "_loader_finds_one", lambda environment: True)
+    assert library(["./program"]) is None
+
+
+def test_the_loaders_own_paths_come_first(tmp_path):
+    assert not injection._loader_finds_one({"LD_LIBRARY_PATH": str(tmp_path)}) or os.path.exists("/etc/ld.so.conf.d")
+    (tmp_path / "libcupti.so.13").touch()
+    assert injection._loader_finds_one({"LD_LIBRARY_PATH": f"/nowhere:{tmp_path}"})
+
+
+def site(line, kind, calls, blocked, origin="training", phase="forward"):
+    return {"id": line, "kind": kind, "origin": origin, "location": f"a.py:{line}", "file": "/x/a.py", "line": line, "phase": phase,
+            "function": "f", "stack": [], "thread": "t", "calls": calls, "seconds": blocked, "max_seconds": blocked}
+
+
+COUNTED = {
+    "run": "gpt", "rank": 0, "source": "cupti", "reason": "counting", "covered_seconds": 10.0, "blind_seconds": 0.0, "gaps": 0,
+    "steps": 20, "budget": 3, "own_budget": 0, "steps_over": {"training": 0, "gradvane": 0},
+    "most_in_step": {"calls": 2, "run_step": 13}, "dropped": {"threads": 0, "sites": 0, "events": 0, "unbalanced": 0},
+    "totals": {"training": {"d2h_read": {"calls": 40, "seconds": 2.0}, "rejected_in_capture": {"calls": 3, "seconds": 0.1}},
+               "gradvane": {"event": {"calls": 20, "seconds": 0.01}}, "profiler": {"device": {"calls": 2, "seconds": 0.5}}},
+    "by_phase": {}, "polls": {"training": {"calls": 14_000, "seconds": 0.01}},
+    "sites": [site(7, "d2h_read", 20, 1.0), site(7, "d2h_read", 15, 0.75, phase="data"), site(9, "d2h_read", 5, 0.25),
+              site(11, "rejected_in_capture", 3, 0.1), site(1, "event", 20, 0.01, "gradvane"), site(2, "device", 2, 0.5, "profiler")],
+}
+NEVER = {key: COUNTED[key] for key in ("run", "rank", "covered_seconds", "blind_seconds", "gaps", "own_budget", "steps_over", "dropped")}
+NEVER.update(source="none", reason="taken", detail="by nsys", steps=0)
+
+
+def report(base=COUNTED, pid=1, **changes):
+    document = copy.deepcopy(base)
+    document.update(changes)
+    return sync_reports.Report(pid, {key: value for key, value in document.items() if value is not None})
+
+
+def told(*reports, top=20):
+    to = Console(file=io.StringIO(), width=160, highlight=False)
+    for one in reports:
+        sync_tables.show(to, one, top=top, has_budget=False)
+    return [" ".join(line.split()) for line in to.file.getvalue().splitlines() if line.strip()]
+
+
+def test_a_table_is_of_the_training_alone_and_the_rest_stands_below():
+    assert told(report()) == [
+        "gpt, pid 1: 20 steps, 2 host syncs a step, the CPU blocked for 2 s in all, 14,000 polls",
+        "site kind calls calls per step time blocked share of wall time",
+        "a.py:7 f d2h_read 35 1.75 1.75 s 17.5 %",
+        "a.py:9 f d2h_read 5 0.25 250 ms 2.5 %",
+        "Gradvane's own: 20 host syncs, 10 ms; 0 a step are its budget, no step had more",
+        "PyTorch's profiler's own: 2 host syncs, 500 ms",
+        "3 calls refused during a graph capture, which did not wait: a.py:11",
+        "within the budget of 3 a step: at most 2, in step 13",
+    ]
+    assert told(report(), top=1)[3] == "1 more place 5 0.25 250 ms 2.5 %"
+
+
+def test_what_was_not_measured_is_no_zero():
+    assert told(report(NEVER, rank=3)) == [
+        "gpt, rank 3, pid 1: host syncs were not counted: another tool has the one CUPTI subscription of this process (by nsys)"]
+    lines = told(report(steps=0, budget=None, most_in_step=None, covered_seconds=0.0))
+    assert lines[2] == "a.py:7 f d2h_read 35 1.75 s" and "calls per step are not known" in lines[-1]
+
+
+def test_what_was_left_out_is_said():
+    lost = told(report(gaps=2, blind_seconds=75.0, dropped={"threads": 1, "sites": 2, "events": 3, "unbalanced": 4}, source="none",
+                       reason="lost"))
+    assert "at the end host syncs were not counted any more: another tool ended CUPTI for the whole process" in lost
+    assert "not counted: 1 min 15 s beside the 10 s that were counted, counting stopped 2 times" in lost
+    assert [line[:2] for line in lost if line[0].isdigit() and line[1] == " "][:4] == ["1 ", "2 ", "3 ", "4 "]
+
+
+def test_names_cannot_command_a_terminal():
+    assert "\x1b" not in "".join(told(report(run="\x1b[2J[bold]x")))
+    assert "?[2J[bold]x, pid 1" in told(report(run="\x1b[2J[bold]x"))[0]
+
+
+@pytest.mark.parametrize(("reports", "why"), [
+    ([report()], None),
+    ([report(), report(NEVER, reason="no_cuda")], None),
+    ([report(), report(steps=0, most_in_step=None, budget=None)], None),  # a helper that takes no steps
+    ([report(steps_over={"training": 2, "gradvane": 0}), report(NEVER)], "over the budget of 3 a step: 2 steps had more, at most 2 in step 13"),
+    ([report(), report(NEVER)], "could not be judged: another tool"),
+    ([report(gaps=1)], "could not be judged throughout: counting stopped once"),
+    ([report(source="none", reason="yielded")], "could not be judged throughout: PyTorch's profiler"),
+    ([report(dropped={"threads": 0, "sites": 9, "events": 5, "unbalanced": 9})], "5 host syncs are in no step"),
+    ([report(most_in_step=None)], "all steps were among the first"),
+    ([report(budget=None)], "the agent has none"),
+    ([report(steps=0, most_in_step=None)], "no steps were seen"),
+    ([report(NEVER, reason="no_cuda")], "nothing was counted"),
+    ([], "nothing was counted"),
+])
+def test_only_what_was_seen_to_keep_to_a_budget_passes(reports, why):
+    failure = sync_reports.failure(reports, off="")
+    assert (failure is None) == (why is None)
+    assert why is None or why in failure
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (0.0, "0 us"), (0.00085, "850 us"), (0.0125, "12.5 ms"), (3.214, "3.21 s"), (250.0, "4 min 10 s"), (11_100.0, "3 h 5 min"),
+    (float("nan"), "nan")])
+def test_times_are_for_people(value, text):
+    assert sync_tables.duration(value) == text
+
+
+def test_reports_that_are_none_are_passed_over(tmp_path):
+    for name, text in {"syncs.7.json": '{"source": "none", "reason": "no_cuda", "steps": 0}', "syncs.8.json": "{", "syncs.9.json": "[]",
+                       "syncs.json": "{}", "syncs.6.json.6.new": "{}"}.items():
+        (tmp_path / name).write_text(text)
+    assert [one.pid for one in sync_reports.read(str(tmp_path))] == [7]
