@@ -41,6 +41,7 @@ InjectedRun* find_or_make(FirstCaller caller) {
 }  // namespace
 
 /// Called by the CUDA driver once, from cuInit. Returns 1, as it asks for.
+// NOLINTNEXTLINE(readability-identifier-naming)
 extern "C" [[gnu::visibility("default")]] int InitializeInjection() noexcept try {
   if (InjectedRun* run = find_or_make(FirstCaller::driver)) run->note_driver();
   return 1;
