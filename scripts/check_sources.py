@@ -88,15 +88,22 @@ def tidy_jobs(tidy: str, build: Path) -> list[Job]:
 
 
 def header_jobs(build: Path) -> list[Job]:
-    """A header compiles alone, with the include paths of a source beside it, or in a folder above."""
+    """A header compiles alone, with the include paths of a source that includes it, else of one beside it, or
+    in a folder above."""
     commands: dict[Path, list[str]] = {}
+    users: dict[str, list[str]] = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = Path(entry["file"])
-        if path.suffix == ".cpp" and path.is_relative_to(ROOT):
-            commands.setdefault(path.parent, shlex.split(entry["command"]))
+        if path.suffix != ".cpp" or not path.is_relative_to(ROOT) or not path.exists():
+            continue
+        words = shlex.split(entry["command"])
+        commands.setdefault(path.parent, words)
+        for included in re.findall(r'^#include "([^"]+)"', path.read_text(encoding="utf-8"), re.MULTILINE):
+            users.setdefault(included, words)
     jobs = []
     for name in git("ls-files", "--cached", "--others", "--exclude-standard", "--", "*.hpp"):
-        command = next((commands[folder] for folder in (ROOT / name).parents if folder in commands), None)
+        command = users.get(name) or next(
+            (commands[folder] for folder in (ROOT / name).parents if folder in commands), None)
         if command is None or not (ROOT / name).is_file():
             continue
         compiler = next(i for i, word in enumerate(command) if not word.endswith("ccache"))

@@ -14,7 +14,8 @@ constexpr std::uint8_t kNowhere = 255;
 template <typename T>
 T param_at(const cupti::CallbackData& data, std::uint8_t offset) noexcept {
   T value{};
-  std::memcpy(&value, static_cast<const char*>(data.params) + offset, sizeof value);
+  std::memcpy(static_cast<void*>(&value), static_cast<const char*>(data.params) + offset,
+              sizeof value);
   return value;
 }
 

@@ -57,7 +57,8 @@ void CuptiLedger::join(const LedgerWish& wish) noexcept try {
 void CuptiLedger::leave() noexcept {
   if (is_dead_) return;
   const std::lock_guard lock(control_);
-  if (users_ == 0 || --users_ > 0) return;
+  if (users_ == 0) return;
+  if (--users_ > 0) return;
   pass_time();
   unsubscribe();
   is_due_.store(false);

@@ -21,6 +21,11 @@ constexpr std::uint32_t kFreely = 256;    ///< unwound by one thread before it b
 constexpr std::uint32_t kSparingly = 64;  ///< then one in so many
 constexpr int kDeepest = 64;
 
+/// What the stack has as a number.
+void* pointer_to(std::uintptr_t address) noexcept {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 struct Walk {
   NativeStack::Callers* callers;
   std::array<std::uintptr_t, Place::kLines> slots{};
@@ -35,7 +40,7 @@ _Unwind_Reason_Code take_frame(_Unwind_Context* context, void* user) {
   const auto address = static_cast<std::uintptr_t>(_Unwind_GetIP(context));
   dl_find_object object{};
   // Code that belongs to no library, as a compiler's at run time: what calls it is still of use.
-  if (find_object.load(std::memory_order_relaxed)(reinterpret_cast<void*>(address), &object) != 0)
+  if (find_object.load(std::memory_order_relaxed)(pointer_to(address), &object) != 0)
     return _URC_NO_REASON;
   walk.has_left |= object.dlfo_map_start != walk.own;
   if (!walk.has_left || is_passed_over_library(object.dlfo_link_map->l_name)) return _URC_NO_REASON;
@@ -47,7 +52,7 @@ _Unwind_Reason_Code take_frame(_Unwind_Context* context, void* user) {
 }
 
 std::uintptr_t word_at(std::uintptr_t address) noexcept {
-  return *reinterpret_cast<const volatile std::uintptr_t*>(address);
+  return *static_cast<const volatile std::uintptr_t*>(pointer_to(address));
 }
 
 bool is_same_way(const NativeEntry& entry) noexcept {
@@ -115,16 +120,17 @@ const void* NativeStack::find(ThreadTable& table, const CudaCall& call, Callers&
   for (std::size_t way = 0; way < kWays; ++way) {
     const NativeEntry& entry = table.natives[set + way];
     if (entry.call == &call && entry.stack == stack && is_same_way(entry))
-      return reinterpret_cast<const void*>(entry.values[0]);
+      return pointer_to(entry.values[0]);
   }
-  if (++table.met_natively > kFreely && table.met_natively % kSparingly != 0) return nullptr;
+  ++table.met_natively;
+  if (table.met_natively > kFreely && table.met_natively % kSparingly != 0) return nullptr;
   Walk walk{&callers};
   dl_find_object object{};
   if (lookup(reinterpret_cast<void*>(&take_frame), &object) == 0) walk.own = object.dlfo_map_start;
   (void)_Unwind_Backtrace(&take_frame, &walk);
   if (callers.count == 0) return nullptr;
   remember(table.natives[set + table.unwound++ % kWays], call, stack, walk);
-  return reinterpret_cast<const void*>(callers.addresses[0]);
+  return pointer_to(callers.addresses[0]);
 }
 
 #else

@@ -15,7 +15,7 @@ namespace {
 CuptiLedger& own_ledger() {
   // Never destroyed: CUPTI's threads outlive main().
   alignas(CuptiLedger) static std::byte memory[sizeof(CuptiLedger)];
-  static CuptiLedger* const ledger = [] {
+  static CuptiLedger* ledger = [] {
     auto* made = new (memory) CuptiLedger();
     (void)::pthread_atfork(nullptr, nullptr, [] {
       std::launder(reinterpret_cast<CuptiLedger*>(memory))->in_forked_child();
@@ -44,7 +44,7 @@ SyncLedger* injected_ledger() {
 
 /// Null: there is none but our own.
 SyncLedger* shared_ledger() noexcept {
-  static SyncLedger* const ledger = injected_ledger();
+  static SyncLedger* ledger = injected_ledger();
   return ledger;
 }
 

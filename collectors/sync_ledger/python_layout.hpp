@@ -12,7 +12,8 @@ namespace gradvane::collectors {
 template <typename T>
 [[nodiscard]] T read_at(const void* base, std::size_t offset) noexcept {
   T value{};
-  std::memcpy(&value, static_cast<const unsigned char*>(base) + offset, sizeof value);
+  std::memcpy(static_cast<void*>(&value), static_cast<const unsigned char*>(base) + offset,
+              sizeof value);
   return value;
 }
 

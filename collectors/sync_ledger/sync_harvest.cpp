@@ -55,6 +55,7 @@ struct Symbol {
 Symbol symbol_at(std::uintptr_t address) {
   Dl_info found{};
   Symbol symbol;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a return address, as the stack has it
   if (::dladdr(reinterpret_cast<void*>(address), &found) == 0) return symbol;
   if (found.dli_fname != nullptr) symbol.library = base_name(found.dli_fname);
   if (found.dli_sname == nullptr) {

@@ -19,10 +19,10 @@ constexpr std::int32_t kDeviceToDevice = 3;
 
 class CallCounterTest : public LedgerTest {
  protected:
-  CallCounterTest() { ledger->join({}); }
-  Calls calls() { return calls_of(ledger->summary()); }
+  CallCounterTest() { ledger_->join({}); }
+  Calls calls() { return calls_of(ledger_->summary()); }
   double seconds(record::SyncKind kind) {
-    return ledger->summary().totals[0][static_cast<std::size_t>(kind)].seconds;
+    return ledger_->summary().totals[0][static_cast<std::size_t>(kind)].seconds;
   }
 };
 
@@ -39,7 +39,7 @@ TEST_F(CallCounterTest, ACallOfTheDriverAloneCountsOnce) {
 }
 
 TEST_F(CallCounterTest, ACallOfTheDriverWithinOneOfTheRuntimeIsTheSameSync) {
-  cupti.call("cudaStreamSynchronize_v3020", nullptr, 0, [&] {
+  cupti_.call("cudaStreamSynchronize_v3020", nullptr, 0, [&] {
     pass(kMicrosecond);
     call("cuStreamSynchronize", 7 * kMicrosecond);
   });
@@ -69,7 +69,7 @@ TEST_F(CallCounterTest, ACopyWithinTheDeviceIsNoSync) {
 
 TEST_F(CallCounterTest, TheDriversCopyWithinACopyOnTheDeviceIsNoWait) {
   const CopyParams copy{.kind = kDeviceToDevice};
-  cupti.call("cudaMemcpy_v3020", &copy, 0, [&] { call("cuMemcpyDtoD_v2", kMicrosecond); });
+  cupti_.call("cudaMemcpy_v3020", &copy, 0, [&] { call("cuMemcpyDtoD_v2", kMicrosecond); });
   EXPECT_THAT(calls(), IsEmpty());
 }
 
@@ -96,7 +96,8 @@ TEST_F(CallCounterTest, AnAsynchronousCopyThatBlockedIsASuspect) {
 
 TEST_F(CallCounterTest, AnAsynchronousCopyWithAWaitInsideIsConfirmedHoweverShort) {
   const CopyParams copy{.kind = kHostToDevice, .stream = this};
-  cupti.call("cudaMemcpyAsync_v3020", &copy, 0, [&] { call("cuStreamSynchronize", kMicrosecond); });
+  cupti_.call("cudaMemcpyAsync_v3020", &copy, 0,
+              [&] { call("cuStreamSynchronize", kMicrosecond); });
   call("cudaEventQuery_v3020", 0);
   EXPECT_EQ(calls(), (Calls{{"pageable_suspect", 1}}));
 }
@@ -120,7 +121,7 @@ TEST_F(CallCounterTest, ACopyToTheDeviceAndTheWaitForItAreOneBlockingCopy) {
 
 TEST_F(CallCounterTest, AWaitForAnotherStreamIsNoneForTheCopy) {
   const CopyParams copy{.kind = kDeviceToHost, .stream = this};
-  const StreamParams other{&cupti};
+  const StreamParams other{&cupti_};
   call("cudaMemcpyAsync_v3020", 4 * kMicrosecond, &copy);
   call("cudaStreamSynchronize_v3020", 20 * kMicrosecond, &other);
   EXPECT_EQ(calls(), (Calls{{"stream", 1}}));
@@ -138,11 +139,11 @@ TEST_F(CallCounterTest, AnotherCallBetweenCopyAndWaitParts) {
 TEST_F(CallCounterTest, AWaitFromAnotherPlaceIsNoneForTheCopy) {
   const CopyParams copy{.kind = kDeviceToHost, .stream = this};
   const StreamParams stream{this};
-  (void)ledger->set_scope("prefetch");
+  (void)ledger_->set_scope("prefetch");
   call("cudaMemcpyAsync_v3020", 4 * kMicrosecond, &copy);
-  (void)ledger->set_scope("end of step");
+  (void)ledger_->set_scope("end of step");
   call("cudaStreamSynchronize_v3020", 20 * kMicrosecond, &stream);
-  (void)ledger->set_scope(nullptr);
+  (void)ledger_->set_scope(nullptr);
   EXPECT_EQ(calls(), (Calls{{"stream", 1}}));
 }
 
@@ -150,7 +151,7 @@ TEST_F(CallCounterTest, PollsAreCountedApart) {
   for (int i = 0; i < 1000; ++i) call("cudaEventQuery_v3020", kMicrosecond, nullptr, 600);
   call("cuStreamQuery", kMicrosecond);
   EXPECT_THAT(calls(), IsEmpty());
-  const auto summary = ledger->summary();
+  const auto summary = ledger_->summary();
   EXPECT_EQ(summary.polls[0].calls, 1001);
   EXPECT_NEAR(summary.polls[0].seconds, 1001e-6, 1e-12);
   EXPECT_THAT(summary.sites, IsEmpty());
@@ -170,7 +171,7 @@ TEST_F(CallCounterTest, AWaitThatEndsInADeviceFaultCounts) {
 
 TEST_F(CallCounterTest, AnEndWithoutABeginningIsDiscardedAndSaid) {
   std::uint64_t correlation = 0;
-  cupti.exit("cudaStreamSynchronize_v3020", nullptr, correlation);
+  cupti_.exit("cudaStreamSynchronize_v3020", nullptr, correlation);
   EXPECT_THAT(calls(), IsEmpty());
   EXPECT_EQ(dropped(SyncDrop::unbalanced), 1);
 }
@@ -178,8 +179,8 @@ TEST_F(CallCounterTest, AnEndWithoutABeginningIsDiscardedAndSaid) {
 TEST_F(CallCounterTest, AnEndWithAnotherCallsTokenIsDiscardedAndSaid) {
   std::uint64_t mine = 0;
   std::uint64_t other = 12345;
-  cupti.enter("cudaStreamSynchronize_v3020", nullptr, mine);
-  cupti.exit("cudaStreamSynchronize_v3020", nullptr, other);
+  cupti_.enter("cudaStreamSynchronize_v3020", nullptr, mine);
+  cupti_.exit("cudaStreamSynchronize_v3020", nullptr, other);
   EXPECT_THAT(calls(), IsEmpty());
   EXPECT_EQ(dropped(SyncDrop::unbalanced), 1);
   call("cudaStreamSynchronize_v3020", kMicrosecond);
@@ -188,53 +189,53 @@ TEST_F(CallCounterTest, AnEndWithAnotherCallsTokenIsDiscardedAndSaid) {
 
 TEST_F(CallCounterTest, ABeginningWithoutAnEndDoesNotSwallowWhatFollows) {
   std::uint64_t correlation = 0;
-  cupti.enter("cudaStreamSynchronize_v3020", nullptr, correlation);
+  cupti_.enter("cudaStreamSynchronize_v3020", nullptr, correlation);
   call("cudaStreamSynchronize_v3020", kMicrosecond);
   EXPECT_EQ(calls(), (Calls{{"stream", 1}}));
   EXPECT_EQ(dropped(SyncDrop::unbalanced), 1);
 }
 
 TEST_F(CallCounterTest, ASubscriptionThatBeginsWithinACallLosesOnlyThatCall) {
-  ledger->leave();
+  ledger_->leave();
   std::uint64_t correlation = 0;
-  cupti.enter("cudaDeviceSynchronize_v3020", nullptr, correlation);
-  ledger->join({});
-  cupti.exit("cudaDeviceSynchronize_v3020", nullptr, correlation);
+  cupti_.enter("cudaDeviceSynchronize_v3020", nullptr, correlation);
+  ledger_->join({});
+  cupti_.exit("cudaDeviceSynchronize_v3020", nullptr, correlation);
   call("cudaDeviceSynchronize_v3020", kMicrosecond);
   EXPECT_EQ(calls(), (Calls{{"device", 1}}));
   EXPECT_EQ(dropped(SyncDrop::unbalanced), 1);
 }
 
 TEST_F(CallCounterTest, OurOwnCallsAreBookedApart) {
-  ledger->own(1);
+  ledger_->own(1);
   call("cudaEventSynchronize_v3020", 2 * kMicrosecond);
   call("cudaEventQuery_v3020", 0);
-  ledger->own(-1);
+  ledger_->own(-1);
   call("cudaEventSynchronize_v3020", 2 * kMicrosecond);
-  const auto summary = ledger->summary();
+  const auto summary = ledger_->summary();
   EXPECT_EQ(calls_of(summary), (Calls{{"event", 1}}));
   EXPECT_EQ(calls_of(summary, SyncOrigin::gradvane), (Calls{{"event", 1}}));
   EXPECT_EQ(summary.polls[1].calls, 1);
 }
 
 TEST_F(CallCounterTest, OwnCallsOfOneThreadAreNotThoseOfAnother) {
-  ledger->own(1);
+  ledger_->own(1);
   std::thread([&] { call("cudaEventSynchronize_v3020", 0); }).join();
-  ledger->own(-1);
+  ledger_->own(-1);
   EXPECT_EQ(calls(), (Calls{{"event", 1}}));
 }
 
 TEST_F(CallCounterTest, TimeIsBookedOnThePhaseInWhichTheCallBegan) {
   using record::Phase;
-  ledger->set_phase(static_cast<std::uint8_t>(Phase::forward));
-  cupti.call("cudaDeviceSynchronize_v3020", nullptr, 0, [&] {
+  ledger_->set_phase(static_cast<std::uint8_t>(Phase::forward));
+  cupti_.call("cudaDeviceSynchronize_v3020", nullptr, 0, [&] {
     pass(4 * kMicrosecond);
-    ledger->set_phase(static_cast<std::uint8_t>(Phase::backward));
+    ledger_->set_phase(static_cast<std::uint8_t>(Phase::backward));
   });
   call("cudaDeviceSynchronize_v3020", 5 * kMicrosecond);
-  ledger->set_phase(kNoPhase);
+  ledger_->set_phase(kNoPhase);
   call("cudaDeviceSynchronize_v3020", 6 * kMicrosecond);
-  const auto summary = ledger->summary();
+  const auto summary = ledger_->summary();
   EXPECT_DOUBLE_EQ(summary.by_phase[static_cast<std::size_t>(Phase::forward)].seconds, 4e-6);
   EXPECT_DOUBLE_EQ(summary.by_phase[static_cast<std::size_t>(Phase::backward)].seconds, 5e-6);
   EXPECT_EQ(summary.by_phase[static_cast<std::size_t>(Phase::optimizer)].calls, 0);
@@ -243,12 +244,12 @@ TEST_F(CallCounterTest, TimeIsBookedOnThePhaseInWhichTheCallBegan) {
 }
 
 TEST_F(CallCounterTest, AScopeNamesThePlace) {
-  const char* before = ledger->set_scope("loss_log");
+  const char* before = ledger_->set_scope("loss_log");
   EXPECT_EQ(before, nullptr);
   call("cudaStreamSynchronize_v3020", 5 * kMicrosecond);
   call("cudaStreamSynchronize_v3020", 9 * kMicrosecond);
-  EXPECT_STREQ(ledger->set_scope(before), "loss_log");
-  const auto summary = ledger->summary();
+  EXPECT_STREQ(ledger_->set_scope(before), "loss_log");
+  const auto summary = ledger_->summary();
   ASSERT_EQ(summary.sites.size(), 1U);
   EXPECT_EQ(summary.sites[0].location, "loss_log");
   EXPECT_EQ(summary.sites[0].total.calls, 2);
@@ -257,13 +258,13 @@ TEST_F(CallCounterTest, AScopeNamesThePlace) {
 }
 
 TEST_F(CallCounterTest, APlaceKeepsItsIdAndTheCostliestComesFirst) {
-  (void)ledger->set_scope("cheap");
+  (void)ledger_->set_scope("cheap");
   call("cudaStreamSynchronize_v3020", 5 * kMicrosecond);
-  const auto id = ledger->summary().sites.at(0).id;
-  (void)ledger->set_scope("dear");
+  const auto id = ledger_->summary().sites.at(0).id;
+  (void)ledger_->set_scope("dear");
   call("cudaStreamSynchronize_v3020", 50 * kMicrosecond);
-  (void)ledger->set_scope(nullptr);
-  const auto sites = ledger->summary().sites;
+  (void)ledger_->set_scope(nullptr);
+  const auto sites = ledger_->summary().sites;
   ASSERT_EQ(sites.size(), 2U);
   EXPECT_EQ(sites[0].location, "dear");
   EXPECT_EQ(sites[1].location, "cheap");
@@ -274,11 +275,11 @@ TEST_F(CallCounterTest, WhereThereAreTooManyPlacesNoCallIsLost) {
   std::vector<std::string> names;
   for (int i = 0; i < 3000; ++i) names.push_back("scope " + std::to_string(i));
   for (const std::string& name : names) {
-    (void)ledger->set_scope(name.c_str());
+    (void)ledger_->set_scope(name.c_str());
     call("cudaStreamSynchronize_v3020", kMicrosecond);
   }
-  (void)ledger->set_scope(nullptr);
-  const auto summary = ledger->summary();
+  (void)ledger_->set_scope(nullptr);
+  const auto summary = ledger_->summary();
   EXPECT_EQ(calls_of(summary), (Calls{{"stream", 3000}}));
   std::int64_t in_sites = 0;
   std::int64_t in_other = 0;

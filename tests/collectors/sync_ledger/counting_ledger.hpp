@@ -46,29 +46,31 @@ inline std::map<std::string, std::int64_t> calls_of(
 using Calls = std::map<std::string, std::int64_t>;
 
 class LedgerTest : public testing::Test {
+ public:
+  ~LedgerTest() override {
+    while (ledger_->summary().source != record::SyncSource::off) ledger_->leave();
+  }
+
  protected:
   LedgerTest() {
-    cupti.reset();
+    cupti_.reset();
     fake_now = 1;
     fake_driver = fake_machine = fake_library = true;
-    ledger = immortal_ledger(fake_world());
-  }
-  ~LedgerTest() override {
-    while (ledger->summary().source != record::SyncSource::off) ledger->leave();
+    ledger_ = immortal_ledger(fake_world());
   }
 
   void pass(std::int64_t nanoseconds) { fake_now += nanoseconds; }
   /// A call that takes so long.
   void call(const char* name, std::int64_t nanoseconds, const void* params = nullptr,
             int result = 0) {
-    cupti.call(name, params, result, [&] { pass(nanoseconds); });
+    cupti_.call(name, params, result, [&] { pass(nanoseconds); });
   }
   [[nodiscard]] std::int64_t dropped(record::SyncDrop why) {
-    return ledger->summary().dropped[static_cast<std::size_t>(why)];
+    return ledger_->summary().dropped[static_cast<std::size_t>(why)];
   }
 
-  FakeCupti& cupti = FakeCupti::instance();
-  CuptiLedger* ledger;
+  FakeCupti& cupti_ = FakeCupti::instance();
+  CuptiLedger* ledger_;
 };
 
 }  // namespace gradvane::collectors

@@ -30,6 +30,7 @@ void wait_for_stream(long microseconds) {
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): CUPTI's names
 EXPORTED int cuptiSubscribe(cupti::Subscriber* subscriber, cupti::Callback callback, void* user) {
   return fake().functions().subscribe(subscriber, callback, user);
 }
@@ -57,6 +58,7 @@ EXPORTED int cuptiGetResultString(int result, const char** text) {
 EXPORTED int cuptiGetCallbackName(cupti::Domain domain, std::uint32_t id, const char** name) {
   return fake().functions().get_callback_name(domain, id, name);
 }
+// NOLINTEND(readability-identifier-naming)
 
 /// As `tensor.item()`: an asynchronous copy to the host, and a wait for it.
 EXPORTED void fake_item(long microseconds) {

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+// NOLINTNEXTLINE(readability-identifier-naming): the driver's
 extern "C" [[gnu::visibility("default")]] int cuInit(unsigned) {
   const char* path = std::getenv("CUDA_INJECTION64_PATH");
   if (path == nullptr) return 0;

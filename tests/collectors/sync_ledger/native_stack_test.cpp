@@ -25,19 +25,21 @@ Function in_fake(const char* name) {
 }
 
 class NativeStackTest : public testing::Test {
+ public:
+  ~NativeStackTest() override { ledger_->leave(); }
+
  protected:
   NativeStackTest() {
     auto world = CuptiLedger::real_world();
     world.has_driver = [] { return true; };
-    ledger = immortal_ledger(world);
-    ledger->join({.library = GRADVANE_FAKE_CUDA});
-    if (!NativeStack::available()) skip = true;
+    ledger_ = immortal_ledger(world);
+    ledger_->join({.library = GRADVANE_FAKE_CUDA});
+    if (!NativeStack::available()) skip_ = true;
   }
-  ~NativeStackTest() override { ledger->leave(); }
 
-  CuptiLedger* ledger;
-  bool skip = false;
-  void (*synchronize)(long) = in_fake<void (*)(long)>("fake_synchronize");
+  CuptiLedger* ledger_;
+  bool skip_ = false;
+  void (*synchronize_)(long) = in_fake<void (*)(long)>("fake_synchronize");
 };
 
 // Exported from this program, so that the loader knows their names.
@@ -56,9 +58,9 @@ extern "C" [[gnu::visibility("default"), gnu::noinline]] void gradvane_test_chec
 }
 
 TEST_F(NativeStackTest, ASyncIsBookedOnTheFunctionThatCalled) {
-  if (skip) GTEST_SKIP() << "no way to unwind without a lock here";
-  for (int i = 0; i < 1000; ++i) gradvane_test_logs_its_loss(synchronize);
-  const auto sites = ledger->summary().sites;
+  if (skip_) GTEST_SKIP() << "no way to unwind without a lock here";
+  for (int i = 0; i < 1000; ++i) gradvane_test_logs_its_loss(synchronize_);
+  const auto sites = ledger_->summary().sites;
   ASSERT_THAT(sites, SizeIs(1));
   EXPECT_EQ(sites[0].total.calls, 1000);
   EXPECT_EQ(sites[0].location, "native_stack_test!gradvane_test_logs_its_loss");
@@ -67,14 +69,14 @@ TEST_F(NativeStackTest, ASyncIsBookedOnTheFunctionThatCalled) {
 }
 
 TEST_F(NativeStackTest, TwoCallsOfOneFunctionAreTwoPlacesOfOneName) {
-  if (skip) GTEST_SKIP() << "no way to unwind without a lock here";
+  if (skip_) GTEST_SKIP() << "no way to unwind without a lock here";
   for (int i = 0; i < 500; ++i) {
-    gradvane_test_checks_for_nan(synchronize);
-    gradvane_test_logs_its_loss(synchronize);
+    gradvane_test_checks_for_nan(synchronize_);
+    gradvane_test_logs_its_loss(synchronize_);
   }
   std::int64_t logs = 0;
   std::int64_t checks = 0;
-  for (const auto& site : ledger->summary().sites) {
+  for (const auto& site : ledger_->summary().sites) {
     if (site.function == "gradvane_test_logs_its_loss") logs += site.total.calls;
     if (site.function == "gradvane_test_checks_for_nan") checks += site.total.calls;
   }
@@ -83,19 +85,19 @@ TEST_F(NativeStackTest, TwoCallsOfOneFunctionAreTwoPlacesOfOneName) {
 }
 
 TEST_F(NativeStackTest, OnlyWhatWasNeverSeenBeforeIsUnwound) {
-  if (skip) GTEST_SKIP() << "no way to unwind without a lock here";
+  if (skip_) GTEST_SKIP() << "no way to unwind without a lock here";
   const auto measure = in_fake<double (*)(long)>("fake_measure");
   (void)measure(5000);
-  const auto sites = ledger->summary().sites;
+  const auto sites = ledger_->summary().sites;
   ASSERT_THAT(sites, SizeIs(1)) << "none of them had to do without its caller";
   EXPECT_EQ(sites[0].total.calls, 5000);
 }
 
 TEST_F(NativeStackTest, AScopeIsABetterName) {
-  (void)ledger->set_scope("epoch end");
-  gradvane_test_logs_its_loss(synchronize);
-  (void)ledger->set_scope(nullptr);
-  const auto sites = ledger->summary().sites;
+  (void)ledger_->set_scope("epoch end");
+  gradvane_test_logs_its_loss(synchronize_);
+  (void)ledger_->set_scope(nullptr);
+  const auto sites = ledger_->summary().sites;
   ASSERT_THAT(sites, SizeIs(1));
   EXPECT_EQ(sites[0].location, "epoch end");
 }
@@ -103,9 +105,9 @@ TEST_F(NativeStackTest, AScopeIsABetterName) {
 TEST_F(NativeStackTest, AThreadIsNamedByItsRole) {
   std::thread([&] {
     ::pthread_setname_np(::pthread_self(), "pt_autograd_0");
-    synchronize(0);
+    synchronize_(0);
   }).join();
-  const auto sites = ledger->summary().sites;
+  const auto sites = ledger_->summary().sites;
   ASSERT_THAT(sites, SizeIs(1));
   EXPECT_EQ(sites[0].thread, "pt_autograd_0");
 }
@@ -118,7 +120,7 @@ TEST(PassedOverTest, LibrariesThatEverybodyCallsCudaThroughArePassedOver) {
         "/usr/lib/libgradvane.so", "/lib/x86_64-linux-gnu/libc.so.6"})
     EXPECT_TRUE(is_passed_over_library(path)) << path;
   for (const char* path :
-       {"", "/home/me/train", "/x/libmodel.so", "/x/libcudagraph_tools.so", "/x/fused_native.so"})
+       {"", "/data/train", "/x/libmodel.so", "/x/libcudagraph_tools.so", "/x/fused_native.so"})
     EXPECT_FALSE(is_passed_over_library(path)) << path;
 }
 

@@ -29,9 +29,9 @@ TEST(OwnerOfFileTest, PythonsOwnLibraryIsOnlyALastResort) {
 
 TEST(OwnerOfFileTest, EverythingElseIsTheUsers) {
   for (const char* path :
-       {"train.py", "/home/me/torch/train.py", "<stdin>", "<string>", "<ipython-input-3-abc>",
+       {"train.py", "/data/torch/train.py", "<stdin>", "<string>", "<ipython-input-3-abc>",
         "/v/lib/python3.11/site-packages/transformers/trainer.py",
-        "/v/lib/python3.11/site-packages/torchvision/io.py", "/home/me/lib/model.py", ""})
+        "/v/lib/python3.11/site-packages/torchvision/io.py", "/data/lib/model.py", ""})
     EXPECT_EQ(owner_of_file(path), CodeOwner::user) << path;
 }
 

@@ -46,28 +46,28 @@ class OnRealCupti : public kernels::test::OnDevice {
       const auto now = std::chrono::steady_clock::now().time_since_epoch();
       return std::chrono::nanoseconds(now).count() + ahead;
     };
-    ledger = immortal_ledger(world);
+    ledger_ = immortal_ledger(world);
   }
 
   void TearDown() override {
-    if (ledger != nullptr) {
-      (void)ledger->set_scope(nullptr);
-      ledger->leave();
+    if (ledger_ != nullptr) {
+      (void)ledger_->set_scope(nullptr);
+      ledger_->leave();
     }
     (void)cudaFreeHost(pinned_);
   }
 
   /// From here on.
   void count() {
-    ledger->join({.threshold = kThreshold});
-    const record::SyncSummary now = ledger->summary();
+    ledger_->join({.threshold = kThreshold});
+    const record::SyncSummary now = ledger_->summary();
     ASSERT_EQ(now.source, record::SyncSource::cupti)
         << record::name_of(now.reason) << ' ' << now.detail;
   }
   [[nodiscard]] Calls calls(record::SyncOrigin origin = record::SyncOrigin::training) const {
-    return calls_by_kind(ledger->summary(), origin);
+    return calls_by_kind(ledger_->summary(), origin);
   }
-  [[nodiscard]] std::int64_t polls() const { return ledger->summary().polls[0].calls; }
+  [[nodiscard]] std::int64_t polls() const { return ledger_->summary().polls[0].calls; }
   static void pass(std::chrono::seconds time) { ahead += std::chrono::nanoseconds(time).count(); }
 
   [[nodiscard]] void* on_device() const { return device_.data(); }
@@ -75,7 +75,7 @@ class OnRealCupti : public kernels::test::OnDevice {
   [[nodiscard]] void* pageable() { return pageable_.data(); }
   [[nodiscard]] void* pinned() const { return pinned_; }
 
-  CuptiLedger* ledger = nullptr;
+  CuptiLedger* ledger_ = nullptr;
 
  private:
   /// The driver loads code and makes buffers when they are first used: before anybody counts.

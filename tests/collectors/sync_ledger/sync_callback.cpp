@@ -50,7 +50,7 @@ void subscribe_nobody(cupti::Subscriber& subscriber) {
 
 /// A native caller beyond a library that is passed over, as a program calls CUDA: the fake as a library.
 int measure_native() {
-  static CuptiLedger* const ledger = [] {
+  static CuptiLedger* ledger = [] {
     auto world = CuptiLedger::real_world();
     world.has_driver = [] { return true; };
     return new CuptiLedger(world);
@@ -74,7 +74,7 @@ int measure_native() {
 }  // namespace
 
 int main() {
-  static CuptiLedger* const ledger = [] {
+  static CuptiLedger* ledger = [] {
     auto world = CuptiLedger::real_world();
     world.load = [](const std::string&, std::string&) { return &fake().functions(); };
     world.has_driver = world.may_have_driver = [] { return true; };

@@ -31,17 +31,17 @@ class SyncLedgerInCapture : public OnRealCupti {
 TEST_F(SyncLedgerInCapture, AWaitThatIsRefusedIsNoWait) {
   const Stream stream;
   count();
-  const SyncMark before = ledger->end_step();
+  const SyncMark before = ledger_->end_step();
   begin(stream);
   EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaErrorStreamCaptureUnsupported);
   (void)cudaGetLastError();
-  const SyncMark after = ledger->end_step();
+  const SyncMark after = ledger_->end_step();
   // That the program's own mistake ends the capture is CUDA's rule, with and without us.
   EXPECT_EQ(cudaStreamEndCapture(stream.get(), &graph_), cudaErrorStreamCaptureInvalidated);
   (void)cudaGetLastError();
   EXPECT_EQ(calls(), (Calls{{"rejected_in_capture", 1}}));
   record::StepSyncs syncs;
-  ASSERT_TRUE(ledger->step(before, after, syncs));
+  ASSERT_TRUE(ledger_->step(before, after, syncs));
   EXPECT_EQ(syncs.count(SyncOrigin::training), 0);
   EXPECT_EQ(syncs.seconds[0], 0);
 }
@@ -60,13 +60,13 @@ TEST_F(SyncLedgerInCapture, ABlockingCopyThatIsRefusedIsNoWaitEither) {
 TEST_F(SyncLedgerInCapture, AReplayedGraphIsNoSyncAndTheWaitBehindItIsOne) {
   const Stream stream;
   count();
-  (void)ledger->set_scope("capture");
+  (void)ledger_->set_scope("capture");
   begin(stream);
   ASSERT_CUDA(bench::enqueue_delay(std::chrono::microseconds(500), stream.get()));
   ASSERT_CUDA(cudaMemcpyAsync(pinned(), on_device(), 4096, cudaMemcpyDeviceToHost, stream.get()));
   ASSERT_CUDA(cudaStreamEndCapture(stream.get(), &graph_));
   ASSERT_CUDA(cudaGraphInstantiate(&executable_, graph_, 0));
-  (void)ledger->set_scope("replay");
+  (void)ledger_->set_scope("replay");
   for (int i = 0; i < 20; ++i) ASSERT_CUDA(cudaGraphLaunch(executable_, stream.get()));
   EXPECT_EQ(calls(), Calls{});
   ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
@@ -77,7 +77,7 @@ TEST_F(SyncLedgerInCapture, AReplayedGraphIsNoSyncAndTheWaitBehindItIsOne) {
 TEST_F(SyncLedgerInCapture, ACapturedCopyAndALaterWaitFromTheSamePlaceAreNoRead) {
   const Stream stream;
   count();
-  (void)ledger->set_scope("everything");
+  (void)ledger_->set_scope("everything");
   begin(stream);
   ASSERT_CUDA(cudaMemcpyAsync(pinned(), on_device(), 4096, cudaMemcpyDeviceToHost, stream.get()));
   ASSERT_CUDA(cudaStreamEndCapture(stream.get(), &graph_));
@@ -93,13 +93,13 @@ TEST_F(SyncLedgerInCapture, NoCaptureEndsForWhatTheLedgerDoesInAnotherThread) {
   std::atomic<int> rounds{0};
   std::jthread worker([&](const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      ledger->join({.threshold = kThreshold});
+      ledger_->join({.threshold = kThreshold});
       for (int i = 0; i < 3; ++i) {
-        ledger->look(true);
-        (void)ledger->summary();
+        ledger_->look(true);
+        (void)ledger_->summary();
         std::this_thread::yield();
       }
-      ledger->leave();
+      ledger_->leave();
       ++rounds;
     }
   });

@@ -78,7 +78,7 @@ TEST_F(SyncLedgerOnCuda, ACopyThatStaysOnTheDeviceIsNone) {
 TEST_F(SyncLedgerOnCuda, AnAsynchronousCopyToTheHostAndTheWaitForItAreOneRead) {
   const Stream stream;
   count();
-  (void)ledger->set_scope("read");
+  (void)ledger_->set_scope("read");
   ASSERT_CUDA(cudaMemcpyAsync(pinned(), on_device(), 4096, cudaMemcpyDeviceToHost, stream.get()));
   ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
   EXPECT_EQ(calls(), (Calls{{"d2h_read", 1}}));
@@ -88,7 +88,7 @@ TEST_F(SyncLedgerOnCuda, TheSameOnTwoStreamsIsAWaitAlone) {
   const Stream stream;
   const Stream other;
   count();
-  (void)ledger->set_scope("read");
+  (void)ledger_->set_scope("read");
   ASSERT_CUDA(cudaMemcpyAsync(pinned(), on_device(), 4096, cudaMemcpyDeviceToHost, stream.get()));
   ASSERT_CUDA(cudaStreamSynchronize(other.get()));
   EXPECT_EQ(calls(), (Calls{{"stream", 1}}));
@@ -174,7 +174,7 @@ TEST_F(SyncLedgerOnCuda, OurOwnCallsAreBookedApart) {
   const Stream stream;
   count();
   {
-    const OwnCalls own(ledger);
+    const OwnCalls own(ledger_);
     ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
   }
   ASSERT_CUDA(cudaDeviceSynchronize());
@@ -193,20 +193,20 @@ TEST_F(SyncLedgerOnCuda, EveryThreadsCallsAreCounted) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(calls(), (Calls{{"stream", 2000}}));
-  EXPECT_EQ(ledger->summary().dropped, decltype(record::SyncSummary::dropped){});
+  EXPECT_EQ(ledger_->summary().dropped, decltype(record::SyncSummary::dropped){});
 }
 
 TEST_F(SyncLedgerOnCuda, AStepHasWhatBeganInItAndTheTimeItTook) {
   const Stream stream;
   count();
-  const SyncMark begin = ledger->end_step();
+  const SyncMark begin = ledger_->end_step();
   ASSERT_CUDA(bench::enqueue_delay(kLong, stream.get()));
   ASSERT_CUDA(cudaStreamSynchronize(stream.get()));
   ASSERT_CUDA(cudaDeviceSynchronize());
-  const SyncMark end = ledger->end_step();
+  const SyncMark end = ledger_->end_step();
   ASSERT_CUDA(cudaDeviceSynchronize());  // of the next step
   record::StepSyncs syncs;
-  ASSERT_TRUE(ledger->step(begin, end, syncs));
+  ASSERT_TRUE(ledger_->step(begin, end, syncs));
   EXPECT_EQ(syncs.count(SyncOrigin::training), 2);
   EXPECT_GT(syncs.seconds[0], 0.5 * std::chrono::duration<double>(kLong).count());
   EXPECT_LT(syncs.seconds[0], 10.0);
@@ -215,7 +215,7 @@ TEST_F(SyncLedgerOnCuda, AStepHasWhatBeganInItAndTheTimeItTook) {
 TEST_F(SyncLedgerOnCuda, WithoutAScopeOrPythonTheCallersLibraryIsNamed) {
   count();
   ASSERT_CUDA(cudaDeviceSynchronize());
-  const record::SyncSummary summary = ledger->summary();
+  const record::SyncSummary summary = ledger_->summary();
   ASSERT_EQ(summary.sites.size(), 1u);
   // A C library without a lookup that takes no lock leaves the thread alone.
   EXPECT_THAT(summary.sites[0].location,
@@ -255,14 +255,14 @@ class Rival {
 TEST_F(SyncLedgerOnCuda, WhoeverHasTheSubscriptionIsNamedAndItIsAskedForAgain) {
   Rival rival("Somebody");
   ASSERT_EQ(rival.result(), CUPTI_SUCCESS);
-  ledger->join({});
-  EXPECT_EQ(ledger->summary().source, SyncSource::none);
-  EXPECT_EQ(ledger->summary().reason, SyncReason::taken);
-  EXPECT_THAT(ledger->summary().detail, HasSubstr("Somebody"));
+  ledger_->join({});
+  EXPECT_EQ(ledger_->summary().source, SyncSource::none);
+  EXPECT_EQ(ledger_->summary().reason, SyncReason::taken);
+  EXPECT_THAT(ledger_->summary().detail, HasSubstr("Somebody"));
   rival.leave();
   pass(std::chrono::seconds(61));
-  ledger->look(true);
-  EXPECT_EQ(ledger->summary().source, SyncSource::cupti) << ledger->summary().detail;
+  ledger_->look(true);
+  EXPECT_EQ(ledger_->summary().source, SyncSource::cupti) << ledger_->summary().detail;
   ASSERT_CUDA(cudaDeviceSynchronize());
   EXPECT_EQ(calls(), (Calls{{"device", 1}}));
 }

@@ -25,15 +25,15 @@ TEST_F(SyncLedgerAfterFinalize, TheEndIsNoticedAndCountingBeginsAnew) {
   ASSERT_EQ(finalize(), CUPTI_SUCCESS);
   ASSERT_CUDA(cudaDeviceSynchronize());
 
-  ledger->look(true);
-  EXPECT_EQ(ledger->summary().source, SyncSource::none);
-  EXPECT_EQ(ledger->summary().reason, SyncReason::lost);
-  EXPECT_EQ(ledger->summary().gaps, 1);
+  ledger_->look(true);
+  EXPECT_EQ(ledger_->summary().source, SyncSource::none);
+  EXPECT_EQ(ledger_->summary().reason, SyncReason::lost);
+  EXPECT_EQ(ledger_->summary().gaps, 1);
   EXPECT_EQ(calls(), (Calls{{"device", 1}})) << "what was counted stays";
 
   pass(std::chrono::seconds(6));
-  ledger->look(true);
-  EXPECT_EQ(ledger->summary().source, SyncSource::cupti) << ledger->summary().detail;
+  ledger_->look(true);
+  EXPECT_EQ(ledger_->summary().source, SyncSource::cupti) << ledger_->summary().detail;
   ASSERT_CUDA(cudaDeviceSynchronize());
   EXPECT_EQ(calls(), (Calls{{"device", 2}}));
 }
