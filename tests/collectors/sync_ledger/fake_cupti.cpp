@@ -54,9 +54,8 @@ int subscribe_v2(cupti::Subscriber* subscriber, cupti::Callback callback, void* 
   state.user = user;
   state.callback = callback;
   state.handle = state.next_handle += 16;
-  // A name only, never followed.
-  *subscriber = reinterpret_cast<cupti::Subscriber>(
-      state.handle.load());  // NOLINT(performance-no-int-to-ptr)
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): a name only, never followed
+  *subscriber = reinterpret_cast<cupti::Subscriber>(state.handle.load());
   ++state.subscriptions;
   return cupti::kSuccess;
 }
