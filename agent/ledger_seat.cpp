@@ -14,6 +14,19 @@ namespace {
 // PyTorch's profiler stopped asking for CUPTI's subscription in August 2026: before 2.14 it is taken to ask.
 constexpr bool kProfilerAsks = TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 14;
 
+collectors::ProfilerRule rule_of(SyncProfiler wanted) {
+  switch (wanted) {
+    case SyncProfiler::yield:
+      return collectors::ProfilerRule::yield;
+    case SyncProfiler::share:
+      return collectors::ProfilerRule::share;
+    case SyncProfiler::automatic:  // nobody would see the profiler start
+    case SyncProfiler::gate:
+      break;
+  }
+  return collectors::ProfilerRule::gate;
+}
+
 }  // namespace
 
 LedgerSeat::LedgerSeat(const Options& options) {
@@ -21,7 +34,7 @@ LedgerSeat::LedgerSeat(const Options& options) {
   collectors::LedgerWish wish;
   wish.at_once = options.sync == Sync::require;
   wish.library = options.sync_library;
-  wish.profiler = static_cast<collectors::ProfilerRule>(options.sync_profiler);
+  wish.profiler = rule_of(options.sync_profiler);
   wish.needs_gate = kProfilerAsks;
   wish.threshold = std::int64_t{1000} * options.sync_threshold_us;
   ledger_ = &collectors::process_ledger();

@@ -92,7 +92,7 @@ constexpr OptionSpec choice(std::string_view key, std::string_view allowed, std:
 }
 constexpr std::array<std::string_view, 2> kModes{"lagged", "immediate"};
 constexpr std::array<std::string_view, 3> kSyncs{"off", "auto", "require"};
-constexpr std::array<std::string_view, 3> kProfilerRules{"gate", "yield", "share"};
+constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
 
 bool set_groups(Options& options, std::string_view value) {
   try {
@@ -200,10 +200,15 @@ constexpr std::array kTable{
         "A call that only may wait (cudaMalloc, cudaFree, an asynchronous copy of pageable memory) "
         "counts as a host sync from so many microseconds on."),
     choice<&Options::sync_profiler, kProfilerRules>(
-        "sync_profiler", "gate, yield, share",
-        "PyTorch's profiler wants CUPTI's one subscription. gate: it is told to do without "
-        "(KINETO_USE_DAEMON), and both work; yield: it has it while it runs; share: CUPTI's own "
-        "sharing, from 13.3 on, where every tool in the process knows of it."),
+        "sync_profiler", "auto, gate, yield, share",
+        "PyTorch's profiler wants CUPTI's one subscription. yield: it has it while it runs, and "
+        "may "
+        "keep it; gate: it is told to do without (KINETO_USE_DAEMON), which makes programs that "
+        "use "
+        "it, and children that import torch, end ten seconds later; share: CUPTI's own sharing, "
+        "from "
+        "13.3 on, where every tool in the process knows of it. auto: yield from Python, gate from "
+        "C++, where nobody sees it start."),
     text<&Options::sync_library>(
         "sync_library", "path of a libcupti",
         "Default: the one that the process has, else the one that the loader finds."),

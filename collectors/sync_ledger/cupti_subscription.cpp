@@ -17,6 +17,9 @@ constexpr std::int64_t kTryAgainSoon = 5 * kSecond;  ///< where it was lost
 constexpr const char* kGate = "KINETO_USE_DAEMON";
 constexpr const char* kOurName = "Gradvane";
 
+/// The profiler has been told, by whomever, not to ask.
+bool is_gated() { return std::getenv(kGate) != nullptr; }
+
 // cudaDeviceSynchronize: of all calls that are looked at, the one that every CUPTI has.
 constexpr std::uint32_t kCanary = 165;
 
@@ -80,7 +83,7 @@ void CuptiLedger::profiler_begins() noexcept {
   if (users_ == 0) return;
   // Its first preparation may be the very thing that brings the driver.
   if (subscriber_ == nullptr && world_.may_have_driver()) (void)gate_profiler();
-  if (wish_.profiler != ProfilerRule::yield) return;
+  if (wish_.profiler != ProfilerRule::yield || is_gated()) return;
   has_yielded_ = true;
   if (subscriber_ != nullptr) stop(SyncReason::yielded, "to PyTorch's profiler");
 }

@@ -39,7 +39,7 @@ class Options(TypedDict, total=False):
     sync_budget: int
     sync_budget_after: int
     sync_threshold_us: int
-    sync_profiler: Literal["gate", "yield", "share"]
+    sync_profiler: Literal["auto", "gate", "yield", "share"]
     sync_library: Path
     sync_report: Path
     handle_sigterm: bool

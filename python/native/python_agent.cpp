@@ -63,7 +63,11 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
           }
           came_.notify_all();
         };
-        return agent::resolve(options, agent::process_environment());
+        agent::ResolvedOptions resolved = agent::resolve(options, agent::process_environment());
+        // Here the profiler is seen to start.
+        if (resolved.options.sync_profiler == SyncProfiler::automatic)
+          resolved.options.sync_profiler = SyncProfiler::yield;
+        return resolved;
       }()) {}
 
 int PythonAgent::attach(std::unique_ptr<PythonSource> source) {

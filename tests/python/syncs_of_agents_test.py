@@ -99,7 +99,7 @@ def test_an_agent_that_comes_before_the_driver_shares_the_ledger_that_the_driver
     """)
     done = syncs("--json", "--", sys.executable, script, cwd=tmp_path)
     (document,) = documents(done)
-    assert (document["source"], document["reason"], document["gaps"]) == ("shared", "gated", 0)
+    assert (document["source"], document["reason"], document["gaps"]) == ("shared", "counting", 0)
     calls = {site["kind"]: site["calls"] for site in document["sites"]}
     assert calls["device"] == 1 and calls["pageable_suspect"] == STEPS  # from the first call on
     assert document["steps"] >= STEPS
@@ -130,12 +130,12 @@ def test_pytorchs_profiler_works_inside(tmp_path, way):
     print("aten::linear" in {{event.key for event in profiler.key_averages()}})
     """ + GATE)
     done = syncs("--json", "--", sys.executable, script, cwd=tmp_path, way=way)
-    assert "True\ngate b'1'\n" in done.stderr
+    assert "True\ngate None\n" in done.stderr
     (document,) = documents(done)
-    assert counted(document) == ALL_PLANTED and document["gaps"] == 0
+    assert document["gaps"] == 1 and document["source"] in ("cupti", "shared")  # it came back
 
 
-@pytest.mark.parametrize("rule", ["yield", "share"])
+@pytest.mark.parametrize("rule", ["yield", "share", "gate"])
 def test_the_other_rules_about_the_profiler_hold_where_the_ledger_is_injected(tmp_path, rule):
     script = running.write(tmp_path, BEGIN + """
     train(12)
@@ -146,7 +146,10 @@ def test_the_other_rules_about_the_profiler_hold_where_the_ledger_is_injected(tm
     done = syncs("--json", "--budget", 3, "--fail", "--", sys.executable, script, cwd=tmp_path, check=False,
                  GRADVANE_SYNC_PROFILER=rule)
     (document,) = documents(done)
-    assert document["reason"] == "counting" and "gate None" in done.stderr
+    # The fake CUPTI is too old to share: then the profiler is told as if nobody had asked to.
+    told = rule != "yield"
+    assert document["reason"] == ("gated" if told else "counting")
+    assert ("gate b'1'" if told else "gate None") in done.stderr
     # What the profiler had for itself nobody can hold to a budget.
     assert (document["gaps"], done.returncode) == ((1, 3) if rule == "yield" else (0, 0))
 

@@ -44,7 +44,7 @@ def test_as_json_the_standard_output_is_json_alone(tmp_path, way):
     script = running.write(tmp_path, TRAINING)
     done = syncs("--json", "--", sys.executable, script, cwd=tmp_path, way=way)
     (document,) = documents(done)
-    assert (document["steps"], document["reason"]) == (STEPS, "gated")
+    assert (document["steps"], document["reason"]) == (STEPS, "counting")
     assert document["source"] == ("shared" if way == "injected" else "cupti")
     assert [(site["location"], site["kind"], site["calls_per_step"]) for site in document["sites"]] == \
         planted_sites(script)

@@ -54,7 +54,8 @@ enum class Sync : std::uint8_t { off, automatic, require };
 
 /// What becomes of PyTorch's profiler, which wants the one subscription that CUPTI has: it is told to do
 /// without, it gets it while it runs, or CUPTI's own sharing is used (13.3 on; every tool must know it).
-enum class SyncProfiler : std::uint8_t { gate, yield, share };
+/// automatic: yield from Python, where it is seen to start; gate from C++, where it is not.
+enum class SyncProfiler : std::uint8_t { automatic, gate, yield, share };
 
 /// What code may set. The same keys exist in YAML, as GRADVANE_<KEY> in the environment and as
 /// --gradvane-<key>=<value> on the command line; strongest first: command line, environment, YAML file,
@@ -92,7 +93,7 @@ struct Options {
   int sync_budget = -1;        ///< host syncs a step may have; more is an incident; -1: any number
   int sync_budget_after = 10;  ///< steps that may have more: loading code, filling caches
   int sync_threshold_us = 50;  ///< what only may wait counts from this long on
-  SyncProfiler sync_profiler = SyncProfiler::gate;
+  SyncProfiler sync_profiler = SyncProfiler::automatic;
   std::string sync_library = {};  ///< path of a libcupti; empty: the one that is there
   std::string sync_report = {};   ///< file that /api/v1/syncs is written to at the end; empty: none
   bool handle_sigterm = true;  ///< export the last steps, then die by the signal; only where nobody

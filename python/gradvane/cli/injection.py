@@ -54,6 +54,7 @@ def prepare(command: list[str], reports: str, *, library: str | None, budget: in
     launch.has_agent = launch.command is not command or python_command.is_watched_already(command)
     if launch.has_agent:
         launch.environment["GRADVANE_INJECT_ENDPOINT"] = "off"  # the agent's is the one that knows of steps
+        launch.environment.setdefault("GRADVANE_SYNC_PROFILER", "yield")  # the agent sees the profiler start
     return launch
 
 
