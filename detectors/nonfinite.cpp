@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "record/names.hpp"
 
@@ -46,18 +45,7 @@ void NonfiniteDetector::judge(Site site, const record::StepRecord& step,
   if (site == Site::grad && step.is_handled_overflow()) return;
   const record::NonfiniteCounts& counts = step.nonfinite[s];
   const bool bad = std::any_of(counts.begin(), counts.end(), [](auto n) { return n > 0; });
-  std::optional<Open>& open = open_[s];
-
-  if (!open) {
-    if (!bad) return;
-    Open fresh;
-    record::Incident& incident = fresh.incident;
-    incident.id = ids_.next();
-    incident.kind = static_cast<record::IncidentClass>(s);
-    incident.rank = rank_;
-    incident.first_step = incident.last_step = step.run_step;
-    incident.steps = 1;
-    incident.opened_at = step.time;
+  const auto describe_it = [&](record::Incident& incident) {
     if (step.first_by_site[s]) {
       incident.first = step.first_by_site[s];
       const auto param = incident.first->param;
@@ -65,21 +53,8 @@ void NonfiniteDetector::judge(Site site, const record::StepRecord& step,
         incident.param = model.params[static_cast<std::size_t>(param)].name;
     }
     incident.evidence = describe(incident, site, counts);
-    open = std::move(fresh);
-    report_(open->incident);
-    return;
-  }
-  if (bad) {
-    open->clean_reads = 0;
-    open->incident.last_step = step.run_step;
-    ++open->incident.steps;
-    return;
-  }
-  if (++open->clean_reads < kClearAfter) return;
-  record::Incident closed = std::move(open->incident);
-  open.reset();
-  closed.closed_at = step.time;
-  report_(closed);
+  };
+  slots_[s].judge(bad, step, describe_it, report_);
 }
 
 }  // namespace gradvane::detectors

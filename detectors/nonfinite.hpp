@@ -8,10 +8,9 @@
 // overflow is neither bad nor clean for gradients: that is the scaler's daily business.
 #include <array>
 #include <cstdint>
-#include <functional>
-#include <optional>
+#include <utility>
 
-#include "detectors/incident_ids.hpp"
+#include "detectors/incident_slot.hpp"
 #include "record/incident.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
@@ -22,12 +21,11 @@ class NonfiniteDetector {
  public:
   static constexpr int kClearAfter = 10;
 
-  /// Called with every incident that opened, and again when it closes; its `steps` are those so far.
-  using Report = std::function<void(const record::Incident&)>;
-
   /// `ids` outlives the detector.
   NonfiniteDetector(std::int32_t rank, IncidentIds& ids, Report report)
-      : rank_(rank), ids_(ids), report_(std::move(report)) {}
+      : slots_{slot(record::Site::loss, rank, ids), slot(record::Site::grad, rank, ids),
+               slot(record::Site::weight, rank, ids)},
+        report_(std::move(report)) {}
 
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step, const record::ModelInfo& model);
@@ -35,14 +33,12 @@ class NonfiniteDetector {
  private:
   void judge(record::Site site, const record::StepRecord& step, const record::ModelInfo& model);
 
-  struct Open {
-    record::Incident incident;
-    int clean_reads = 0;
-  };
-  std::int32_t rank_;
-  IncidentIds& ids_;
+  static IncidentSlot slot(record::Site site, std::int32_t rank, IncidentIds& ids) {
+    return {static_cast<record::IncidentClass>(site), rank, {1, kClearAfter}, ids};
+  }
+
+  std::array<IncidentSlot, record::kSites> slots_;
   Report report_;
-  std::array<std::optional<Open>, record::kSites> open_;
 };
 
 }  // namespace gradvane::detectors

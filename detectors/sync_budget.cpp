@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "record/names.hpp"
 
@@ -51,34 +50,13 @@ void SyncBudgetDetector::judge(SyncOrigin origin, std::int32_t budget,
   const bool is_over = count > budget;
   const auto at = static_cast<std::size_t>(origin);
   steps_over_[at] += is_over ? 1 : 0;
-  std::optional<Open>& open = open_[at];
-  if (!open) {
-    if (!is_over) return;
-    Open fresh;
-    record::Incident& incident = fresh.incident;
-    incident.id = ids_.next();
-    incident.kind = origin == SyncOrigin::gradvane ? record::IncidentClass::own_sync_budget
-                                                   : record::IncidentClass::sync_budget;
-    incident.rank = rank_;
-    incident.first_step = incident.last_step = step.run_step;
-    incident.steps = 1;
-    incident.opened_at = step.time;
-    incident.evidence = describe(origin, count, budget, step, sites(origin));
-    open = std::move(fresh);
-    report_(open->incident);
-    return;
-  }
-  if (is_over) {
-    open->good_steps = 0;
-    open->incident.last_step = step.run_step;
-    ++open->incident.steps;
-    return;
-  }
-  if (++open->good_steps < kClearAfter) return;
-  record::Incident closed = std::move(open->incident);
-  open.reset();
-  closed.closed_at = step.time;
-  report_(closed);
+  IncidentSlot& slot = origin == SyncOrigin::gradvane ? own_ : training_;
+  slot.judge(
+      is_over, step,
+      [&](record::Incident& incident) {
+        incident.evidence = describe(origin, count, budget, step, sites(origin));
+      },
+      report_);
 }
 
 void SyncBudgetDetector::fill(record::SyncSummary& summary) const {

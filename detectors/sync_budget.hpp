@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "detectors/incident_ids.hpp"
+#include "detectors/incident_slot.hpp"
 #include "record/incident.hpp"
 #include "record/step_record.hpp"
 #include "record/sync_summary.hpp"
@@ -27,15 +27,16 @@ class SyncBudgetDetector {
     std::optional<std::int32_t> training;  ///< absent: any number
     std::int32_t after_steps = 0;          ///< of this process, that may have more
   };
-  /// Called with every incident that opened, and again when it closes.
-  using Report = std::function<void(const record::Incident&)>;
   /// Where the syncs of one origin came from in the step in hand, most calls first. Asked only for an
   /// incident's evidence.
   using Sites = std::function<std::vector<record::StepSyncSite>(record::SyncOrigin)>;
 
   /// `ids` outlives the detector.
   SyncBudgetDetector(std::int32_t rank, Budget budget, IncidentIds& ids, Report report)
-      : rank_(rank), budget_(budget), ids_(ids), report_(std::move(report)) {}
+      : budget_(budget),
+        training_(record::IncidentClass::sync_budget, rank, {1, kClearAfter}, ids),
+        own_(record::IncidentClass::own_sync_budget, rank, {1, kClearAfter}, ids),
+        report_(std::move(report)) {}
 
   /// Judges one step. Throws only what `report` and `sites` throw.
   void observe(const record::StepRecord& step, const Sites& sites);
@@ -47,13 +48,9 @@ class SyncBudgetDetector {
   void judge(record::SyncOrigin origin, std::int32_t budget, const record::StepRecord& step,
              const Sites& sites);
 
-  struct Open {
-    record::Incident incident;
-    int good_steps = 0;
-  };
-  std::int32_t rank_;
   Budget budget_;
-  IncidentIds& ids_;
+  IncidentSlot training_;
+  IncidentSlot own_;
   Report report_;
   std::int64_t steps_ = 0;
   std::int64_t budgeted_steps_ = 0;
@@ -61,7 +58,6 @@ class SyncBudgetDetector {
   std::array<std::int64_t, record::kSyncOrigins> steps_over_{};
   std::int64_t most_ = 0;
   std::int64_t most_at_ = 0;
-  std::array<std::optional<Open>, record::kSyncOrigins> open_;
 };
 
 }  // namespace gradvane::detectors

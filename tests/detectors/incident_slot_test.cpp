@@ -1,0 +1,88 @@
+#include "detectors/incident_slot.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string_view>
+#include <vector>
+
+namespace gradvane::detectors {
+namespace {
+
+using record::Incident;
+using record::IncidentClass;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class IncidentSlotTest : public testing::Test {
+ protected:
+  explicit IncidentSlotTest(IncidentSlot::Rule rule = {3, 2})
+      : slot_(IncidentClass::nonfinite_grad, 5, rule, ids_) {}
+
+  /// "b": bad, "g": good; one step each.
+  void judge(std::string_view steps) {
+    for (const char step : steps) {
+      record::StepRecord record;
+      record.run_step = ++step_;
+      record.time = 100 + static_cast<double>(step_);
+      slot_.judge(
+          step == 'b', record, [](Incident& incident) { incident.evidence = "seen"; },
+          [this](const Incident& incident) { reports_.push_back(incident); });
+    }
+  }
+
+  IncidentIds ids_;
+  IncidentSlot slot_;
+  std::int64_t step_ = 0;
+  std::vector<Incident> reports_;
+};
+
+TEST_F(IncidentSlotTest, ItOpensAfterSoManyInARowAndRemembersTheFirst) {
+  judge("gbbgbb");
+  EXPECT_THAT(reports_, IsEmpty()) << "a good one in between starts the count anew";
+  judge("b");
+  ASSERT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(reports_[0].first_step, 5);
+  EXPECT_EQ(reports_[0].last_step, 7);
+  EXPECT_EQ(reports_[0].steps, 3);
+  EXPECT_EQ(reports_[0].rank, 5);
+  EXPECT_EQ(reports_[0].opened_at, 107);
+  EXPECT_EQ(reports_[0].evidence, "seen");
+  EXPECT_TRUE(slot_.is_open());
+}
+
+TEST_F(IncidentSlotTest, HoweverLongItLastsItIsOneWithACount) {
+  judge("bbb");
+  for (int i = 0; i < 10'000; ++i) judge("b");
+  EXPECT_THAT(reports_, SizeIs(1));
+  judge("gbgg");
+  ASSERT_THAT(reports_, SizeIs(2));
+  EXPECT_EQ(reports_[1].id, reports_[0].id);
+  EXPECT_EQ(reports_[1].steps, 10'004);
+  EXPECT_EQ(reports_[1].last_step, 10'005);
+  EXPECT_EQ(reports_[1].closed_at, 100 + 10'007);
+  EXPECT_FALSE(slot_.is_open());
+}
+
+TEST_F(IncidentSlotTest, TheNextOneHasANumberOfItsOwn) {
+  judge("bbbggbbb");
+  ASSERT_THAT(reports_, SizeIs(3));
+  EXPECT_EQ(reports_[0].id, 1);
+  EXPECT_EQ(reports_[2].id, 2);
+  EXPECT_EQ(reports_[2].steps, 3);
+}
+
+TEST_F(IncidentSlotTest, WhereItsEvidenceCannotBeGatheredNothingHasOpened) {
+  IncidentSlot slot(IncidentClass::nonfinite_loss, 0, {1, 1}, ids_);
+  const auto fail = [](Incident&) { throw std::runtime_error("no memory"); };
+  const auto report = [this](const Incident& incident) { reports_.push_back(incident); };
+  EXPECT_THROW(slot.judge(true, {}, fail, report), std::runtime_error);
+  EXPECT_FALSE(slot.is_open());
+  slot.judge(true, {}, [](Incident&) {}, report);
+  ASSERT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(reports_[0].id, 1) << "no number was lost";
+}
+
+}  // namespace
+}  // namespace gradvane::detectors
