@@ -177,6 +177,39 @@ def test_a_signal_reaches_the_program_and_the_table_is_still_told(tmp_path, numb
     assert [(row.site, row.kind, row.per_step) for row in rows(stderr)] == planted_sites(script)
 
 
+def test_every_signal_that_would_end_a_process_reaches_the_program(tmp_path):
+    numbers = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGHUP, signal.SIGABRT, signal.SIGRTMIN + 1]
+    script = running.write(tmp_path, f"""
+        import signal
+        signal.pthread_sigmask(signal.SIG_BLOCK, {[int(number) for number in numbers]})
+        print("up", flush=True)
+        while True:
+            print(signal.sigwait({[int(number) for number in numbers]}) + 0, flush=True)
+        """)
+    child = subprocess.Popen([sys.executable, "-m", "gradvane", "syncs", "--", sys.executable, script], cwd=tmp_path,
+                             env=running.environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert child.stdout.readline() == "up\n"
+    for number in numbers:
+        child.send_signal(number)
+        assert int(child.stdout.readline()) == number
+    child.terminate()
+    child.communicate(timeout=60)
+    assert child.returncode == -signal.SIGTERM
+
+
+def test_an_alarm_that_was_set_before_the_start_ends_the_program(tmp_path):
+    child = subprocess.Popen([sys.executable, "-m", "gradvane", "syncs", "--", "sleep", "60"], cwd=tmp_path,
+                             env=running.environment(), stderr=subprocess.DEVNULL,
+                             preexec_fn=lambda: signal.setitimer(signal.ITIMER_REAL, 3))
+    assert child.wait(timeout=50) == -signal.SIGALRM
+
+
+def test_a_grandchild_that_stays_does_not_change_the_exit_status(tmp_path):
+    stays = 'while [ "$i" -lt 100000 ] && : > "$GRADVANE_SYNC_REPORT$i"; do i=$((i + 1)); done'
+    done = syncs("sh", "-c", f"i=0; ({stays}) 2> /dev/null & sleep 0.2; exit 5", cwd=tmp_path, check=False, TMPDIR=str(tmp_path))
+    assert done.returncode == 5 and "Traceback" not in done.stderr
+
+
 def test_what_is_typed_at_a_terminal_reaches_the_program_once(tmp_path):
     script = running.write(tmp_path, """
         import signal, sys, time

@@ -9,8 +9,12 @@ import signal
 import subprocess
 from typing import NoReturn
 
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_SIGNALS = (*_FORWARDED, signal.SIGCHLD)
+# Of job control, ignored unless caught, or (SIGPIPE, SIGXFSZ) of a write of ours that Python reports itself.
+_KEPT = "KILL STOP CHLD CONT TSTP TTIN TTOU URG WINCH PIPE XFSZ".split()
+_FORWARDED = signal.valid_signals() - {signal.Signals[f"SIG{name}"] for name in _KEPT}
+_SIGNALS = {*_FORWARDED, signal.SIGCHLD}
+# Set before our start by whoever wanted the program to have so much time: we got them in its place.
+_TIMERS = {signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU}
 
 
 def run(command: list[str], environment: dict[str, str], *, stdout: int | None) -> int:
@@ -30,7 +34,7 @@ def run(command: list[str], environment: dict[str, str], *, stdout: int | None) 
         while child.poll() is None:
             got = signal.sigwaitinfo(_SIGNALS)
             # What the terminal sends, it has sent to the child as well.
-            if got.si_signo in _FORWARDED and got.si_code <= 0:
+            if got.si_signo in _FORWARDED and (got.si_code <= 0 or got.si_signo in _TIMERS):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child.pid, got.si_signo)
         return child.returncode

@@ -20,7 +20,8 @@ run by `gradvane run`. The metrics are served while it runs.
 
 def main(arguments: list[str]) -> int:
     options = _parse(arguments)
-    with tempfile.TemporaryDirectory(prefix="gradvane-syncs-") as folder:
+    # A grandchild may still write there, which is no reason to lose the exit status.
+    with tempfile.TemporaryDirectory(prefix="gradvane-syncs-", ignore_cleanup_errors=True) as folder:
         launch = injection.prepare(
             options.command, folder, library=options.library, budget=options.budget, port=options.port
         )
