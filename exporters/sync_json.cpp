@@ -73,17 +73,22 @@ std::string plain(std::string_view text) {
 }
 
 std::string sum_line(const SyncSummary& syncs, SyncOrigin origin) {
+  constexpr auto kRejected = static_cast<std::size_t>(record::SyncKind::rejected_in_capture);
+  const auto& totals = syncs.totals[index_of(origin)];
   SyncTally sum;
   std::string kinds;
   for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
-    const SyncTally& tally = syncs.totals[index_of(origin)][kind];
-    if (!is_any(tally)) continue;
+    const SyncTally& tally = totals[kind];
+    if (kind == kRejected || !is_any(tally)) continue;
     sum.calls += tally.calls;
     sum.seconds += tally.seconds;
     kinds.append(kinds.empty() ? " (" : ", ").append(human_count(tally.calls)).append(" ");
     kinds.append(record::kSyncKindNames[kind]);
   }
   if (!kinds.empty()) kinds += ')';
+  if (totals[kRejected].calls > 0) {
+    kinds += "; " + human_count(totals[kRejected].calls) + " rejected_in_capture did not wait";
+  }
   return std::string(words_of(origin)) + ": " + human_count(sum.calls) + " calls, blocked for " +
          human_duration(sum.seconds) + kinds + "\n";
 }
@@ -159,7 +164,11 @@ Json to_json(const SyncSummary& syncs, const SyncChoice& choice) {
   if (!syncs.has_counted()) return json;
   json["totals"] = totals_json(syncs);
   json["by_phase"] = tallies_json(syncs.by_phase, record::kPhaseNames);
-  json["polls"] = tallies_json(syncs.polls, record::kSyncOriginNames);
+  json["polls"] = Json::object();
+  // A poll has no place, so nobody can tell those of a profiler from the others.
+  for (const SyncOrigin origin : {SyncOrigin::training, SyncOrigin::gradvane}) {
+    json["polls"][std::string(name_of(origin))] = tally_json(syncs.polls[index_of(origin)]);
+  }
   json["sites"] = Json::array();
   for (const SyncSite* site : choose_sites(syncs, choice)) {
     json["sites"].push_back(site_json(syncs, *site));

@@ -29,11 +29,12 @@ bool raise_location(MetricSet& metrics, std::string_view location, const SyncTal
                tally, {location});
 }
 
-/// The training's sites, those of one place taken together.
+/// The training's sites where it waited, those of one place taken together.
 std::map<std::string_view, SyncTally> places_of(const record::SyncSummary& syncs) {
   std::map<std::string_view, SyncTally> places;
   for (const record::SyncSite& site : syncs.sites) {
     if (site.origin != SyncOrigin::training) continue;
+    if (site.kind == record::SyncKind::rejected_in_capture) continue;
     SyncTally& place = places[site.location];
     place.calls += site.total.calls;
     if (std::isfinite(site.total.seconds)) place.seconds += site.total.seconds;
@@ -83,8 +84,11 @@ void SyncMetrics::put_totals(const record::SyncSummary& syncs) {
       raise(metrics_, Metric::host_syncs_total, Metric::host_sync_seconds_total,
             syncs.totals[origin][kind], {record::kSyncKindNames[kind], origin_name});
     }
+  }
+  // A poll has no place, so nobody can tell those of a profiler from the others.
+  for (const SyncOrigin origin : {SyncOrigin::training, SyncOrigin::gradvane}) {
     raise(metrics_, Metric::device_polls_total, Metric::device_poll_seconds_total,
-          syncs.polls[origin], {origin_name});
+          syncs.polls[index_of(origin)], {name_of(origin)});
   }
   for (std::size_t phase = 0; phase < record::kPhases; ++phase) {
     raise(metrics_, Metric::host_syncs_by_phase_total, Metric::host_sync_phase_seconds_total,

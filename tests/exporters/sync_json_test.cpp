@@ -66,7 +66,8 @@ TEST(SyncJson, HasTheKeysOfTheContract) {
   EXPECT_EQ(document["by_phase"]["backward"], json::parse(R"({"calls": 32, "seconds": 0.25})"));
   EXPECT_EQ(document["by_phase"].size(), 5U);
   EXPECT_EQ(document["polls"]["training"], json::parse(R"({"calls": 64, "seconds": 0.00390625})"));
-  EXPECT_EQ(document["polls"].size(), 3U);
+  EXPECT_EQ(document["polls"]["gradvane"], json::parse(R"({"calls": 0, "seconds": 0.0})"));
+  EXPECT_EQ(document["polls"].size(), 2U);  // nobody can tell those of a profiler from the others
 }
 
 TEST(SyncJson, ASiteSaysWhereAndHowOftenAndHowLong) {
@@ -264,6 +265,18 @@ TEST(SyncsText, NamesEveryPlaceAndWhatLedThere) {
                               "    /data/train.py:41\n"
                               "    from /data/train.py:80 main\n"));
   for (const record::SyncSite& site : syncs.sites) EXPECT_THAT(text, HasSubstr(site.location));
+}
+
+TEST(SyncsText, WhatACaptureRejectedIsInNoSum) {
+  SyncSummary syncs = fakes::fake_syncs(16);
+  constexpr auto kRejected = static_cast<std::size_t>(SyncKind::rejected_in_capture);
+  syncs.totals[0][kRejected] = {5, 100.0};
+  syncs.totals[2][kRejected] = {2, 100.0};
+  const std::string text = syncs_text(syncs, fakes::fake_run());
+  EXPECT_THAT(text, HasSubstr("the training: 65 calls, blocked for 439 ms (16 device, 16 memcpy, "
+                              "32 d2h_read, 1 alloc_free); 5 rejected_in_capture did not wait\n"));
+  EXPECT_THAT(text, HasSubstr("a profiler: 0 calls, blocked for 0 ms; 2 rejected_in_capture did "
+                              "not wait\n"));
 }
 
 TEST(SyncsText, IsOneSentenceWhereNothingWasEverCounted) {
