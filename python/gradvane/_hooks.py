@@ -7,6 +7,7 @@ no graph breaks because of us. install() and uninstall() leave other people's ho
 from __future__ import annotations
 
 import functools
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _current: Watcher | None = None
 _undo: list[Callable[[], object]] = []
+_profilers: weakref.WeakSet[Any] = weakref.WeakSet()
+"""those of PyTorch's that are running; one that is dropped before its end is none any more"""
 
 
 def current() -> Watcher | None:
@@ -28,7 +31,10 @@ def current() -> Watcher | None:
 
 def install(watcher: Watcher) -> None:
     global _current
-    _current = watcher
+    is_new, _current = watcher is not _current, watcher
+    if is_new:
+        for _ in range(len(_profilers)):  # begun when there was nobody to be told
+            watcher.profiler_begins()
     if _undo:
         return
     _undo.append(register_optimizer_step_pre_hook(_before_step).remove)
@@ -54,6 +60,7 @@ def uninstall(watcher: Watcher) -> None:
     _current = None
     while _undo:
         _undo.pop()()
+    _profilers.clear()  # nobody sees their end now
 
 
 def forget_in_child() -> None:
@@ -151,6 +158,7 @@ def _prepare_trace(original: Callable[..., Any]) -> Callable[..., Any]:
         watcher = _watching()
         if watcher is not None:
             watcher.profiler_begins()
+        _profilers.add(self)
         return original(self, *args, **kwargs)
 
     return prepare_trace
@@ -161,9 +169,11 @@ def _profiler_exit(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(self, *args, **kwargs)
         finally:
-            watcher = _watching()
-            if watcher is not None:
-                watcher.profiler_ended()
+            if self in _profilers:  # not where it is disabled
+                _profilers.discard(self)
+                watcher = _watching()
+                if watcher is not None:
+                    watcher.profiler_ended()
 
     return exit_profiler
 

@@ -21,6 +21,12 @@ class _Waiting:
             current = _hooks.current()
         return getattr(_Nobody() if current is None or current is self else current, name)
 
+    def profiler_begins(self) -> None:
+        """Trains nothing. An agent that comes later is told of it by _hooks."""
+
+    def profiler_ended(self) -> None:
+        """Trains nothing."""
+
 
 class _Nobody:
     """Takes a Watcher's events where there is none."""

@@ -56,7 +56,7 @@ def test_attach_takes_them_as_keywords(tmp_path):
     found = []
     agent = gradvane.attach(model, optimizer, sync="require", sync_budget=2, sync_budget_after=4,
                             sync_library=pathlib.Path(os.environ["FAKE_CUDA"]), sync_profiler="yield",
-                            sync_threshold_us=10_000, sync_report=pathlib.Path("reports"))
+                            sync_threshold_us=1_000_000, sync_report=pathlib.Path("reports"))
     agent.on_incident(found.append)
     train({STEPS})
     agent.flush()
@@ -68,7 +68,7 @@ def test_attach_takes_them_as_keywords(tmp_path):
     (report,) = (tmp_path / "reports").iterdir()
     document = valid(report)
     assert re.fullmatch(r"syncs\.\d+\.json", report.name) and document["reason"] == "counting"
-    # The copy of 2 ms is below the threshold.
+    # The copy is below the threshold.
     assert counted(document) == [("d2h_read", 1.0), ("d2h_read", 0.5)]
     assert done.stdout == "[]\n" and document["most_in_step"]["calls"] == 2
 
@@ -133,6 +133,41 @@ def test_pytorchs_profiler_works_inside(tmp_path, way):
     assert "True\ngate None\n" in done.stderr
     (document,) = documents(done)
     assert document["gaps"] == 1 and document["source"] in ("cupti", "shared")  # it came back
+
+
+PROFILED = """
+    def profiler(enabled=True):
+        return torch.autograd.profiler.profile(enabled=enabled)
+"""
+
+
+def test_a_profiler_alone_starts_no_agent(tmp_path):
+    script = running.write(tmp_path, BEGIN + PROFILED + """
+    from gradvane import _agent, _hooks
+    with torch.no_grad(), profiler(), profiler(enabled=False):
+        model(torch.ones(2, 4))
+    print(_agent.live(), len(_hooks._profilers))
+    """)
+    steps, done = running.watched(script, cwd=tmp_path, **planted.ways("agent"))
+    assert (steps, done.stdout) == ([], "None 0\n") and "watching" not in done.stderr
+
+
+def test_an_agent_that_comes_while_a_profiler_runs_yields_to_it(tmp_path):
+    script = running.write(tmp_path, BEGIN + PROFILED + ASK + """
+    import json
+    def reason(wanted):
+        return json.loads(ask("/api/v1/syncs", lambda text: f'"reason":"{wanted}"' in text.replace(" ", "")))["reason"]
+    with profiler():
+        train(2)
+        inside = reason("yielded")
+        with profiler(enabled=False):
+            train(2)
+        inside_still = reason("yielded")
+    train(2)
+    print(inside, inside_still, reason("counting"))
+    """)
+    _, done = running.watched(script, cwd=tmp_path, **planted.ways("agent"))
+    assert done.stdout == "yielded yielded counting\n", done.stderr
 
 
 @pytest.mark.parametrize("rule", ["yield", "share", "gate"])
