@@ -53,13 +53,17 @@ def test_a_launchers_children_keep_their_endpoints(tmp_path, monkeypatch):
     assert launch.command[2] == "torch.distributed.run" and "GRADVANE_INJECT_ENDPOINT" not in launch.environment
     launch = injection.prepare([PY, "-m", "gradvane", "run", "a.py"], str(tmp_path), **how)
     assert launch.command[2:] == ["gradvane", "run", "a.py"] and launch.environment["GRADVANE_INJECT_ENDPOINT"] == "off"
-    assert launch.is_injected and "GRADVANE_SYNC_BUDGET" not in launch.environment
+    assert launch.is_injected and not {"GRADVANE_SYNC_BUDGET", "GRADVANE_SYNC_PROFILER"} & launch.environment.keys()
 
 
 def test_a_libcupti_comes_from_a_wheel_where_the_loader_finds_none(tmp_path, monkeypatch):
-    def library(command, **env):
-        return injection.prepare(command, str(tmp_path), library=None, budget=None, port=None).environment.get("GRADVANE_SYNC_LIBRARY")
+    def library(command, given=None):
+        env = injection.prepare(command, str(tmp_path), library=given, budget=None, port=None).environment
+        assert env.get("GRADVANE_SYNC_LIBRARY") == given  # that one would outdo the process's own
+        return env.get("GRADVANE_SYNC_LIBRARY_ELSE")
 
+    monkeypatch.delenv("GRADVANE_SYNC_LIBRARY", raising=False)
+    monkeypatch.delenv("GRADVANE_SYNC_LIBRARY_ELSE", raising=False)
     (tmp_path / "nvidia/cuda_cupti/lib").mkdir(parents=True)
     (tmp_path / "nvidia/cuda_cupti/lib/libcupti.so.12").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -68,6 +72,7 @@ def test_a_libcupti_comes_from_a_wheel_where_the_loader_finds_none(tmp_path, mon
     found = library(["./program"])
     assert found and found.endswith(("nvidia/cuda_cupti/lib/libcupti.so.12", "nvidia/cu13/lib/libcupti.so.13"))
     assert library([PY, "a.py"]) == found
+    assert library(["./program"], given="/opt/libcupti.so.13") is None
     assert library(["/opt/other/bin/python3", "a.py"]) is None  # it has its own
     monkeypatch.setattr(injection, "_loader_finds_one", lambda environment: True)
     assert library(["./program"]) is None
@@ -156,6 +161,10 @@ def test_names_cannot_command_a_terminal():
     ([report(dropped={"threads": 0, "sites": 9, "events": 5, "unbalanced": 9})], "5 host syncs are in no step"),
     ([report(most_in_step=None)], "all steps were among the first"),
     ([report(budget=None)], "the agent has none"),
+    ([report(steps_uncounted=0)], None),
+    ([report(steps_uncounted=1)], "could not be judged throughout: 1 step was not counted"),
+    ([report(steps_uncounted=1200, most_in_step=None)], "could not be judged throughout: 1,200 steps were not counted"),
+    ([report(steps_uncounted=4, steps_over={"training": 1, "gradvane": 0})], "over the budget of 3 a step: 1 step had more"),
     ([report(steps=0, most_in_step=None)], "no steps were seen"),
     ([report(NEVER, reason="no_cuda")], "nothing was counted"),
     ([], "nothing was counted"),

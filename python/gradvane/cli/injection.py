@@ -46,15 +46,17 @@ def prepare(command: list[str], reports: str, *, library: str | None, budget: in
         "GRADVANE_PORT": port,
     }
     launch.environment.update({key: str(value) for key, value in set_to.items() if value is not None})
-    if cupti := library or _library_for(command, launch.environment):
-        launch.environment["GRADVANE_SYNC_LIBRARY"] = cupti
+    if library:
+        launch.environment["GRADVANE_SYNC_LIBRARY"] = library
+    elif guessed := _library_for(command, launch.environment):
+        # For processes that have none: one that is there already goes before it.
+        launch.environment["GRADVANE_SYNC_LIBRARY_ELSE"] = guessed
     _inject(launch)
     if not python_command.is_launcher(command) and (watched := python_command.watched(command)):
         launch.command = watched
     launch.has_agent = launch.command is not command or python_command.is_watched_already(command)
     if launch.has_agent:
         launch.environment["GRADVANE_INJECT_ENDPOINT"] = "off"  # the agent's is the one that knows of steps
-        launch.environment.setdefault("GRADVANE_SYNC_PROFILER", "yield")  # the agent sees the profiler start
     return launch
 
 

@@ -131,6 +131,8 @@ def _not_judged(report: Report) -> str:
         return report.why()
     if document["gaps"]:
         return f"counting stopped {times(document['gaps'])}"
+    if uncounted := document.get("steps_uncounted", 0):  # older agents do not say
+        return "1 step was not counted" if uncounted == 1 else f"{uncounted:,} steps were not counted"
     lost = document["dropped"]["events"] + document["dropped"]["threads"]
     return f"{lost:,} host syncs are in no step" if lost else ""
 
