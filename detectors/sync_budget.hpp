@@ -5,7 +5,7 @@
 // Rule: a step is over its budget when it was counted from end to end and had more syncs than allowed; calls
 // that a capture rejected did not wait and do not count. The training's budget holds after the first steps,
 // which load code and fill caches. Gradvane's own (0 where it is lagged, one a device where it is immediate)
-// always holds. The incident closes after kClearAfter counted steps within the budget.
+// always holds, for the kinds that wait by design. The incident closes after kClearAfter counted steps within the budget.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -56,6 +56,7 @@ class SyncBudgetDetector {
   std::int64_t budgeted_steps_ = 0;
   std::int32_t own_budget_ = 0;
   std::array<std::int64_t, record::kSyncOrigins> steps_over_{};
+  std::int64_t uncounted_ = 0;
   std::int64_t most_ = 0;
   std::int64_t most_at_ = 0;
 };

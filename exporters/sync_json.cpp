@@ -154,6 +154,7 @@ Json to_json(const SyncSummary& syncs, const SyncChoice& choice) {
   for (const SyncOrigin origin : {SyncOrigin::training, SyncOrigin::gradvane}) {
     json["steps_over"][std::string(name_of(origin))] = syncs.steps_over[index_of(origin)];
   }
+  json["steps_uncounted"] = syncs.steps_uncounted;
   if (syncs.most_in_step_at > 0) {
     json["most_in_step"] = {{"calls", syncs.most_in_step}, {"run_step", syncs.most_in_step_at}};
   }

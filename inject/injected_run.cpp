@@ -103,6 +103,7 @@ InjectedRun::InjectedRun(Settings settings, FirstCaller caller)
 void InjectedRun::start() {
   collectors::LedgerWish wish;
   // While the driver is set up, there is no better moment, and it is not yet seen as loaded.
+  wish.is_default = true;
   wish.at_once = has_driver_.load();
   wish.profiler = settings_.profiler;
   wish.needs_gate = has_torch();
@@ -140,7 +141,8 @@ void InjectedRun::run() noexcept try {
   std::unique_lock lock(mutex_);
   while (!has_ended_) {
     // Who is setting the driver up comes to us, and must not meet us waiting for the driver.
-    ledger_.look(/*may_subscribe=*/has_driver_.load());
+    // An agent's training thread asks for itself.
+    ledger_.look(/*may_subscribe=*/has_driver_.load() && for_agents_.agents() == 0);
     export_now();
     changed_.wait_for(lock, 1s);
   }

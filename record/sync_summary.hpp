@@ -91,6 +91,7 @@ struct SyncSummary {
   std::optional<std::int32_t> budget;                   ///< of a step, for origin `training`
   std::int32_t own_budget = 0;                          ///< of a step, for origin `gradvane`
   std::array<std::int64_t, kSyncOrigins> steps_over{};  ///< steps over the budget
+  std::int64_t steps_uncounted = 0;  ///< that the training's budget held for, and nobody counted
   std::int64_t most_in_step = 0;     ///< of origin `training`, budgeted steps only
   std::int64_t most_in_step_at = 0;  ///< the run step of that; 0: none
 

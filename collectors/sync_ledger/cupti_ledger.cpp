@@ -111,6 +111,12 @@ void CuptiLedger::collect() noexcept try {
 
 bool CuptiLedger::step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) {
   if (is_dead_) return false;
+  {
+    // A subscription that has died since reads as a step without syncs.
+    const std::lock_guard lock(control_);
+    follow_loss();
+    if (end.generation == lost_generation_) return false;
+  }
   const std::lock_guard lock(harvest_mutex_);
   harvest_.drain(epoch_.load(std::memory_order_relaxed));
   const bool is_covered = begin.generation != 0 && begin.generation == end.generation;

@@ -34,7 +34,7 @@ class CuptiLedger final : public SyncLedger {
   struct World {
     const cupti::Functions* (*load)(const std::string& path, std::string& why);
     bool (*has_driver)();       ///< in this process
-    bool (*may_have_driver)();  ///< on this machine
+    bool (*may_have_driver)();  ///< on this machine; nothing is loaded
     std::int64_t (*now)();      ///< monotonic, nanoseconds
   };
   static World real_world() noexcept;
@@ -79,7 +79,11 @@ class CuptiLedger final : public SyncLedger {
   void set_state(record::SyncSource source, record::SyncReason reason,
                  std::string_view detail) noexcept;
   void pass_time() noexcept;
-  [[nodiscard]] bool gate_profiler() noexcept;
+  void gate_profiler() noexcept;
+  void lift_gate() noexcept;
+  void adopt(const LedgerWish& wish) noexcept;
+  [[nodiscard]] bool is_subscription_alive() noexcept;
+  void follow_loss() noexcept;
   [[nodiscard]] bool shares() const noexcept;
 
   World world_;
@@ -107,6 +111,9 @@ class CuptiLedger final : public SyncLedger {
   LedgerWish wish_;
   int users_ = 0;
   bool has_yielded_ = false;
+  int profilers_ = 0;                  ///< that have begun and not ended
+  bool gate_is_ours_ = false;          ///< nobody else has set it
+  std::uint64_t lost_generation_ = 0;  ///< that ended unseen: when, nobody knows
   record::SyncSource source_ = record::SyncSource::off;
   record::SyncReason reason_ = record::SyncReason::switched_off;
   std::string detail_;

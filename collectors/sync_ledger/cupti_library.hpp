@@ -13,7 +13,7 @@ namespace gradvane::collectors::cupti {
 
 /// Whether the CUDA driver is in this process, without bringing it there.
 [[nodiscard]] bool driver_is_loaded() noexcept;
-/// Whether there is one to be had. It is loaded then.
+/// Whether this machine has one, by the files of its kernel module: nothing is loaded.
 [[nodiscard]] bool driver_is_installed() noexcept;
 
 }  // namespace gradvane::collectors::cupti

@@ -1,5 +1,6 @@
 // CuptiLedger's part that gets the subscription, shares it, loses it and gets it back.
 #include <cstdlib>
+#include <utility>
 
 #include "collectors/sync_ledger/cupti_ledger.hpp"
 #include "collectors/sync_ledger/cupti_library.hpp"
@@ -45,16 +46,27 @@ void CuptiLedger::join(const LedgerWish& wish) noexcept try {
     set_state(SyncSource::none, SyncReason::no_cuda, "");
     next_try_ = now;
   }
-  wish_.at_once |= wish.at_once;
-  wish_.needs_gate |= wish.needs_gate;  // torch may have come since
+  if (!is_first) adopt(wish);
   (void)python_.look();
   NativeStack::look();
-  if (subscriber_ == nullptr)
-    subscribe();
-  else if (reason_ == SyncReason::counting && gate_profiler())
-    set_state(source_, SyncReason::gated, "");
+  if (subscriber_ == nullptr) subscribe();
 } catch (...) {  // no memory: there is no ledger
   ++users_;
+}
+
+/// Of one who joins after others: who joined by default gives way, and torch may have come since.
+void CuptiLedger::adopt(const LedgerWish& wish) noexcept {
+  if (wish_.is_default && !wish.is_default) {
+    wish_.is_default = false;
+    wish_.profiler = wish.profiler;
+    counter_.set_threshold(wish.threshold);
+    if (wish.profiler == ProfilerRule::yield) lift_gate();
+  }
+  wish_.at_once |= wish.at_once;
+  wish_.needs_gate |= wish.needs_gate;
+  if (subscriber_ == nullptr) return;
+  gate_profiler();
+  set_state(source_, gate_is_ours_ ? SyncReason::gated : SyncReason::counting, "");
 }
 
 void CuptiLedger::leave() noexcept {
@@ -65,6 +77,8 @@ void CuptiLedger::leave() noexcept {
   pass_time();
   unsubscribe();
   is_due_.store(false);
+  has_yielded_ = false;
+  profilers_ = 0;
   set_state(SyncSource::off, SyncReason::switched_off, "");
 }
 
@@ -81,19 +95,43 @@ void CuptiLedger::profiler_begins() noexcept {
   if (is_dead_) return;
   const std::lock_guard lock(control_);
   if (users_ == 0) return;
+  ++profilers_;
   // Its first preparation may be the very thing that brings the driver.
-  if (subscriber_ == nullptr && world_.may_have_driver()) (void)gate_profiler();
-  if (wish_.profiler != ProfilerRule::yield || is_gated()) return;
+  if (subscriber_ == nullptr && wish_.profiler != ProfilerRule::yield && wish_.needs_gate &&
+      world_.may_have_driver())
+    gate_profiler();
+  if (wish_.profiler != ProfilerRule::yield || is_gated() || has_yielded_) return;
   has_yielded_ = true;
-  if (subscriber_ != nullptr) stop(SyncReason::yielded, "to PyTorch's profiler");
+  constexpr std::string_view kTo = "to PyTorch's profiler";
+  if (subscriber_ != nullptr)
+    stop(SyncReason::yielded, kTo);
+  else
+    set_state(SyncSource::none, SyncReason::yielded, kTo);
 }
 
 void CuptiLedger::profiler_ended() noexcept {
   if (is_dead_) return;
   const std::lock_guard lock(control_);
-  if (!has_yielded_) return;
+  if (profilers_ > 0) --profilers_;
+  if (!has_yielded_ || profilers_ > 0) return;
   has_yielded_ = false;
   if (users_ > 0 && subscriber_ == nullptr) subscribe();
+}
+
+bool CuptiLedger::is_subscription_alive() noexcept {
+  std::uint32_t enabled = 0;
+  return !has_failed_.load() &&
+         functions_->get_callback_state(&enabled, subscriber_, cupti::Domain::runtime, kCanary) ==
+             cupti::kSuccess &&
+         enabled != 0;
+}
+
+/// Whatever was counted since the last look may be less than there was.
+void CuptiLedger::follow_loss() noexcept {
+  if (subscriber_ == nullptr || is_subscription_alive()) return;
+  lost_generation_ = generation_.load();
+  stop(SyncReason::lost, "another tool ended CUPTI for the whole process");
+  next_try_ = world_.now() + kTryAgainSoon;
 }
 
 void CuptiLedger::look(bool may_subscribe) noexcept {
@@ -102,18 +140,9 @@ void CuptiLedger::look(bool may_subscribe) noexcept {
   if (users_ == 0) return;
   pass_time();
   (void)python_.look();
-  if (subscriber_ != nullptr) {
-    std::uint32_t enabled = 0;
-    const bool is_there =
-        !has_failed_.load() &&
-        functions_->get_callback_state(&enabled, subscriber_, cupti::Domain::runtime, kCanary) ==
-            cupti::kSuccess &&
-        enabled != 0;
-    if (is_there) return;
-    stop(SyncReason::lost, "another tool ended CUPTI for the whole process");
-    next_try_ = world_.now() + kTryAgainSoon;
-    return;
-  }
+  const bool had_one = subscriber_ != nullptr;
+  follow_loss();
+  if (had_one) return;
   // The thread that trains asks: what the profiler reads from the environment may be set by nobody else.
   if (has_yielded_ || world_.now() < next_try_ || !(wish_.at_once || world_.has_driver())) return;
   if (may_subscribe)
@@ -135,7 +164,6 @@ void CuptiLedger::subscribe() noexcept try {
   if (functions_ == nullptr) return set_state(SyncSource::none, SyncReason::no_cupti, why);
   if (!make_room())
     return set_state(SyncSource::none, SyncReason::refused, "no memory for the tables");
-  const bool is_gated = gate_profiler();
   std::array<char, cupti::kOldNameBytes + 1> owner{};
   is_subscribing_.store(true);
   const int result = ask(*functions_, owner.data());
@@ -150,11 +178,12 @@ void CuptiLedger::subscribe() noexcept try {
     return set_state(SyncSource::none, is_missing ? SyncReason::no_driver : SyncReason::refused,
                      word_of(*functions_, result));
   }
+  gate_profiler();
   has_failed_.store(false);
-  generation_.fetch_add(1);
   is_open_.store(true);
   if (!enable_calls(*functions_)) return stop(SyncReason::refused, "no callback can be enabled");
-  set_state(SyncSource::cupti, is_gated ? SyncReason::gated : SyncReason::counting, "");
+  generation_.fetch_add(1);  // from here on a step may be counted from end to end
+  set_state(SyncSource::cupti, gate_is_ours_ ? SyncReason::gated : SyncReason::counting, "");
 } catch (...) {  // no memory for a word: nothing is counted then
   unsubscribe();
 }
@@ -240,10 +269,14 @@ bool CuptiLedger::shares() const noexcept {
   return functions_->subscribe_v2 != nullptr && version >= cupti::kFirstMultipleVersion;
 }
 
-/// Asks PyTorch's profiler, before its first use, to leave the subscription alone. True where it was told.
-bool CuptiLedger::gate_profiler() noexcept {
-  if (wish_.profiler == ProfilerRule::yield || shares() || !wish_.needs_gate) return false;
-  return ::setenv(kGate, "1", /*overwrite=*/0) == 0;
+/// Asks PyTorch's profiler, before its first use, to leave the subscription alone.
+void CuptiLedger::gate_profiler() noexcept {
+  if (wish_.profiler == ProfilerRule::yield || shares() || !wish_.needs_gate || is_gated()) return;
+  gate_is_ours_ = ::setenv(kGate, "1", /*overwrite=*/0) == 0;
+}
+
+void CuptiLedger::lift_gate() noexcept {
+  if (std::exchange(gate_is_ours_, false)) (void)::unsetenv(kGate);
 }
 
 }  // namespace gradvane::collectors

@@ -96,7 +96,7 @@ PlaceFinder::Found PlaceFinder::find(ThreadTable& table, const CudaCall& call,
   Found found;
   if (python_.state() == PythonState::readable) found = find_python(table);
   if (scope != nullptr) return {scope_place(table, scope), found.in_profiler};
-  if (found.place != kOtherPlace) return found;
+  if (found.is_known) return found;
   return {native_place(table, call), false};
 }
 
@@ -123,6 +123,7 @@ PlaceFinder::Found PlaceFinder::find_python(ThreadTable& table) noexcept {
     if (chosen < 0 && count == window && window != kFrames) continue;
     if (chosen < 0) chosen = library, serial = library_serial;
     if (chosen >= 0) found.place = python_place(table, frames, count, chosen, serial);
+    found.is_known = chosen >= 0;
     return found;
   }
   return found;

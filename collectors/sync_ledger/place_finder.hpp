@@ -28,6 +28,7 @@ class PlaceFinder {
   struct Found {
     PlaceId place = kOtherPlace;
     bool in_profiler = false;  ///< PyTorch's profiler asked
+    bool is_known = false;     ///< there is a line, if not room for it
   };
   /// On the calling thread, in a callback: takes no lock, allocates nothing, asks nobody for the GIL.
   /// `scope`: a name that lives as long as the process; may be null.

@@ -89,8 +89,14 @@ void SyncHarvest::drain(std::uint64_t epoch) {
   }
   tables_.for_each(look);
   if (dropped != events_dropped_) {
-    if (lossy_to_ < drained_to_) lossy_from_ = drained_to_;
-    lossy_to_ = epoch;
+    if (!lossy_.empty() && lossy_.back().to >= drained_to_)
+      lossy_.back().to = epoch;
+    else
+      lossy_.push_back({drained_to_, epoch});
+    if (lossy_.size() > kKnownLosses) {  // the two oldest become one
+      lossy_[1].from = lossy_[0].from;
+      lossy_.pop_front();
+    }
     events_dropped_ = dropped;
   }
   drained_to_ = epoch;
@@ -144,7 +150,8 @@ void SyncHarvest::retire(ThreadTable& table) {
 
 bool SyncHarvest::step(std::uint64_t begin, std::uint64_t end, record::StepSyncs& syncs) const {
   syncs = {};
-  const bool is_lossy = lossy_from_ <= end && lossy_to_ > begin;
+  const bool is_lossy = std::ranges::any_of(
+      lossy_, [&](const Stretch& stretch) { return stretch.from <= end && stretch.to > begin; });
   if (is_lossy || end > drained_to_ || end < begin) return false;
   // Epochs without a sync are in no table, so what is too old is known by its number alone.
   if (epochs_.size() == kKnownEpochs && begin < epochs_.begin()->first) return false;

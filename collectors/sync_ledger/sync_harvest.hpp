@@ -1,6 +1,7 @@
 #pragma once
 // Reads the tables of all threads: what each step had, and what the process has had so far.
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <tuple>
@@ -33,6 +34,7 @@ class SyncHarvest {
 
  private:
   static constexpr std::size_t kKnownEpochs = 4096;
+  static constexpr std::size_t kKnownLosses = 256;
 
   struct Tally {
     SyncKey key;
@@ -56,8 +58,11 @@ class SyncHarvest {
   std::map<std::uint64_t, Epoch> epochs_;
   std::uint64_t drained_to_ = 0;
   std::int64_t events_dropped_ = 0;
-  std::uint64_t lossy_from_ = 1;  ///< epochs of which some events are lost:
-  std::uint64_t lossy_to_ = 0;    ///< the latest such stretch
+  struct Stretch {
+    std::uint64_t from;
+    std::uint64_t to;
+  };
+  std::deque<Stretch> lossy_;  ///< of epochs, some of whose events are lost
   std::vector<Tally> retired_;
   std::array<std::int64_t, record::kSyncDrops> retired_drops_{};
   std::array<record::SyncTally, record::kSyncOrigins> retired_polls_{};

@@ -20,6 +20,7 @@ enum class ProfilerRule : std::uint8_t {
 };
 
 struct LedgerWish {
+  bool is_default = false;   ///< what the next one wishes counts instead
   bool at_once = false;      ///< subscribe although the process has not loaded the driver yet
   std::string library = {};  ///< path of a libcupti; empty: the one that is there
   ProfilerRule profiler = ProfilerRule::gate;

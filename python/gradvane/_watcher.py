@@ -218,6 +218,8 @@ class Watcher:
         self._backward_depth = 0
         if has_ended:
             self._leave_backward(tensors)
+        else:
+            self._native.backward_failed()
 
     @contained
     def _leave_backward(self, tensors: Any) -> None:

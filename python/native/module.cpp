@@ -218,6 +218,7 @@ void define_ends(py::class_<PythonAgent>& agent) {
       .def("exchange_closes", &PythonAgent::exchange_closes, WithoutGil())
       .def("take_contributions", &PythonAgent::take_contributions, WithoutGil())
       .def("give_norm", &PythonAgent::give_norm, WithoutGil())
+      .def("backward_failed", &PythonAgent::backward_failed, WithoutGil())
       .def("pass_over", &PythonAgent::pass_over, WithoutGil())
       .def("profiler_begins", &PythonAgent::profiler_begins, WithoutGil())
       .def("profiler_ended", &PythonAgent::profiler_ended, WithoutGil())

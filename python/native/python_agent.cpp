@@ -90,7 +90,7 @@ int PythonAgent::before_backward(bool within_step) {
   if (!session_.live()) return 0;
   const Clock::time_point begin = Clock::now();
   const int unseen = session_.recorder().before_backward(within_step);
-  phase_before_backward_ = enter_phase(Phase::backward);
+  enter_phase(Phase::backward);
   backward_began_ = Clock::now();
   session_.recorder().add_agent_time(backward_began_ - begin);
   return unseen;
@@ -101,7 +101,7 @@ void PythonAgent::after_backward(const at::Tensor& loss) {
   if (!session_.live()) return;
   const Clock::time_point begin = Clock::now();
   session_.recorder().add_phase(Phase::backward, begin - backward_began_);
-  (void)session_.recorder().enter_phase(phase_before_backward_);
+  leave_phase();
   session_.recorder().after_backward(loss);
   session_.recorder().add_agent_time(Clock::now() - begin);
 }
@@ -139,7 +139,7 @@ void PythonAgent::step_begins(int optimizer, bool has_closure) {
   agent::StepRecorder& recorder = session_.recorder();
   if (!has_closure) recorder.read_gradients(optimizer, record::ReadAt::optimizer);
   recorder.before_update(optimizer);
-  phase_before_step_ = enter_phase(Phase::optimizer);
+  enter_phase(Phase::optimizer);
   step_began_ = Clock::now();
   recorder.add_agent_time(step_began_ - begin);
 }
@@ -150,7 +150,7 @@ void PythonAgent::step_ends(int optimizer, bool has_closure) {
   const Clock::time_point begin = Clock::now();
   agent::StepRecorder& recorder = session_.recorder();
   recorder.add_phase(Phase::optimizer, begin - step_began_);
-  (void)recorder.enter_phase(phase_before_step_);
+  leave_phase();
   if (has_closure) recorder.read_gradients(optimizer, record::ReadAt::optimizer);
   recorder.after_update(optimizer);
   recorder.add_agent_time(Clock::now() - begin);
@@ -168,12 +168,23 @@ void PythonAgent::evaluated(int optimizer) {
 void PythonAgent::step_failed(int optimizer) {
   const Turn turn(*this);
   if (!session_.live()) return;
-  (void)session_.recorder().enter_phase(phase_before_step_);
+  leave_phase();
   session_.recorder().abandon(optimizer);
 }
 
-int PythonAgent::enter_phase(Phase phase) {
-  return session_.recorder().enter_phase(static_cast<int>(phase));
+void PythonAgent::enter_phase(Phase phase) {
+  phases_.push_back(session_.recorder().enter_phase(static_cast<int>(phase)));
+}
+
+void PythonAgent::leave_phase() {
+  if (phases_.empty()) return;  // it began before the agent did
+  (void)session_.recorder().enter_phase(phases_.back());
+  phases_.pop_back();
+}
+
+void PythonAgent::backward_failed() {
+  const Turn turn(*this);
+  if (session_.live()) leave_phase();
 }
 
 void PythonAgent::pass_over(const std::string& directory) {

@@ -32,6 +32,8 @@ class PythonAgent {
   /// As StepRecorder's.
   int before_backward(bool within_step);
   void after_backward(const at::Tensor& loss);
+  /// It raised instead.
+  void backward_failed();
 
   /// `scale`: what a gradient scaler multiplies by; undefined: there is none.
   void read(int optimizer, record::ReadAt where, const at::Tensor& scale, bool is_scaled);
@@ -100,7 +102,8 @@ class PythonAgent {
  private:
   void end(record::RunState state, std::string_view reason);
   void keep(std::optional<StepResult> result);
-  int enter_phase(Phase phase);
+  void enter_phase(Phase phase);
+  void leave_phase();
 
   std::mutex queue_mutex_;  ///< guards what follows; the worker puts in
   std::condition_variable came_;
@@ -128,8 +131,7 @@ class PythonAgent {
   std::optional<StepResult> immediate_;
   agent::Clock::time_point step_began_;
   agent::Clock::time_point backward_began_;
-  int phase_before_step_ = collectors::kNoPhase;
-  int phase_before_backward_ = collectors::kNoPhase;
+  std::vector<int> phases_;  ///< that were left for a backward pass or a step, the latest last
   std::vector<const void*> asked_;  ///< whose owners were asked for last, where they were all of
   int asked_owner_ = -1;            ///< this optimizer's
   agent::Session session_;

@@ -135,6 +135,23 @@ TEST_F(SyncBudgetTest, StepsThatNobodyCountedAreNeitherGoodNorBad) {
   EXPECT_THAT(reports_, SizeIs(1)) << "unmeasured does not clear";
 }
 
+TEST_F(SyncBudgetTest, StepsThatTheBudgetHeldForAndNobodyCountedAreSaid) {
+  set_budget(0, 2);
+  for (int i = 0; i < 5; ++i) observe(uncounted());
+  record::SyncSummary summary;
+  detector_->fill(summary);
+  EXPECT_EQ(summary.steps_uncounted, 3) << "the budget did not hold for the first two";
+}
+
+TEST_F(SyncBudgetTest, OurOwnBudgetIsNotBrokenByWhatOnlyMayWait) {
+  set_budget(std::nullopt);
+  StepRecord record = step(0);
+  record.syncs->calls[1][static_cast<std::size_t>(SyncKind::alloc_free)] = 2;
+  record.syncs->calls[1][static_cast<std::size_t>(SyncKind::pageable_suspect)] = 1;
+  observe(record);
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
 TEST_F(SyncBudgetTest, RejectedCallsDoNotCount) {
   set_budget(0);
   StepRecord record = step(0);

@@ -47,6 +47,14 @@ TEST_F(CuptiLedgerTest, OnlyTheCallsOfTheTableAreEnabled) {
   EXPECT_STREQ(cupti_.last_params().name, "Gradvane");
 }
 
+TEST_F(CuptiLedgerTest, ACallThatThisCuptiKnowsByAnotherNameIsLeftOut) {
+  cupti_.rename(kSync);
+  ledger_->join({});
+  EXPECT_EQ(cupti_.enabled(), std::ssize(cuda_calls()));
+  call(kSync, kMicrosecond);
+  EXPECT_THAT(calls_of(ledger_->summary()), IsEmpty());
+}
+
 TEST_F(CuptiLedgerTest, TheLastToLeaveGivesTheSubscriptionBack) {
   ledger_->join({});
   ledger_->join({});
@@ -152,6 +160,16 @@ TEST_F(CuptiLedgerTest, AForeignFinalizeIsNoticedMarkedAndSurvived) {
   EXPECT_FALSE(ledger_->step(before, ledger_->end_step(), syncs)) << "a gap lies in between";
 }
 
+TEST_F(CuptiLedgerTest, AStepWithinAnUnseenLossIsUnknownAndNotZero) {
+  ledger_->join({});
+  const SyncMark before = ledger_->end_step();
+  cupti_.finalize();
+  call(kSync, kMicrosecond);
+  const SyncMark after = ledger_->end_step();
+  StepSyncs syncs;
+  EXPECT_FALSE(ledger_->step(before, after, syncs)) << "although nobody has looked yet";
+}
+
 TEST_F(CuptiLedgerTest, CuptisOwnEndIsNoticed) {
   ledger_->join({});
   cupti_.announce_fatal_error();
@@ -186,6 +204,55 @@ TEST_F(CuptiLedgerTest, OnAMachineWithoutADriverTheProfilerIsLeftAlone) {
   ledger_->join({.needs_gate = true});
   ledger_->profiler_begins();
   EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
+}
+
+TEST_F(CuptiLedgerTest, NobodyIsToldAnythingWhereTheSubscriptionIsNotToBeHad) {
+  cupti_.take_by("Nsight Systems");
+  ledger_->join({.needs_gate = true});
+  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
+}
+
+TEST_F(CuptiLedgerTest, WhoJoinedByDefaultGivesWayToWhoMeansIt) {
+  ledger_->join({.is_default = true, .needs_gate = true});
+  EXPECT_NE(::getenv("KINETO_USE_DAEMON"), nullptr);
+  ledger_->join({.profiler = ProfilerRule::yield, .needs_gate = true});
+  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
+  EXPECT_EQ(ledger_->summary().reason, SyncReason::counting);
+  ledger_->profiler_begins();
+  EXPECT_FALSE(cupti_.is_subscribed());
+  ledger_->join({.profiler = ProfilerRule::gate, .needs_gate = true});
+  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr) << "the first who meant it decides";
+}
+
+TEST_F(CuptiLedgerTest, AProfilerThatBeginsBeforeTheDriverIsYieldedTo) {
+  fake_driver = false;
+  ledger_->join({.profiler = ProfilerRule::yield, .needs_gate = true});
+  ledger_->profiler_begins();
+  EXPECT_EQ(ledger_->summary().reason, SyncReason::yielded);
+  fake_driver = true;
+  look_and_step();
+  EXPECT_FALSE(cupti_.is_subscribed());
+  ledger_->profiler_ended();
+  EXPECT_TRUE(cupti_.is_subscribed());
+}
+
+TEST_F(CuptiLedgerTest, TheInnerOfTwoProfilersDoesNotEndTheOuter) {
+  ledger_->join({.profiler = ProfilerRule::yield, .needs_gate = true});
+  ledger_->profiler_begins();
+  ledger_->profiler_begins();
+  ledger_->profiler_ended();
+  EXPECT_FALSE(cupti_.is_subscribed());
+  ledger_->profiler_ended();
+  EXPECT_TRUE(cupti_.is_subscribed());
+  EXPECT_EQ(ledger_->summary().gaps, 1);
+}
+
+TEST_F(CuptiLedgerTest, ARunThatEndsWithinAProfilerLeavesTheNextOneItsSight) {
+  ledger_->join({.profiler = ProfilerRule::yield, .needs_gate = true});
+  ledger_->profiler_begins();
+  ledger_->leave();
+  ledger_->join({});
+  EXPECT_TRUE(cupti_.is_subscribed());
 }
 
 TEST_F(CuptiLedgerTest, AGateOfTheUsersOwnIsKept) {

@@ -22,6 +22,7 @@ struct State {
   std::atomic<int> subscriptions{0};
   std::string owner;
   std::function<void()> hook;
+  std::string renamed;
   cupti::SubscriberParams params;
   std::atomic<std::uintptr_t> handle{0};
   std::uintptr_t next_handle = 0x1000;
@@ -105,7 +106,7 @@ int get_result_string(int result, const char** text) {
 int get_callback_name(cupti::Domain domain, std::uint32_t id, const char** name) {
   const CudaCall* call = cuda_call(domain, id);
   if (call == nullptr) return kInvalidParameter;
-  *name = call->name;
+  *name = call->name == state.renamed ? "cudaSomethingElse_v99999" : call->name;
   return cupti::kSuccess;
 }
 
@@ -149,6 +150,7 @@ void FakeCupti::reset() {
   state.subscriptions = 0;
   state.owner.clear();
   state.hook = nullptr;
+  state.renamed.clear();
   state.params = {};
 }
 
@@ -158,6 +160,8 @@ void FakeCupti::take_by(const std::string& owner) {
 }
 
 void FakeCupti::on_subscribe(std::function<void()> hook) { state.hook = std::move(hook); }
+
+void FakeCupti::rename(const char* call) { state.renamed = call; }
 
 void FakeCupti::refuse(int result) { state.refusal = result; }
 

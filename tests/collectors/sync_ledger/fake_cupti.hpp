@@ -40,6 +40,8 @@ class FakeCupti {
   void refuse(int result);
   /// Called while somebody subscribes, on that thread.
   void on_subscribe(std::function<void()> hook);
+  /// Another version of CUPTI: this call has another name there.
+  void rename(const char* call);
   /// Another tool calls cuptiFinalize: callbacks stop and the handle is dead.
   void finalize();
   void announce_fatal_error();
