@@ -33,15 +33,15 @@ BEGIN = CUDA + """
 
     def log_now_and_then(step):
         if step % 2 == 0:
-            cuda.fake_item(1000)  # seldom
+            cuda.fake_item(400)  # seldom
 
     def train(steps):
         for step in range(steps):
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
-            cuda.fake_item(6000)  # always
+            cuda.fake_item(20000)  # always
             log_now_and_then(step)
-            cuda.fake_pageable_copy(2000)  # copy
+            cuda.fake_pageable_copy(3000)  # copy
             optimizer.step()
 """
 STEPS = 16
