@@ -41,10 +41,11 @@ std::vector<std::string> keys_of(const nlohmann::ordered_json& value) {
 TEST(SyncJson, HasTheKeysOfTheContract) {
   SyncSummary syncs = fakes::fake_syncs(16);
   syncs.detail = "a note";
-  EXPECT_THAT(keys_of(to_json(syncs, fakes::fake_run())),
-              ElementsAre("run", "rank", "source", "reason", "detail", "covered_seconds",
-                          "blind_seconds", "gaps", "steps", "budget", "own_budget", "steps_over",
-                          "most_in_step", "dropped", "totals", "by_phase", "polls", "sites"));
+  EXPECT_THAT(
+      keys_of(to_json(syncs, fakes::fake_run())),
+      ElementsAre("run", "rank", "source", "reason", "detail", "covered_seconds", "blind_seconds",
+                  "gaps", "steps", "budget", "own_budget", "steps_over", "steps_uncounted",
+                  "most_in_step", "dropped", "totals", "by_phase", "polls", "sites"));
   const json document = read(to_json(syncs));
   EXPECT_EQ(document["source"], "cupti");
   EXPECT_EQ(document["reason"], "counting");
