@@ -15,7 +15,8 @@ from torch._C._profiler import gather_traceback
 
 import gradvane
 
-CALLS = 50_000
+CALLS = 4_000  # no more than a thread's events between two looks of the worker
+LOOKS = 0.05  # seconds in which the worker has looked
 
 
 def nested(depth, work):
@@ -39,11 +40,15 @@ def main():
     fake.fake_measure.argtypes = [ctypes.c_long]
     model = torch.nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model(torch.ones(1, 2)).sum().backward()
     for depth in (0, 30):
         arms = {"ledger": [], "torch_gather": [], "extract_stack": []}
         for _ in range(options.rounds):
             with gradvane.attach(model, optimizer, sync="require", sync_library=options.library, port=-1):
-                arms["ledger"].append(nested(depth, lambda: fake.fake_measure(CALLS)))
+                optimizer.step()  # syncs are booked on steps from here on
+                for _ in range(10):
+                    arms["ledger"].append(nested(depth, lambda: fake.fake_measure(CALLS)))
+                    time.sleep(LOOKS)
             arms["torch_gather"].append(
                 nested(depth, lambda: per_call(lambda: gather_traceback(python=True, script=False, cpp=False))))
             arms["extract_stack"].append(nested(depth, lambda: per_call(lambda: traceback.extract_stack(limit=1))))

@@ -17,8 +17,8 @@ namespace {
 using namespace gradvane::collectors;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kCalls = 100'000;
-constexpr int kRounds = 15;
+constexpr int kCalls = 4'000;  // no more than a thread's events between two looks of the worker
+constexpr int kRounds = 301;
 
 FakeCupti& fake() { return FakeCupti::instance(); }
 
@@ -60,7 +60,9 @@ int measure_native() {
   std::vector<double> counted;
   for (int round = 0; round < kRounds; ++round) {
     ledger->join({.library = GRADVANE_FAKE_CUDA});
+    (void)ledger->end_step();
     counted.push_back(measure(kCalls));
+    ledger->collect();
     ledger->leave();
   }
   const auto summary = ledger->summary();
@@ -96,10 +98,11 @@ int main() {
       idle.push_back(nanoseconds(call));
       (void)fake().functions().unsubscribe(subscriber);
       ledger->join({});
+      (void)ledger->end_step();  // as in a run that takes steps: its syncs are booked on them
       (void)ledger->set_scope(one.scope);
       counted.push_back(nanoseconds(call));
       (void)ledger->set_scope(nullptr);
-      (void)ledger->summary();  // as the worker does: takes the events
+      ledger->collect();
       ledger->leave();
     }
     std::printf(
