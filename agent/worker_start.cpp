@@ -1,10 +1,10 @@
 // Worker's part that opens its endpoint and starts its thread.
 #include <pthread.h>
-#include <signal.h>
 
 #include <stdexcept>
 
 #include "agent/worker.hpp"
+#include "exporters/signals_blocked.hpp"
 
 namespace gradvane::agent {
 
@@ -35,19 +35,13 @@ void Worker::start_endpoint() {
 }
 
 void Worker::start_thread() {
-  // Signals are the training program's: none may be delivered to our thread.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const exporters::SignalsBlocked for_the_thread_to_inherit;
   try {
     thread_ = std::jthread([this] { run(); });
   } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     leave_process_watch(*this);
     throw;
   }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   ::pthread_setname_np(thread_.native_handle(), "gradvane");
 }
 

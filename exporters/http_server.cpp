@@ -12,13 +12,13 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <future>
 #include <thread>
 #include <vector>
 
 #include "exporters/http_connection.hpp"
+#include "exporters/signals_blocked.hpp"
 
 namespace gradvane::exporters {
 
@@ -51,22 +51,6 @@ int listen_on(const tcp::endpoint& endpoint) {
   errno = error;
   return -1;
 }
-
-/// All signals stay with the program's own threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;  // a scope
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 }  // namespace
 

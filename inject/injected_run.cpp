@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,10 +9,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "exporters/metric_set.hpp"
 #include "exporters/prometheus_exporter.hpp"
+#include "exporters/signals_blocked.hpp"
 #include "exporters/status_board.hpp"
 #include "exporters/sync_report.hpp"
 
@@ -111,20 +112,10 @@ void InjectedRun::start() {
   wish.threshold = std::int64_t{1000} * settings_.threshold_us;
   ledger_.join(wish);
 
-  // Signals are the program's: none may be delivered to our thread.
-  sigset_t all;
-  sigset_t before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    thread_ = std::thread([this] { run(); });
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  ::pthread_setname_np(thread_.native_handle(), "gradvane");
-  thread_.detach();  // it ends with the process
+  const exporters::SignalsBlocked for_the_thread_to_inherit;
+  std::thread thread([this] { run(); });
+  ::pthread_setname_np(thread.native_handle(), "gradvane");
+  thread.detach();  // it ends with the process
 }
 
 void InjectedRun::run() noexcept try {

@@ -1,13 +1,10 @@
 #pragma once
 // A CUDA program as seen from an injected library: its host syncs, an endpoint for them, and a report.
-#include <pthread.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 
 #include "collectors/sync_ledger/sync_ledger.hpp"
 #include "exporters/endpoint.hpp"
@@ -73,7 +70,6 @@ class InjectedRun {
   std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;
   bool has_ended_ = false;
-  std::thread thread_;
 };
 
 }  // namespace gradvane::inject

@@ -1,12 +1,9 @@
 #include "collectors/sync_ledger/cupti_ledger.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "collectors/sync_ledger/cupti_library.hpp"
-#include "collectors/sync_ledger/native_stack.hpp"
 
 namespace gradvane::collectors {
 namespace {

@@ -76,6 +76,7 @@ class CuptiLedger final : public SyncLedger {
   bool enable_calls(const cupti::Functions& functions) noexcept;
   void unsubscribe() noexcept;
   void stop(record::SyncReason why, std::string_view detail) noexcept;
+  void set_counting() noexcept;
   void set_state(record::SyncSource source, record::SyncReason reason,
                  std::string_view detail) noexcept;
   void pass_time() noexcept;

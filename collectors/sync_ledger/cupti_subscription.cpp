@@ -45,13 +45,13 @@ void CuptiLedger::join(const LedgerWish& wish) noexcept try {
     counter_.set_threshold(wish.threshold);
     set_state(SyncSource::none, SyncReason::no_cuda, "");
     next_try_ = now;
+  } else {
+    adopt(wish);
   }
-  if (!is_first) adopt(wish);
   (void)python_.look();
   NativeStack::look();
   if (subscriber_ == nullptr) subscribe();
 } catch (...) {  // no memory: there is no ledger
-  ++users_;
 }
 
 /// Of one who joins after others: who joined by default gives way, and torch may have come since.
@@ -66,7 +66,7 @@ void CuptiLedger::adopt(const LedgerWish& wish) noexcept {
   wish_.needs_gate |= wish.needs_gate;
   if (subscriber_ == nullptr) return;
   gate_profiler();
-  set_state(source_, gate_is_ours_ ? SyncReason::gated : SyncReason::counting, "");
+  set_counting();
 }
 
 void CuptiLedger::leave() noexcept {
@@ -183,7 +183,7 @@ void CuptiLedger::subscribe() noexcept try {
   is_open_.store(true);
   if (!enable_calls(*functions_)) return stop(SyncReason::refused, "no callback can be enabled");
   generation_.fetch_add(1);  // from here on a step may be counted from end to end
-  set_state(SyncSource::cupti, gate_is_ours_ ? SyncReason::gated : SyncReason::counting, "");
+  set_counting();
 } catch (...) {  // no memory for a word: nothing is counted then
   unsubscribe();
 }
@@ -240,6 +240,10 @@ void CuptiLedger::stop(SyncReason why, std::string_view detail) noexcept {
   unsubscribe();
   ++gaps_;
   set_state(SyncSource::none, why, detail);
+}
+
+void CuptiLedger::set_counting() noexcept {
+  set_state(SyncSource::cupti, gate_is_ours_ ? SyncReason::gated : SyncReason::counting, "");
 }
 
 void CuptiLedger::set_state(SyncSource source, SyncReason reason,

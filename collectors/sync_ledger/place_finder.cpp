@@ -24,16 +24,26 @@ std::size_t hash_of(const void* pointer, std::uint32_t more = 0) noexcept {
   return (bits * 0x9E3779B97F4A7C15U) >> 40;
 }
 
-void name_thread(Place& place) noexcept {
-  place.thread = {};
-  (void)::prctl(PR_GET_NAME, place.thread.data());
-}
-
 template <std::size_t N>
 void copy_text(std::array<char, N>& to, const char* from) noexcept {
   const std::size_t length = std::min(::strnlen(from, N), N - 1);
   std::memcpy(to.data(), from, length);
   to[length] = '\0';
+}
+
+/// A file of torch's, by its path within the package.
+bool is_of_profiler(std::string_view inside_torch) noexcept {
+  return inside_torch.starts_with("/profiler/") || inside_torch.starts_with("/autograd/profiler");
+}
+
+/// A new place, met by this thread first; kOtherPlace where there is no room.
+template <typename Fill>
+PlaceId make_place(PlaceStore& places, Place::From from, Fill fill) noexcept {
+  return places.add([&](Place& place) {
+    place.from = from;
+    (void)::prctl(PR_GET_NAME, place.thread.data());
+    fill(place);
+  });
 }
 
 /// The place that `make` gives for a key, remembered in the thread's table.
@@ -65,7 +75,8 @@ CodeOwner owner_of_file(std::string_view path) noexcept {
       std::max(path.rfind("site-packages/") + 1, path.rfind("dist-packages/") + 1);
   if (packages > 0) {
     const std::string_view inside = path.substr(packages - 1 + std::strlen("site-packages/"));
-    if (inside.starts_with("torch/profiler/") || inside.starts_with("torch/autograd/profiler"))
+    constexpr std::string_view kTorch = "torch";
+    if (inside.starts_with(kTorch) && is_of_profiler(inside.substr(kTorch.size())))
       return CodeOwner::profiler;
     const bool passed = inside.starts_with("torch/") || inside.starts_with("gradvane/") ||
                         inside.starts_with("triton/");
@@ -133,9 +144,7 @@ PlaceId PlaceFinder::python_place(ThreadTable& table, const Frames& frames, int 
                                   std::uint32_t serial) noexcept {
   const PythonStack::Frame& frame = frames[static_cast<std::size_t>(chosen)];
   return remembered(table, frame.code, frame.offset, serial, [&] {
-    return places_.add([&](Place& place) {
-      place.from = Place::From::python;
-      name_thread(place);
+    return make_place(places_, Place::From::python, [&](Place& place) {
       Frames whole = frames;
       const int deep = count < kFrames ? python_.walk(whole) : count;
       for (int i = chosen; i < deep && place.lines < Place::kLines; ++i) {
@@ -152,11 +161,9 @@ PlaceId PlaceFinder::python_place(ThreadTable& table, const Frames& frames, int 
 
 PlaceId PlaceFinder::scope_place(ThreadTable& table, const char* scope) noexcept {
   return remembered(table, scope, -1, 0, [&] {
-    return places_.add([&](Place& place) {
-      place.from = Place::From::scope;
+    return make_place(places_, Place::From::scope, [&](Place& place) {
       place.lines = 1;
       copy_text(place.line[0].function, scope);
-      name_thread(place);
     });
   });
 }
@@ -166,22 +173,16 @@ PlaceId PlaceFinder::native_place(ThreadTable& table, const CudaCall& call) noex
   const void* caller = NativeStack::find(table, call, callers);
   if (caller == nullptr) return thread_place(table);
   return remembered(table, caller, -2, 0, [&] {
-    return places_.add([&](Place& place) {
-      place.from = Place::From::native;
+    return make_place(places_, Place::From::native, [&](Place& place) {
       place.lines = static_cast<std::uint8_t>(callers.count);
       place.addresses = callers.addresses;
-      name_thread(place);
     });
   });
 }
 
 PlaceId PlaceFinder::thread_place(ThreadTable& table) noexcept {
-  return remembered(table, &table, -3, 0, [&] {
-    return places_.add([&](Place& place) {
-      place.from = Place::From::thread;
-      name_thread(place);
-    });
-  });
+  return remembered(table, &table, -3, 0,
+                    [&] { return make_place(places_, Place::From::thread, [](Place&) {}); });
 }
 
 /// What is known of a code object; null where there is no room for it.
@@ -216,9 +217,7 @@ CodeOwner PlaceFinder::owner_of(const void* code) const noexcept {
     const std::string_view passed(passed_over_[i].path.data(), passed_over_[i].length);
     if (!path.starts_with(passed) || path.substr(passed.size(), 1) != "/") continue;
     const std::string_view inside = path.substr(passed.size());
-    const bool in_profiler =
-        passed.ends_with("/torch") &&
-        (inside.starts_with("/profiler/") || inside.starts_with("/autograd/profiler"));
+    const bool in_profiler = passed.ends_with("/torch") && is_of_profiler(inside);
     return in_profiler ? CodeOwner::profiler : CodeOwner::torch;
   }
   return owner;

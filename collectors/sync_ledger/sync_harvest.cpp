@@ -9,6 +9,8 @@
 #include <memory>
 #include <string_view>
 
+#include "record/names.hpp"
+
 namespace gradvane::collectors {
 namespace {
 
@@ -108,7 +110,7 @@ void SyncHarvest::drain(ThreadTable& table) {
   std::uint64_t read = table.events_read;
   for (; read < written; ++read) {
     const SyncEvent& event = table.events[read % ThreadTable::kEvents];
-    note(epochs_[event.epoch], key_in(table, event.cell), event.nanoseconds);
+    add(epochs_[event.epoch], {key_in(table, event.cell), 1, event.nanoseconds, event.nanoseconds});
   }
   std::atomic_ref(table.events_read).store(read, std::memory_order_release);
 }
@@ -119,27 +121,30 @@ SyncKey SyncHarvest::key_in(const ThreadTable& table, std::uint32_t cell) noexce
           static_cast<SyncOrigin>(cell / record::kSyncKinds), kNoPhase};
 }
 
-void SyncHarvest::note(Epoch& epoch, const SyncKey& key, std::int64_t nanoseconds) {
-  auto tally = std::ranges::find(epoch, key, &Tally::key);
-  if (tally == epoch.end()) tally = epoch.insert(epoch.end(), Tally{key});
-  ++tally->calls;
-  tally->nanoseconds += nanoseconds;
+void SyncHarvest::add(std::vector<Tally>& tallies, const Tally& tally) {
+  auto known = std::ranges::find(tallies, tally.key, &Tally::key);
+  if (known == tallies.end()) known = tallies.insert(tallies.end(), Tally{tally.key});
+  known->calls += tally.calls;
+  known->nanoseconds += tally.nanoseconds;
+  known->longest = std::max(known->longest, tally.longest);
+}
+
+/// Those that ever counted.
+template <typename Take>
+void SyncHarvest::for_each_tally(ThreadTable& table, Take take) {
+  const std::uint32_t cells =
+      ThreadTable::kOtherCells + shared(table.cells_used, std::memory_order_acquire);
+  for (std::uint32_t i = 0; i < cells; ++i) {
+    SyncCell& cell = table.cells[i];
+    const Tally tally{key_in(table, i), shared(cell.calls), shared(cell.nanoseconds),
+                      shared(cell.longest)};
+    if (tally.calls > 0) take(tally);
+  }
 }
 
 /// Its thread is gone: what it counted stays.
 void SyncHarvest::retire(ThreadTable& table) {
-  const std::uint32_t cells = ThreadTable::kOtherCells + shared(table.cells_used);
-  for (std::uint32_t i = 0; i < cells; ++i) {
-    SyncCell& cell = table.cells[i];
-    const std::int64_t calls = shared(cell.calls);
-    if (calls == 0) continue;
-    const SyncKey key = key_in(table, i);
-    auto tally = std::ranges::find(retired_, key, &Tally::key);
-    if (tally == retired_.end()) tally = retired_.insert(retired_.end(), Tally{key});
-    tally->calls += calls;
-    tally->nanoseconds += shared(cell.nanoseconds);
-    tally->longest = std::max(tally->longest, shared(cell.longest));
-  }
+  for_each_tally(table, [&](const Tally& tally) { add(retired_, tally); });
   for (std::size_t i = 0; i < retired_drops_.size(); ++i)
     retired_drops_[i] += shared(table.dropped[i]);
   for (std::size_t i = 0; i < retired_polls_.size(); ++i) {
@@ -192,14 +197,7 @@ void SyncHarvest::summarise(record::SyncSummary& summary) {
   summary.dropped = retired_drops_;
   summary.polls = retired_polls_;
   tables_.for_each([&](ThreadTable& table) {
-    const std::uint32_t cells =
-        ThreadTable::kOtherCells + shared(table.cells_used, std::memory_order_acquire);
-    for (std::uint32_t i = 0; i < cells; ++i) {
-      SyncCell& cell = table.cells[i];
-      const Tally tally{key_in(table, i), shared(cell.calls), shared(cell.nanoseconds),
-                        shared(cell.longest)};
-      if (tally.calls > 0) add(summary, known, tally);
-    }
+    for_each_tally(table, [&](const Tally& tally) { add(summary, known, tally); });
     for (std::size_t i = 0; i < summary.dropped.size(); ++i)
       summary.dropped[i] += shared(table.dropped[i]);
     for (std::size_t i = 0; i < summary.polls.size(); ++i) {
@@ -277,7 +275,7 @@ record::SyncSite SyncHarvest::describe(const SyncKey& key) const {
     }
     described_.emplace(key.place, site);
   } else {
-    site.location = "other";
+    site.location = record::kOtherLocation;
   }
   site.kind = key.kind;
   site.origin = key.origin;

@@ -47,7 +47,9 @@ class SyncHarvest {
 
   void drain(ThreadTable& table);
   void retire(ThreadTable& table);
-  static void note(Epoch& epoch, const SyncKey& key, std::int64_t nanoseconds);
+  static void add(std::vector<Tally>& tallies, const Tally& tally);
+  template <typename Take>
+  static void for_each_tally(ThreadTable& table, Take take);
   void add(record::SyncSummary& summary, std::map<SiteName, std::size_t>& known,
            const Tally& tally);
   [[nodiscard]] record::SyncSite describe(const SyncKey& key) const;

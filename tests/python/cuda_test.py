@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 
 import torch
+import without_pytest
 
-SKIPPED = 77
 DEVICE = "cuda"
 
 
@@ -163,28 +163,13 @@ def test_a_captured_step_is_counted_at_every_replay():
     assert len(watched.steps()) == 8
 
 
-def main():
-    must_run = os.environ.get("GRADVANE_GPU_TESTS_MUST_RUN") == "1"
-    if not torch.cuda.is_available():
-        print("no CUDA device here")
-        return 1 if must_run else SKIPPED
-    sys.path.insert(0, str(Path(os.environ["GRADVANE_BUILD_DIR"]) / "python"))
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        try:
-            test()
-            print("ok     ", name, flush=True)
-        except Exception as error:
-            failed += 1
-            print("FAILED ", name, repr(error), flush=True)
-            from gradvane import _agent
+def detach_what_is_left():
+    from gradvane import _agent
 
-            if _agent.live() is not None:
-                _agent.live().detach()
-    return 1 if failed else 0
+    if _agent.live() is not None:
+        _agent.live().detach()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.path.insert(0, str(Path(os.environ["GRADVANE_BUILD_DIR"]) / "python"))
+    sys.exit(without_pytest.run(globals(), detach_what_is_left))

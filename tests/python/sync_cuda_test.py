@@ -13,9 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+import without_pytest
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SKIPPED = 77
 STEPS = 12  # of three_syncs.py
 
 
@@ -93,25 +94,5 @@ def test_a_profiler_that_was_there_first_goes_on_seeing_the_gpu():
     assert row["before"] > 0 and row["during"] > 0 and row["after"] > 0, row
 
 
-def main():
-    import torch
-
-    must_run = os.environ.get("GRADVANE_GPU_TESTS_MUST_RUN") == "1"
-    if not torch.cuda.is_available():
-        print("no CUDA device here")
-        return 1 if must_run else SKIPPED
-    failed = 0
-    for name, test in list(globals().items()):
-        if not name.startswith("test_"):
-            continue
-        try:
-            test()
-            print("ok     ", name, flush=True)
-        except Exception as error:
-            failed += 1
-            print("FAILED ", name, repr(error), flush=True)
-    return 1 if failed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(without_pytest.run(globals()))
