@@ -1,6 +1,7 @@
 #include "exporters/page.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 
@@ -67,20 +68,29 @@ std::string_view heading_of(RunState state) {
   return "Failed";
 }
 
+/// Index = IncidentClass.
+constexpr std::array<std::string_view, record::kIncidentClasses> kIncidentWords{
+    "Non-finite loss",
+    "Non-finite gradient",
+    "Non-finite weights",
+    "More host syncs than allowed",
+    "More host syncs of Gradvane\xE2\x80\x99s own than allowed",
+    "Gradient scaler keeps overflowing",
+    "Many steps skipped",
+    "Loss spike",
+    "Loss diverges",
+    "Loss back at random guessing",
+    "Gradients explode",
+    "Gradients vanish",
+    "Gradient norm drifts",
+    "Gradient health low",
+    "Group without gradient",
+    "No step for long",
+    "Records lost",
+    "Gradvane costs more than it may"};
+
 std::string_view words_of(record::IncidentClass kind) {
-  switch (kind) {
-    case record::IncidentClass::nonfinite_loss:
-      return "Non-finite loss";
-    case record::IncidentClass::nonfinite_grad:
-      return "Non-finite gradient";
-    case record::IncidentClass::nonfinite_weight:
-      return "Non-finite weights";
-    case record::IncidentClass::sync_budget:
-      return "More host syncs than allowed";
-    case record::IncidentClass::own_sync_budget:
-      break;
-  }
-  return "More host syncs of Gradvane\xE2\x80\x99s own than allowed";
+  return kIncidentWords[static_cast<std::size_t>(kind)];
 }
 
 bool is_over(RunState state) { return state == RunState::finished || state == RunState::failed; }

@@ -101,15 +101,7 @@ ExportResult PrometheusExporter::export_step(const record::StepRecord& record,
 ExportResult PrometheusExporter::export_incident(const record::Incident& incident) noexcept try {
   if (!open_) return ExportResult::closed;
   const auto whole = metrics_->hold();
-  if (incident.id > last_incident_) {
-    last_incident_ = incident.id;
-    metrics_->add(Metric::incidents_total, 1, {name_of(incident.kind)});
-    open_incidents_.emplace(incident.id, incident.kind);
-  }
-  if (incident.closed_at) open_incidents_.erase(incident.id);
-  const auto still_open = std::ranges::count_if(
-      open_incidents_, [&](const auto& known) { return known.second == incident.kind; });
-  metrics_->set(Metric::incidents_open, static_cast<double>(still_open), {name_of(incident.kind)});
+  incidents_.put(incident);
   return ExportResult::ok;
 } catch (...) {
   return ExportResult::failed;

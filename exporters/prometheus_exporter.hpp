@@ -2,10 +2,10 @@
 // Steps in, metrics out: turns each record into the metrics of a MetricSet.
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "exporters/exporter.hpp"
+#include "exporters/incident_metrics.hpp"
 #include "exporters/metric_set.hpp"
 #include "exporters/sync_metrics.hpp"
 
@@ -48,8 +48,7 @@ class PrometheusExporter final : public Exporter {
   std::vector<std::string> groups_;
   std::array<record::NonfiniteCounts, record::kSites> elements_seen_{};  ///< running totals so far
   std::array<std::int64_t, record::kSites> steps_seen_{};
-  std::int64_t last_incident_ = 0;
-  std::unordered_map<std::int64_t, record::IncidentClass> open_incidents_;
+  IncidentMetrics incidents_{*metrics_};
   SyncMetrics syncs_{*metrics_};
 };
 

@@ -182,6 +182,25 @@ Json to_json(const record::StepRecord& record, const record::ModelInfo& model) {
   return json;
 }
 
+namespace {
+
+void put_element(Json& json, const record::FirstNonfinite& first) {
+  json["site"] = name_of(first.site);
+  json["kind"] = name_of(first.kind);
+  if (first.element >= 0) json["element"] = first.element;
+}
+
+Json to_json(const record::Appearance& appearance) {
+  Json json{{"site", name_of(appearance.site)}, {"run_step", appearance.run_step}};
+  if (!appearance.param.empty()) json["param"] = appearance.param;
+  if (appearance.first) put_element(json, *appearance.first);
+  for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k)
+    json["elements"][record::kNonfiniteKindNames[k]] = appearance.counts[k];
+  return json;
+}
+
+}  // namespace
+
 Json to_json(const record::Incident& incident) {
   Json json{{"id", incident.id},
             {"class", name_of(incident.kind)},
@@ -191,11 +210,19 @@ Json to_json(const record::Incident& incident) {
             {"steps", incident.steps},
             {"opened_at", to_json(incident.opened_at)}};
   put(json, "closed_at", incident.closed_at);
+  if (incident.reopened > 0) json["reopened"] = incident.reopened;
   if (!incident.param.empty()) json["param"] = incident.param;
-  if (incident.first) {
-    json["site"] = name_of(incident.first->site);
-    json["kind"] = name_of(incident.first->kind);
-    if (incident.first->element >= 0) json["element"] = incident.first->element;
+  if (!incident.group.empty()) json["group"] = incident.group;
+  if (incident.first) put_element(json, *incident.first);
+  if (incident.began_in) json["began_in"] = name_of(*incident.began_in);
+  put(json, "micro_step", incident.micro_step);
+  for (const record::Appearance& appearance : incident.order)
+    json["order"].push_back(to_json(appearance));
+  if (incident.module) {
+    json["module"] = {{"name", incident.module->name},
+                      {"type", incident.module->type},
+                      {"direction", incident.module->is_backward ? "backward" : "forward"},
+                      {"run_step", incident.module->run_step}};
   }
   json["evidence"] = incident.evidence;
   return json;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "record/step_record.hpp"
 
@@ -14,8 +15,46 @@ enum class IncidentClass : std::uint8_t {
   nonfinite_weight,
   sync_budget,      ///< more host syncs in a step than it may have
   own_sync_budget,  ///< and of them Gradvane's own
+  amp_overflow,     ///< a gradient scaler skips step after step
+  skipped_steps,    ///< many steps change nothing, scattered
+  loss_spike,       ///< one loss far above those before
+  loss_divergence,  ///< several in a row
+  random_guess,     ///< it had learned, and is back to guessing
+  grad_exploding,   ///< the gradient norm is far above its own history
+  grad_vanishing,   ///< most parameters have next to no gradient
+  grad_norm_drift,  ///< the gradient norm moves away from its running mean
+  grad_health,      ///< the preset score is low
+  dead_group,       ///< every gradient of a group is zero, step after step
+  stalled,          ///< no step for long
+  data_dropped,     ///< records were lost
+  agent_cost,       ///< Gradvane takes more of the training's time than it may
 };
-inline constexpr int kIncidentClasses = 5;
+inline constexpr int kIncidentClasses = 18;
+
+/// Where in a step something non-finite came about.
+enum class BeganIn : std::uint8_t {
+  forward,   ///< the loss was the first to be bad, or the weights were bad before
+  backward,  ///< the loss was finite, a gradient was not
+  update,    ///< loss and gradients were finite, the weights are not
+};
+inline constexpr int kBeganIn = 3;
+
+/// One site that became non-finite within an incident.
+struct Appearance {
+  Site site = Site::grad;
+  std::int64_t run_step = 0;
+  std::optional<FirstNonfinite> first;  ///< absent where the step's own record was lost
+  std::string param;                    ///< empty for the loss
+  NonfiniteCounts counts{};             ///< elements of that site in that step
+};
+
+/// The first module of a traced step whose output, or whose gradient, was not finite.
+struct TracedModule {
+  std::string name;  ///< dotted, as the module names it; empty for the root
+  std::string type;
+  bool is_backward = false;
+  std::int64_t run_step = 0;
+};
 
 /// Opened by the first bad step, counted while it lasts, closed when it clears.
 struct Incident {
@@ -25,11 +64,17 @@ struct Incident {
   std::int64_t first_step = 0;  ///< run step
   std::int64_t last_step = 0;   ///< the latest bad step
   std::int64_t steps = 0;       ///< bad steps so far
+  std::int32_t reopened = 0;    ///< times it came back soon after it had cleared
   double opened_at = 0;         ///< seconds since the epoch
   std::optional<double> closed_at;
   std::optional<FirstNonfinite> first;  ///< evidence: the first bad element
   std::string param;                    ///< its parameter's name, empty for the loss
-  std::string evidence;                 ///< one sentence for a person
+  std::string group;                    ///< where a whole group is to blame
+  std::vector<Appearance> order;        ///< non-finite sites, the first one first
+  std::optional<BeganIn> began_in;
+  std::optional<std::int32_t> micro_step;  ///< of the step, from 1, where it can be told
+  std::optional<TracedModule> module;
+  std::string evidence;  ///< one sentence for a person
 };
 
 }  // namespace gradvane::record

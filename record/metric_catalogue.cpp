@@ -13,7 +13,9 @@ using Words = std::string_view;
 
 constexpr std::array kAgentPlaces{Words{"hooks"}, Words{"worker"}, Words{"http"}};
 constexpr std::array kDropReasons{Words{"ring_overrun"}, Words{"user_metric_limit"}};
-constexpr std::array kExporters{Words{"prometheus"}, Words{"status_board"}, Words{"step_log"}};
+constexpr std::array kExporters{Words{"prometheus"}, Words{"status_board"}, Words{"step_log"},
+                                Words{"flight_recorder"}};
+constexpr std::array kResults{Words{"ok"}, Words{"failed"}};
 constexpr std::array kHttpCodes{Words{"200"}, Words{"400"}, Words{"404"}, Words{"405"},
                                 Words{"413"}, Words{"431"}, Words{"500"}, Words{"503"}};
 constexpr std::array kConnectionDrops{Words{"limit"}, Words{"header_deadline"},
@@ -39,6 +41,16 @@ constexpr std::array kBadStepLabels{LabelInfo{"site", kSiteNames},
                                     LabelInfo{"group", kOpen}};
 constexpr std::array kSkipLabels{LabelInfo{"reason", kSkipReasonNames}};
 constexpr std::array kClassLabels{LabelInfo{"class", kIncidentClassNames}};
+constexpr std::array kIncidentInfoLabels{LabelInfo{"class", kIncidentClassNames},
+                                         LabelInfo{"step", kOpen},
+                                         LabelInfo{"site", kOpen},
+                                         LabelInfo{"kind", kOpen},
+                                         LabelInfo{"param", kOpen},
+                                         LabelInfo{"element", kOpen},
+                                         LabelInfo{"group", kOpen},
+                                         LabelInfo{"began_in", kOpen},
+                                         LabelInfo{"module", kOpen}};
+constexpr std::array kResultLabels{LabelInfo{"result", kResults}};
 constexpr std::array kSyncLabels{LabelInfo{"kind", kSyncKindNames},
                                  LabelInfo{"origin", kSyncOriginNames}};
 constexpr std::array kLocationLabels{LabelInfo{"location", kOpen}};
@@ -171,6 +183,13 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      "Incidents opened; one that lasts for many steps counts once", kAtZero, true},
     {Metric::incidents_open, "gradvane_incidents_open", gauge, "", kClassLabels,
      "Incidents that have not cleared yet", kAtZero, true},
+    {Metric::incident_info, "gradvane_incident_info", info, "", kIncidentInfoLabels,
+     "The latest incident of each class: where it began; what does not apply is empty",
+     "Once an incident of that class has opened.", false},
+    {Metric::recordings_total, "gradvane_recordings_total", counter, "", kResultLabels,
+     "Recordings of the last steps written to files, and those that could not be", kAtZero, true},
+    {Metric::alert_pushes_total, "gradvane_alert_pushes_total", counter, "", kResultLabels,
+     "Alerts handed to Alertmanager directly, and those that it did not take", kAtZero, true},
 
     {Metric::process_resident_memory_bytes, "gradvane_process_resident_memory_bytes", gauge,
      "bytes", kNone, "Resident memory of the training process", "Once it was measured.", false},

@@ -57,6 +57,9 @@ enum class Metric : std::uint8_t {
   skipped_steps_total,
   incidents_total,
   incidents_open,
+  incident_info,
+  recordings_total,
+  alert_pushes_total,
   // memory
   process_resident_memory_bytes,
   device_memory_allocated_bytes,

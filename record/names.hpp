@@ -27,7 +27,12 @@ inline constexpr std::array<std::string_view, 3> kSkipReasonNames{"amp_overflow"
 inline constexpr std::array<std::string_view, kRunStates> kRunStateNames{
     "starting", "running", "stalled", "finished", "failed"};
 inline constexpr std::array<std::string_view, kIncidentClasses> kIncidentClassNames{
-    "nonfinite_loss", "nonfinite_grad", "nonfinite_weight", "sync_budget", "own_sync_budget"};
+    "nonfinite_loss", "nonfinite_grad", "nonfinite_weight", "sync_budget",     "own_sync_budget",
+    "amp_overflow",   "skipped_steps",  "loss_spike",       "loss_divergence", "random_guess",
+    "grad_exploding", "grad_vanishing", "grad_norm_drift",  "grad_health",     "dead_group",
+    "stalled",        "data_dropped",   "agent_cost"};
+inline constexpr std::array<std::string_view, kBeganIn> kBeganInNames{"forward", "backward",
+                                                                      "update"};
 inline constexpr std::array<std::string_view, kSyncKinds> kSyncKindNames{
     "device",     "stream",      "event",
     "memcpy",     "d2h_read",    "pageable_suspect",
@@ -80,6 +85,9 @@ constexpr std::string_view name_of(SyncReason value) {
 }
 constexpr std::string_view name_of(IncidentClass value) {
   return kIncidentClassNames[static_cast<std::size_t>(value)];
+}
+constexpr std::string_view name_of(BeganIn value) {
+  return kBeganInNames[static_cast<std::size_t>(value)];
 }
 
 }  // namespace gradvane::record

@@ -92,6 +92,7 @@ struct StepRecord {
   std::int32_t optimizer = 0;
   std::int32_t micro_steps = 1;  ///< backward passes that went into this step
   double time = 0;               ///< wall clock at the end of the step, seconds since the epoch
+  double monotonic = 0;          ///< the same moment on a clock that never jumps, seconds
 
   std::optional<double> loss;               ///< may be NaN or Inf: then that was measured
   std::optional<double> grad_norm;          ///< L2 over finite elements, as read (before clipping)
