@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "collectors/tensor_view.hpp"
 
@@ -26,6 +27,7 @@ void Losses::add(const at::Tensor& loss, From from, const collectors::DeviceRead
   if (!value) return;
   host_sum_ += *value;
   ++host_count_;
+  if (first_bad_ == 0 && !std::isfinite(*value)) first_bad_ = host_count_;
   from_ = from;
 } catch (...) {  // no memory on the device: the step's loss is not measured
   device_count_ = 0;
@@ -35,6 +37,7 @@ void Losses::clear() noexcept {
   from_ = From::backward;
   host_sum_ = 0;
   host_count_ = 0;
+  first_bad_ = 0;
   device_sum_.reset();
   device_count_ = 0;
 }

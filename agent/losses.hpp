@@ -22,6 +22,8 @@ class Losses {
   [[nodiscard]] bool any() const noexcept { return on_host() || on_device(); }
   [[nodiscard]] bool on_host() const noexcept { return host_count_ > 0; }
   [[nodiscard]] bool on_device() const noexcept { return device_count_ > 0; }
+  /// The first micro-step whose loss was not finite, from 1; 0: none, or they are on a device.
+  [[nodiscard]] std::int32_t first_bad() const noexcept { return first_bad_; }
   /// Of those on a CPU.
   [[nodiscard]] double host_value() const noexcept;
   /// The sum of those on a device, 0-dim fp64, and what to divide it by.
@@ -32,6 +34,7 @@ class Losses {
   From from_ = From::backward;
   double host_sum_ = 0;
   std::int32_t host_count_ = 0;
+  std::int32_t first_bad_ = 0;
   at::Tensor device_sum_;
   std::int32_t device_count_ = 0;
 };

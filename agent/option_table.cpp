@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "collectors/grouping.hpp"
+#include "detectors/judge.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -110,6 +111,12 @@ bool set_address(Options& options, std::string_view value) {
       ::inet_pton(AF_INET6, address.c_str(), parsed.data()) != 1 && value != "localhost")
     return false;
   return options.address = value, true;
+}
+
+bool set_detect(Options& options, std::string_view value) {
+  detectors::Judged judged{};
+  if (!detectors::parse_judged(value, judged).empty()) return false;
+  return options.detect = value, true;
 }
 
 constexpr std::array kTable{
@@ -217,6 +224,49 @@ constexpr std::array kTable{
         "What /api/v1/syncs says is written there every second and at the end; .rank<R> is put "
         "before the suffix when the world is larger than one. In a directory (one that exists, or "
         "a path that ends with /) each process writes syncs.<pid>.json. Empty: none."),
+    OptionSpec{"detect",
+               "classes of incidents, default, all, none, each with a - in front to leave it out",
+               "What is judged, as a list with commas. default: all classes but grad_health.",
+               set_detect, [](const Options& o) { return o.detect; }},
+    amount<&Options::cooldown_seconds>(
+        "cooldown_seconds",
+        "An incident that comes back sooner after it has cleared is the same one. Not for "
+        "non-finite values, host syncs and stalls."),
+    whole<&Options::loss_window, 10, 10'000>("loss_window", "10 to 10000",
+                                             "Losses that a loss is compared with."),
+    amount<&Options::loss_sigma>(
+        "loss_sigma",
+        "A loss is an outlier so many standard deviations above the mean of those before, if it is "
+        "also beyond loss_ratio and loss_absolute."),
+    amount<&Options::loss_ratio>("loss_ratio",
+                                 "A loss is an outlier only above so many times that mean."),
+    amount<&Options::loss_absolute>("loss_absolute",
+                                    "A loss is an outlier only above this. 0: no such test."),
+    whole<&Options::loss_in_a_row, 1, 1000>(
+        "loss_in_a_row", "1 to 1000", "So many outliers in a row are a divergence, fewer a spike."),
+    amount<&Options::random_guess_loss>(
+        "random_guess_loss",
+        "The loss of a random guess: ln of the number of classes, or of the vocabulary. A run that "
+        "has learned and comes back to it is an incident. 0: not known."),
+    amount<&Options::exploding_factor>(
+        "exploding_factor",
+        "Gradients explode when their norm is so many times the median of those before."),
+    amount<&Options::vanishing_share>(
+        "vanishing_share",
+        "Gradients vanish when those of such a share of the parameters are below "
+        "vanishing_threshold."),
+    amount<&Options::drift_threshold>(
+        "drift_threshold",
+        "The gradient norm drifts when it is away from its running mean by this, relative to the "
+        "smaller of the two: 4 means five times the mean, or a fifth of it."),
+    whole<&Options::dead_after, 1, kMaxInt>(
+        "dead_after", "1 or more",
+        "A group is dead when all its gradients are zero in so many steps in a row."),
+    whole<&Options::overflow_streak, 1, 1000>(
+        "overflow_streak", "1 to 1000",
+        "So many steps in a row that a gradient scaler skips are an incident."),
+    amount<&Options::cost_budget>("cost_budget",
+                                  "Share of the steps' time that Gradvane's own hooks may take."),
     on_off<&Options::handle_sigterm>("handle_sigterm",
                                      "Export the last steps at SIGTERM, then die by it; only where "
                                      "nobody else handles it."),

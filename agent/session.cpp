@@ -7,7 +7,7 @@
 #include <array>
 #include <exception>
 
-#include "agent/unix_time.hpp"
+#include "agent/clocks.hpp"
 
 namespace gradvane::agent {
 namespace {

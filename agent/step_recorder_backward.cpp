@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "agent/clocks.hpp"
 #include "agent/step_recorder.hpp"
-#include "agent/unix_time.hpp"
 #include "collectors/tensor_view.hpp"
 
 namespace gradvane::agent {
@@ -93,6 +93,7 @@ void StepRecorder::hand_over_superseded(int optimizer) noexcept {
   facts.optimizer = optimizer;
   facts.micro_steps = std::max(watched.backwards, 1);
   facts.time = unix_time();
+  facts.monotonic = monotonic_time();
   handoff_.publish(facts);
   forget_read(watched);
 }

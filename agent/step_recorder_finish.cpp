@@ -5,9 +5,9 @@
 #include <limits>
 #include <utility>
 
+#include "agent/clocks.hpp"
 #include "agent/step_recorder.hpp"
 #include "agent/step_result.hpp"
-#include "agent/unix_time.hpp"
 #include "collectors/device_memory.hpp"
 #include "collectors/tensor_view.hpp"
 
@@ -83,6 +83,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
   facts.skipped = skipped;
   facts.micro_steps = watched.backwards > 0 ? watched.backwards : micro_steps_ + 1;
   facts.time = unix_time();
+  facts.bad_micro_step = losses_of(watched).first_bad();
   facts.user = user_;
   facts.user_count = static_cast<std::int32_t>(watch_.user_metrics());
   if (has_tokens_) facts.tokens = tokens_;
@@ -91,6 +92,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
   note_device_memory(watched);
 
   const Clock::time_point now = Clock::now();
+  facts.monotonic = seconds(now.time_since_epoch());
   facts.agent_seconds = seconds(agent_time_);
   Clock::duration known = agent_time_;
   for (std::size_t p = 0; p < phases_.size(); ++p) {

@@ -53,7 +53,17 @@ Incident incident_of(const record::Incident& incident) {
   told.steps = incident.steps;
   told.opened_at = incident.opened_at;
   told.closed_at = incident.closed_at;
+  told.reopened = incident.reopened;
   if (incident.first) told.blame = blame_of(*incident.first, incident.param);
+  for (const record::Appearance& seen : incident.order) {
+    Blame blame;
+    if (seen.first) blame = blame_of(*seen.first, seen.param);
+    blame.site = name_of(seen.site);
+    told.order.push_back({seen.run_step, std::move(blame)});
+  }
+  if (incident.began_in) told.began_in = name_of(*incident.began_in);
+  told.micro_step = incident.micro_step;
+  if (incident.module) told.module = incident.module->name;
   told.evidence = incident.evidence;
   return told;
 }

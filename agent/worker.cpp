@@ -6,8 +6,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "agent/clocks.hpp"
+#include "agent/detector_settings.hpp"
 #include "agent/step_result.hpp"
-#include "agent/unix_time.hpp"
 #include "collectors/process_memory.hpp"
 #include "exporters/prometheus_exporter.hpp"
 #include "exporters/step_log.hpp"
@@ -33,13 +34,6 @@ double thread_cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-detectors::SyncBudgetDetector::Budget budget_of(const Options& options) {
-  detectors::SyncBudgetDetector::Budget budget;
-  if (options.sync_budget >= 0) budget.training = options.sync_budget;
-  budget.after_steps = options.sync_budget_after;
-  return budget;
-}
-
 bool any_nonfinite(const record::StepRecord& record, record::Site site) {
   const auto& counts = record.nonfinite[static_cast<std::size_t>(site)];
   return std::any_of(counts.begin(), counts.end(), [](auto count) { return count > 0; });
@@ -58,10 +52,8 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
           static_cast<std::size_t>(options.history_steps))),
       exporters_(metrics_),
       builder_({options.vanishing_threshold, options.exploding_threshold}),
-      nonfinite_(run_.rank, incident_ids_,
-                 [this](const record::Incident& incident) { report(incident); }),
-      sync_budget_(run_.rank, budget_of(options), incident_ids_,
-                   [this](const record::Incident& incident) { report(incident); }),
+      judge_(run_.rank, detector_settings(options),
+             [this](const record::Incident& incident) { report(incident); }),
       ledger_(ledger),
       last_step_(std::chrono::steady_clock::now()),
       last_look_(last_step_),
@@ -102,6 +94,7 @@ void Worker::run() noexcept {
     try {
       announce_model();
       idle = drain() ? 0 : idle + 1;
+      judge_traced();
       if (ending) settle();
       look_around();
     } catch (...) {  // no memory for a step: the next one may fit
@@ -197,6 +190,7 @@ bool Worker::export_replays(SlotGatherer::Look look) {
     std::int64_t& last = last_steps_[facts->optimizer];
     facts->step = facts->run_step = last = last == 0 ? facts->step : last + 1;
     facts->time = unix_time();
+    facts->monotonic = monotonic_time();
     facts->step_seconds = collectors::kNotMeasured;
     export_step(*facts, gatherer_.take_replay(), 0);
     found = true;
@@ -249,8 +243,24 @@ void Worker::export_record(const record::StepRecord& record, const record::StepD
     (void)exporters_.set_model(model_);
   }
   (void)exporters_.export_step(record, detail, *model_);
-  nonfinite_.observe(record, *model_);
+  judge_.observe(record, detail, *model_, {record.run_step, unix_time(), monotonic_time()});
   note_status(record);
+}
+
+void Worker::trace_found(record::TracedModule module) noexcept try {
+  if (is_child()) return;
+  const std::lock_guard lock(mutex_);
+  traced_.push_back(std::move(module));
+} catch (...) {  // no memory: the incident does without
+}
+
+void Worker::judge_traced() {
+  std::vector<record::TracedModule> traced;
+  {
+    const std::lock_guard lock(mutex_);
+    traced.swap(traced_);
+  }
+  for (const record::TracedModule& module : traced) judge_.trace_found(module);
 }
 
 void Worker::report(const record::Incident& incident) {
@@ -270,6 +280,8 @@ void Worker::look_around() {
     ledger_->look();
     report_syncs();
   }
+  if (state_ == RunState::running || state_ == RunState::stalled)
+    judge_.tick({0, unix_time(), monotonic_time()});
   const std::chrono::duration<double> since = now - last_step_;
   if (state_ == RunState::running && options_.stall_seconds > 0 &&
       since.count() > options_.stall_seconds)

@@ -21,8 +21,7 @@
 #include "agent/slot_gatherer.hpp"
 #include "collectors/step_builder.hpp"
 #include "collectors/sync_ledger/sync_ledger.hpp"
-#include "detectors/nonfinite.hpp"
-#include "detectors/sync_budget.hpp"
+#include "detectors/judge.hpp"
 #include "exporters/endpoint.hpp"
 #include "exporters/endpoint_file.hpp"
 #include "exporters/exporter_set.hpp"
@@ -51,6 +50,8 @@ class Worker final : public ProcessMember {
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
   /// True in the child of a fork: then there is no thread, and nothing here may be used or destroyed.
   [[nodiscard]] bool is_child() const noexcept { return is_child_.load(std::memory_order_relaxed); }
+  /// A watched step has named the first module that went bad. Any thread.
+  void trace_found(record::TracedModule module) noexcept;
   void add_collectable(std::weak_ptr<prometheus::Collectable> collectable);
 
   void process_ends(bool failed, std::string_view reason) noexcept override;
@@ -79,6 +80,7 @@ class Worker final : public ProcessMember {
                      const std::shared_ptr<const record::ModelInfo>& model);
   void note_device_failure();
   void look_around();
+  void judge_traced();
   void count_syncs(const collectors::StepFacts& facts, record::StepRecord& record);
   void report_syncs() noexcept;
   void report(const record::Incident& incident);
@@ -100,9 +102,7 @@ class Worker final : public ProcessMember {
   std::unique_ptr<exporters::Endpoint> endpoint_;
   std::optional<exporters::EndpointFile> endpoint_file_;
   collectors::StepBuilder builder_;
-  detectors::IncidentIds incident_ids_;
-  detectors::NonfiniteDetector nonfinite_;
-  detectors::SyncBudgetDetector sync_budget_;
+  detectors::Judge judge_;
   collectors::SyncLedger* ledger_;
   record::SyncSummary syncs_before_;  ///< of an earlier run in this process
 
@@ -131,6 +131,7 @@ class Worker final : public ProcessMember {
   Status status_;
   std::optional<Ending> ending_;
   std::uint64_t steps_exported_ = 0;
+  std::vector<record::TracedModule> traced_;  ///< not judged yet
   bool has_ended_ = false;
 
   std::atomic<bool> is_child_{false};

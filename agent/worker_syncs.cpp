@@ -13,7 +13,7 @@ void Worker::count_syncs(const collectors::StepFacts& facts, record::StepRecord&
   record.own_sync_budget = facts.own_sync_budget;
   if (record::StepSyncs syncs; ledger_->step(facts.syncs_after, facts.syncs_until, syncs))
     record.syncs = syncs;
-  sync_budget_.observe(record, [&](record::SyncOrigin origin) {
+  judge_.observe_syncs(record, [&](record::SyncOrigin origin) {
     return ledger_->sites_of_step(facts.syncs_after, facts.syncs_until, origin);
   });
 }
@@ -28,7 +28,7 @@ void Worker::report_syncs() noexcept try {
   } else {
     summary->take_away(syncs_before_);
   }
-  sync_budget_.fill(*summary);
+  judge_.fill(*summary);
   (void)exporters_.export_syncs(summary);
   if (options_.sync_report.empty()) return;
   std::string error = exporters::write_sync_report(options_.sync_report, *summary, run_);

@@ -151,6 +151,8 @@ void StepBuilder::take_facts(const StepFacts& facts) {
   record_.optimizer = facts.optimizer;
   record_.micro_steps = facts.micro_steps;
   record_.time = facts.time;
+  record_.monotonic = facts.monotonic;
+  record_.bad_micro_step = facts.bad_micro_step;
   record_.read_at = facts.read_at;
   record_.skipped = facts.skipped;
   clip_max_norm_ = measured(facts.clip_max_norm);

@@ -24,7 +24,8 @@ struct StepFacts {
   std::int64_t run_step = 0;
   std::int32_t optimizer = 0;
   std::int32_t micro_steps = 1;
-  double time = 0;  ///< wall clock, seconds since the epoch
+  double time = 0;       ///< wall clock, seconds since the epoch
+  double monotonic = 0;  ///< the same moment on a clock that never jumps, seconds
 
   // Sequence numbers of this step's slots in the result ring; 0: not read.
   std::uint64_t grad_sequence = 0;
@@ -38,7 +39,8 @@ struct StepFacts {
   DeviceRead device_user{};
   bool captured =
       false;  ///< into a graph: the step is not taken now, but each time that is replayed
-  std::int32_t losses = 1;  ///< that a device's loss is the sum of
+  std::int32_t losses = 1;          ///< that a device's loss is the sum of
+  std::int32_t bad_micro_step = 0;  ///< the first whose loss was not finite, from 1; 0: not known
 
   record::ReadAt read_at = record::ReadAt::none;
   record::SkipReason skipped = record::SkipReason::none;

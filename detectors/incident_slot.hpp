@@ -3,7 +3,8 @@
 //
 // A detector judges each observation as bad or good; one that it cannot judge it leaves out. The incident
 // opens at the first bad one after which `open_after` in a row were bad, and closes after `close_after` good
-// ones in a row. Until then it is one incident with a count, however long it lasts.
+// ones in a row. Until then it is one incident with a count, however long it lasts. One that would open
+// within `cooldown_seconds` of the last one's end is that one, come back: same number, counted on.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -14,33 +15,61 @@
 
 namespace gradvane::detectors {
 
-/// Called with every incident that opened, and again when it closes; its `steps` are those so far.
+/// Called with every incident that opened, again when more is known of it, and when it closes; its `steps`
+/// are those so far.
 using Report = std::function<void(const record::Incident&)>;
+
+/// When something was observed.
+struct Moment {
+  std::int64_t run_step = 0;
+  double time = 0;       ///< wall clock, seconds since the epoch
+  double monotonic = 0;  ///< seconds on a clock that never jumps
+
+  Moment() = default;
+  Moment(std::int64_t step, double wall, double steady)
+      : run_step(step), time(wall), monotonic(steady) {}
+  // NOLINTNEXTLINE(google-explicit-constructor): a step is a moment
+  Moment(const record::StepRecord& step)
+      : run_step(step.run_step), time(step.time), monotonic(step.monotonic) {}
+};
 
 class IncidentSlot {
  public:
   struct Rule {
     int open_after = 1;
     int close_after = 10;
+    double cooldown_seconds = 0;
   };
+  using Describe = std::function<void(record::Incident&)>;
 
   /// `ids` outlives the slot.
   IncidentSlot(record::IncidentClass kind, std::int32_t rank, Rule rule, IncidentIds& ids)
       : kind_(kind), rank_(rank), rule_(rule), ids_(ids) {}
 
   /// `describe` completes an incident that opens: its evidence, and who is to blame. Throws only what
-  /// `describe` and `report` throw; then nothing has opened.
-  void judge(bool is_bad, const record::StepRecord& step,
-             const std::function<void(record::Incident&)>& describe, const Report& report);
+  /// `describe` and `report` throw; where `describe` throws, nothing has opened.
+  void judge(bool is_bad, const Moment& now, const Describe& describe, const Report& report);
+
+  /// Adds to the incident that is open, if there is one, and reports it again.
+  void amend(const Describe& change, const Report& report);
+  /// The open incident ends now, however many good ones there were. No effect where none is open.
+  void close(const Moment& now, const Report& report);
 
   [[nodiscard]] bool is_open() const noexcept { return open_.has_value(); }
+  /// Bad ones in a row up to now.
+  [[nodiscard]] int bad_in_a_row() const noexcept { return bad_in_a_row_; }
 
  private:
+  void open(const Moment& now, const Describe& describe, const Report& report);
+  [[nodiscard]] bool is_back(const Moment& now) const noexcept;
+
   record::IncidentClass kind_;
   std::int32_t rank_;
   Rule rule_;
   IncidentIds& ids_;
   std::optional<record::Incident> open_;
+  std::optional<record::Incident> last_;   ///< the last one that closed, while it may come back
+  double closed_monotonic_ = 0;            ///< when it did
   std::optional<std::int64_t> bad_since_;  ///< run step of the first bad one in a row
   int bad_in_a_row_ = 0;
   int good_in_a_row_ = 0;

@@ -3,58 +3,146 @@
 #include <algorithm>
 #include <string>
 
-#include "record/names.hpp"
+#include "detectors/nonfinite_words.hpp"
 
 namespace gradvane::detectors {
 namespace {
 
 using record::Site;
 
-std::string describe(const record::Incident& incident, Site site,
-                     const record::NonfiniteCounts& counts) {
-  std::string sentence = "Step " + std::to_string(incident.first_step) + ": ";
-  if (site == Site::loss) {
-    sentence += "the loss";
-  } else {
-    sentence += std::string(site == Site::grad ? "the gradient" : "the weight");
-    if (!incident.param.empty()) sentence += " of " + incident.param;
-  }
-  if (incident.first) {
-    sentence += " became " + std::string(name_of(incident.first->kind));
-    if (incident.first->element >= 0 && site != Site::loss)
-      sentence += " at element " + std::to_string(incident.first->element);
-  } else {
-    sentence += " became non-finite";
-  }
-  sentence += " (" + std::to_string(counts[0]) + " NaN, " + std::to_string(counts[1]) + " +Inf, " +
-              std::to_string(counts[2]) + " -Inf in that step).";
-  return sentence;
+// The order in which they come about within a step.
+constexpr std::array kOrder{Site::loss, Site::grad, Site::weight};
+
+constexpr std::size_t at(Site site) { return static_cast<std::size_t>(site); }
+
+bool any(const record::NonfiniteCounts& counts) {
+  return std::any_of(counts.begin(), counts.end(), [](auto n) { return n > 0; });
+}
+
+bool was_finite(Site site, const record::StepRecord& step) {
+  return step.site_measured[at(site)].value_or(false) && !any(step.nonfinite[at(site)]);
+}
+
+/// Where in its step the first bad site came about, as far as the others tell.
+std::optional<record::BeganIn> began_in(Site site, const record::StepRecord& step) {
+  if (site == Site::loss) return record::BeganIn::forward;
+  if (!was_finite(Site::loss, step)) return std::nullopt;
+  if (site == Site::grad) return record::BeganIn::backward;
+  if (!was_finite(Site::grad, step)) return std::nullopt;
+  return record::BeganIn::update;
 }
 
 }  // namespace
 
 void NonfiniteDetector::observe(const record::StepRecord& step, const record::ModelInfo& model) {
-  // The order in which they come about within a step.
-  for (const Site site : {Site::loss, Site::grad, Site::weight}) judge(site, step, model);
+  const bool was_open = open_.has_value();
+  bool any_bad = false;
+  bool is_news = false;
+  for (const Site site : kOrder) {
+    if (!sites_[at(site)]) continue;
+    const bool bad = is_bad(site, step);
+    const std::int64_t lost = take_lost(site, step, bad);
+    if (bad || lost > 0) {
+      is_news |= appear(site, step, model, bad ? 0 : lost);
+    } else {
+      note_clean(site, step);
+    }
+    any_bad |= bad || lost > 0;
+  }
+  if (!open_) return;
+  if (any_bad && was_open) {
+    open_->last_step = step.run_step;
+    ++open_->steps;
+  }
+  if (is_news) report_(*open_);
+  close_if_clean(step);
 }
 
-void NonfiniteDetector::judge(Site site, const record::StepRecord& step,
-                              const record::ModelInfo& model) {
-  const auto s = static_cast<std::size_t>(site);
-  if (!step.site_measured[s].value_or(false)) return;
+bool NonfiniteDetector::is_bad(Site site, const record::StepRecord& step) const {
+  if (!step.site_measured[at(site)].value_or(false)) return false;
+  if (site == Site::grad && step.is_handled_overflow()) return false;
+  return any(step.nonfinite[at(site)]);
+}
+
+/// Bad steps that the totals know of and no record told.
+std::int64_t NonfiniteDetector::take_lost(Site site, const record::StepRecord& step, bool bad) {
+  std::int64_t& seen = steps_seen_[at(site)];
+  const std::int64_t lost = step.nonfinite_steps_total[at(site)] - seen - (bad ? 1 : 0);
+  seen = std::max(seen, step.nonfinite_steps_total[at(site)]);
+  // The totals count reads, and a step may have several: without a lost record there is no lost step.
+  return step.dropped_before > 0 ? std::max<std::int64_t>(lost, 0) : 0;
+}
+
+/// True where that is new: the incident opens, or the site joins it.
+bool NonfiniteDetector::appear(Site site, const record::StepRecord& step,
+                               const record::ModelInfo& model, std::int64_t lost) {
+  clean_reads_[at(site)] = 0;
+  if (open_ && is_part_[at(site)]) return false;
+  record::Appearance appearance;
+  appearance.site = site;
+  appearance.run_step = step.run_step;
+  if (lost == 0) {
+    appearance.counts = step.nonfinite[at(site)];
+    appearance.first = step.first_by_site[at(site)];
+    const std::int32_t param = appearance.first ? appearance.first->param : -1;
+    if (param >= 0 && static_cast<std::size_t>(param) < model.params.size())
+      appearance.param = model.params[static_cast<std::size_t>(param)].name;
+  }
+  if (open_) {
+    open_->evidence += describe_joined(appearance);
+    open_->order.push_back(std::move(appearance));
+  } else {
+    open(site, step, appearance, lost);
+  }
+  is_part_[at(site)] = true;
+  return true;
+}
+
+void NonfiniteDetector::open(Site site, const record::StepRecord& step,
+                             const record::Appearance& first, std::int64_t lost) {
+  record::Incident fresh;
+  fresh.kind = static_cast<record::IncidentClass>(site);
+  fresh.rank = rank_;
+  fresh.first_step = fresh.last_step = step.run_step;
+  fresh.steps = std::max<std::int64_t>(lost, 1);
+  fresh.opened_at = step.time;
+  fresh.first = first.first;
+  fresh.param = first.param;
+  if (lost == 0) fresh.began_in = began_in(site, step);
+  if (lost == 0 && step.bad_micro_step > 0 && site == Site::loss)
+    fresh.micro_step = step.bad_micro_step;
+  fresh.order.push_back(first);
+  fresh.evidence = describe_first(fresh, first, lost, step);
+  fresh.id = ids_.next();
+  open_ = std::move(fresh);
+  is_part_ = {};
+}
+
+void NonfiniteDetector::note_clean(Site site, const record::StepRecord& step) {
+  if (!step.site_measured[at(site)].value_or(false)) return;
   if (site == Site::grad && step.is_handled_overflow()) return;
-  const record::NonfiniteCounts& counts = step.nonfinite[s];
-  const bool bad = std::any_of(counts.begin(), counts.end(), [](auto n) { return n > 0; });
-  const auto describe_it = [&](record::Incident& incident) {
-    if (step.first_by_site[s]) {
-      incident.first = step.first_by_site[s];
-      const auto param = incident.first->param;
-      if (param >= 0 && static_cast<std::size_t>(param) < model.params.size())
-        incident.param = model.params[static_cast<std::size_t>(param)].name;
-    }
-    incident.evidence = describe(incident, site, counts);
-  };
-  slots_[s].judge(bad, step, describe_it, report_);
+  ++clean_reads_[at(site)];
+}
+
+void NonfiniteDetector::close_if_clean(const record::StepRecord& step) {
+  for (const Site site : kOrder) {
+    const int needed = site == Site::weight ? kWeightsClearAfter : kClearAfter;
+    if (is_part_[at(site)] && clean_reads_[at(site)] < needed) return;
+  }
+  const record::Incident closed = [&] {
+    record::Incident incident = std::move(*open_);
+    incident.closed_at = step.time;
+    return incident;
+  }();
+  open_.reset();
+  report_(closed);
+}
+
+void NonfiniteDetector::trace_found(const record::TracedModule& module) {
+  if (!open_ || open_->module) return;
+  open_->module = module;
+  open_->evidence += describe_module(module);
+  report_(*open_);
 }
 
 }  // namespace gradvane::detectors

@@ -1,13 +1,18 @@
 #pragma once
-// Opens an incident at the first non-finite loss, gradient or weight, and closes it when that site has
-// been clean for a while.
+// Opens an incident at the first non-finite loss, gradient or weight, says which of them came first and
+// where, and closes it when all is clean again.
 //
 // Rule: a site is bad in a step when it was read and holds at least one NaN or Inf; it is judged before
-// any comparison of numbers. The incident closes after kClearAfter consecutive reads of the site without
-// one; reads, not steps, because weights are read seldom. A step that a gradient scaler skipped for
-// overflow is neither bad nor clean for gradients: that is the scaler's daily business.
+// any comparison of numbers. The first bad site gives the incident its class; sites that go bad while it is
+// open join it, in the order in which they were seen. It closes when each of them has been clean for long
+// enough: kClearAfter reads in a row of the loss and the gradients, one of the weights, which are read
+// seldom and do not heal by themselves. A step that a gradient scaler skipped for overflow is neither bad
+// nor clean for gradients: that is the scaler's daily business. Bad steps whose own record was lost are
+// known from the running totals, and open an incident that says so.
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "detectors/incident_slot.hpp"
@@ -20,25 +25,40 @@ namespace gradvane::detectors {
 class NonfiniteDetector {
  public:
   static constexpr int kClearAfter = 10;
+  static constexpr int kWeightsClearAfter = 1;
+
+  /// Sites that are judged, by record::Site.
+  using Sites = std::array<bool, record::kSites>;
 
   /// `ids` outlives the detector.
-  NonfiniteDetector(std::int32_t rank, IncidentIds& ids, Report report)
-      : slots_{slot(record::Site::loss, rank, ids), slot(record::Site::grad, rank, ids),
-               slot(record::Site::weight, rank, ids)},
-        report_(std::move(report)) {}
+  NonfiniteDetector(std::int32_t rank, Sites sites, IncidentIds& ids, Report report)
+      : rank_(rank), sites_(sites), ids_(ids), report_(std::move(report)) {}
 
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step, const record::ModelInfo& model);
+  /// A step was watched for the first module that went bad. No effect where no incident is open.
+  void trace_found(const record::TracedModule& module);
+
+  [[nodiscard]] bool is_open() const noexcept { return open_.has_value(); }
 
  private:
-  void judge(record::Site site, const record::StepRecord& step, const record::ModelInfo& model);
+  [[nodiscard]] bool is_bad(record::Site site, const record::StepRecord& step) const;
+  std::int64_t take_lost(record::Site site, const record::StepRecord& step, bool bad);
+  bool appear(record::Site site, const record::StepRecord& step, const record::ModelInfo& model,
+              std::int64_t lost);
+  void open(record::Site site, const record::StepRecord& step, const record::Appearance& first,
+            std::int64_t lost);
+  void note_clean(record::Site site, const record::StepRecord& step);
+  void close_if_clean(const record::StepRecord& step);
 
-  static IncidentSlot slot(record::Site site, std::int32_t rank, IncidentIds& ids) {
-    return {static_cast<record::IncidentClass>(site), rank, {1, kClearAfter}, ids};
-  }
-
-  std::array<IncidentSlot, record::kSites> slots_;
+  std::int32_t rank_;
+  Sites sites_;
+  IncidentIds& ids_;
   Report report_;
+  std::optional<record::Incident> open_;
+  std::array<bool, record::kSites> is_part_{};             ///< of the open incident
+  std::array<int, record::kSites> clean_reads_{};          ///< in a row
+  std::array<std::int64_t, record::kSites> steps_seen_{};  ///< running totals so far
 };
 
 }  // namespace gradvane::detectors

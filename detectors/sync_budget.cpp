@@ -67,7 +67,9 @@ void SyncBudgetDetector::judge(SyncOrigin origin, std::int32_t budget,
   const bool is_over = count > budget;
   const auto at = static_cast<std::size_t>(origin);
   steps_over_[at] += is_over ? 1 : 0;
-  IncidentSlot& slot = origin == SyncOrigin::gradvane ? own_ : training_;
+  const bool is_own = origin == SyncOrigin::gradvane;
+  if (!(is_own ? budget_.judge_own : budget_.judge_training)) return;
+  IncidentSlot& slot = is_own ? own_ : training_;
   slot.judge(
       is_over, step,
       [&](record::Incident& incident) {

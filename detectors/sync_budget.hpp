@@ -26,6 +26,8 @@ class SyncBudgetDetector {
   struct Budget {
     std::optional<std::int32_t> training;  ///< absent: any number
     std::int32_t after_steps = 0;          ///< of this process, that may have more
+    bool judge_training = true;            ///< false: breaches are counted, and are no incident
+    bool judge_own = true;
   };
   /// Where the syncs of one origin came from in the step in hand, most calls first. Asked only for an
   /// incident's evidence.

@@ -94,6 +94,9 @@ struct StepRecord {
   double time = 0;               ///< wall clock at the end of the step, seconds since the epoch
   double monotonic = 0;          ///< the same moment on a clock that never jumps, seconds
 
+  /// The first micro-step whose loss was not finite, from 1; 0: none, or it cannot be told.
+  std::int32_t bad_micro_step = 0;
+
   std::optional<double> loss;               ///< may be NaN or Inf: then that was measured
   std::optional<double> grad_norm;          ///< L2 over finite elements, as read (before clipping)
   std::optional<double> grad_norm_at_step;  ///< after clipping

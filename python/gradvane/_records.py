@@ -52,13 +52,21 @@ class StepRecord:
 
 
 @dataclass(frozen=True)
+class Appearance:
+    """Something that became non-finite within an incident."""
+
+    run_step: int
+    blame: Blame
+    """kind and param are empty where the step's own record was lost"""
+
+
+@dataclass(frozen=True)
 class Incident:
     """One thing that went wrong, once: opened by its first bad step, closed when it clears."""
 
     id: int
     kind: str
-    """nonfinite_loss, nonfinite_grad or nonfinite_weight; sync_budget, more host syncs in a step than it may
-    have; own_sync_budget, and of them Gradvane's own"""
+    """a class of incidents, such as nonfinite_grad: docs/detectors.md lists them"""
     rank: int
     first_step: int
     last_step: int
@@ -68,7 +76,17 @@ class Incident:
     opened_at: float
     """seconds since the epoch"""
     closed_at: float | None
+    reopened: int
+    """times it came back soon after it had cleared"""
     blame: Blame | None
+    order: tuple[Appearance, ...]
+    """what became non-finite, the first one first"""
+    began_in: str
+    """where in the step that was: forward, backward or update; empty where it is not known"""
+    micro_step: int | None
+    """of the first bad step, from 1, where it can be told"""
+    module: str
+    """the first module of a watched step whose output or gradient was not finite; empty: none, or not watched"""
     evidence: str
     """one sentence"""
 
@@ -83,4 +101,5 @@ def step_of(values: dict[str, Any]) -> StepRecord:
 
 
 def incident_of(values: dict[str, Any]) -> Incident:
-    return Incident(**{**values, "blame": blame_of(values["blame"])})
+    order = tuple(Appearance(seen["run_step"], Blame(**seen["blame"])) for seen in values["order"])
+    return Incident(**{**values, "blame": blame_of(values["blame"]), "order": order})

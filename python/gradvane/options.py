@@ -42,6 +42,20 @@ class Options(TypedDict, total=False):
     sync_profiler: Literal["auto", "gate", "yield", "share"]
     sync_library: Path
     sync_report: Path
+    detect: str
+    cooldown_seconds: float
+    loss_window: int
+    loss_sigma: float
+    loss_ratio: float
+    loss_absolute: float
+    loss_in_a_row: int
+    random_guess_loss: float
+    exploding_factor: float
+    vanishing_share: float
+    drift_threshold: float
+    dead_after: int
+    overflow_streak: int
+    cost_budget: float
     handle_sigterm: bool
 
 

@@ -74,7 +74,19 @@ py::dict to_dict(const Incident& incident) {
   dict["steps"] = incident.steps;
   dict["opened_at"] = incident.opened_at;
   dict["closed_at"] = incident.closed_at;
+  dict["reopened"] = incident.reopened;
   dict["blame"] = to_dict(incident.blame);
+  py::list order;
+  for (const Appearance& appearance : incident.order) {
+    py::dict seen;
+    seen["run_step"] = appearance.run_step;
+    seen["blame"] = to_dict(std::optional(appearance.blame));
+    order.append(std::move(seen));
+  }
+  dict["order"] = std::move(order);
+  dict["began_in"] = incident.began_in;
+  dict["micro_step"] = incident.micro_step;
+  dict["module"] = incident.module;
   dict["evidence"] = incident.evidence;
   return dict;
 }

@@ -21,11 +21,14 @@ class IncidentSlotTest : public testing::Test {
       : slot_(IncidentClass::nonfinite_grad, 5, rule, ids_) {}
 
   /// "b": bad, "g": good; one step each.
-  void judge(std::string_view steps) {
+  void judge(std::string_view steps) { at(0, steps); }
+  /// All of them at one moment of the monotonic clock.
+  void at(double seconds, std::string_view steps) {
     for (const char step : steps) {
       record::StepRecord record;
       record.run_step = ++step_;
-      record.time = 100 + static_cast<double>(step_);
+      record.time = wall_ + static_cast<double>(step_);
+      record.monotonic = seconds;
       slot_.judge(
           step == 'b', record, [](Incident& incident) { incident.evidence = "seen"; },
           [this](const Incident& incident) { reports_.push_back(incident); });
@@ -35,6 +38,7 @@ class IncidentSlotTest : public testing::Test {
   IncidentIds ids_;
   IncidentSlot slot_;
   std::int64_t step_ = 0;
+  double wall_ = 100;
   std::vector<Incident> reports_;
 };
 
@@ -82,6 +86,70 @@ TEST_F(IncidentSlotTest, WhereItsEvidenceCannotBeGatheredNothingHasOpened) {
   slot.judge(true, {}, [](Incident&) {}, report);
   ASSERT_THAT(reports_, SizeIs(1));
   EXPECT_EQ(reports_[0].id, 1) << "no number was lost";
+}
+
+class CooldownTest : public IncidentSlotTest {
+ protected:
+  CooldownTest() : IncidentSlotTest({1, 2, 60}) {}
+};
+
+TEST_F(CooldownTest, OneThatComesBackSoonIsTheSameIncident) {
+  at(0, "bbgg");  // closes at 0 s
+  at(59.9, "b");
+  ASSERT_THAT(reports_, SizeIs(3));
+  EXPECT_EQ(reports_[2].id, 1);
+  EXPECT_EQ(reports_[2].first_step, 1);
+  EXPECT_EQ(reports_[2].last_step, 5);
+  EXPECT_EQ(reports_[2].steps, 3);
+  EXPECT_EQ(reports_[2].reopened, 1);
+  EXPECT_FALSE(reports_[2].closed_at);
+  at(70, "gg");
+  ASSERT_THAT(reports_, SizeIs(4));
+  EXPECT_TRUE(reports_[3].closed_at);
+  at(129, "bgg");
+  EXPECT_EQ(reports_.back().reopened, 2) << "counted from when it last closed";
+}
+
+TEST_F(CooldownTest, AfterTheCooldownItIsAnother) {
+  at(0, "bgg");
+  at(60, "b");
+  ASSERT_THAT(reports_, SizeIs(3));
+  EXPECT_EQ(reports_[2].id, 2);
+  EXPECT_EQ(reports_[2].reopened, 0);
+}
+
+TEST_F(CooldownTest, AJumpOfTheWallClockDoesNotMatter) {
+  at(0, "bgg");
+  wall_ += 86'400;
+  at(1, "b");
+  EXPECT_EQ(reports_.back().id, 1);
+}
+
+TEST_F(CooldownTest, OneThatFlickersForAnHourIsOneIncident) {
+  for (int i = 0; i < 3600; ++i) at(i, "bgg");
+  EXPECT_EQ(reports_.front().id, reports_.back().id);
+  EXPECT_EQ(reports_.back().steps, 3600);
+}
+
+TEST_F(IncidentSlotTest, WhatIsLearnedLaterIsAddedAndReported) {
+  const auto rename = [](Incident& incident) { incident.param = "head.bias"; };
+  const auto report = [this](const Incident& incident) { reports_.push_back(incident); };
+  slot_.amend(rename, report);
+  EXPECT_THAT(reports_, IsEmpty()) << "nothing is open";
+  judge("bbb");
+  slot_.amend(rename, report);
+  ASSERT_THAT(reports_, SizeIs(2));
+  EXPECT_EQ(reports_[1].param, "head.bias");
+  EXPECT_EQ(reports_[1].id, 1);
+}
+
+TEST_F(IncidentSlotTest, ItCanBeClosedAtOnceAndTheRowBeginsAnew) {
+  judge("bbb");
+  slot_.close({9, 500, 0}, [this](const Incident& incident) { reports_.push_back(incident); });
+  ASSERT_THAT(reports_, SizeIs(2));
+  EXPECT_EQ(reports_[1].closed_at, 500);
+  judge("bb");
+  EXPECT_THAT(reports_, SizeIs(2));
 }
 
 }  // namespace

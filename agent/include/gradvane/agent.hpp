@@ -96,6 +96,20 @@ struct Options {
   SyncProfiler sync_profiler = SyncProfiler::automatic;
   std::string sync_library = {};  ///< path of a libcupti; empty: the one that is there
   std::string sync_report = {};   ///< file that /api/v1/syncs is written to at the end; empty: none
+  std::string detect = "default";  ///< classes of incidents that are judged; docs/detectors.md
+  double cooldown_seconds = 60;    ///< an incident that comes back sooner is the same one
+  int loss_window = 20;            ///< losses that a loss is compared with
+  double loss_sigma = 6;           ///< standard deviations above their mean
+  double loss_ratio = 3;           ///< and times their mean
+  double loss_absolute = 0;        ///< and above this; 0: no such test
+  int loss_in_a_row = 3;           ///< so many are a divergence, fewer a spike
+  double random_guess_loss = 0;    ///< loss of a random guess; 0: not known
+  double exploding_factor = 10;    ///< gradient norm over the median of those before
+  double vanishing_share = 0.5;    ///< of the parameters
+  double drift_threshold = 4;      ///< gradient norm over its running mean, or the inverse, less 1
+  int dead_after = 50;             ///< steps in which every gradient of a group is zero
+  int overflow_streak = 8;         ///< steps in a row that a gradient scaler skips
+  double cost_budget = 0.05;       ///< share of a step's time that the hooks may take
   bool handle_sigterm = true;  ///< export the last steps, then die by the signal; only where nobody
                                ///< else handles it
   /// Receives the few lines the agent has to say. Called on the agent's threads and in set-up.
@@ -123,17 +137,27 @@ struct Blame {
   std::int64_t element = -1;  ///< row-major linear index
 };
 
+/// One site that became non-finite within an incident.
+struct Appearance {
+  std::int64_t run_step = 0;
+  Blame blame;
+};
+
 struct Incident {
-  std::int64_t id = 0;  ///< from 1, in order of opening
-  /// nonfinite_loss, nonfinite_grad, nonfinite_weight, sync_budget or own_sync_budget
-  std::string_view kind;
+  std::int64_t id = 0;    ///< from 1, in order of opening
+  std::string_view kind;  ///< docs/detectors.md lists the classes
   int rank = 0;
   std::int64_t first_step = 0;
   std::int64_t last_step = 0;  ///< the latest bad one
   std::int64_t steps = 0;      ///< bad ones so far
   double opened_at = 0;        ///< seconds since the epoch
   std::optional<double> closed_at;
+  std::int32_t reopened = 0;  ///< times it came back soon after it had cleared
   std::optional<Blame> blame;
+  std::vector<Appearance> order;  ///< what became non-finite, the first one first
+  std::string began_in;           ///< forward, backward or update; empty where it is not known
+  std::optional<std::int32_t> micro_step;  ///< of the first bad step, from 1, where it can be told
+  std::string module;    ///< first bad one of a watched step; empty: none, or not watched
   std::string evidence;  ///< one sentence for a person
 };
 

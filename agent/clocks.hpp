@@ -1,5 +1,5 @@
 #pragma once
-// The wall clock as records carry it.
+// The two clocks of a record.
 #include <chrono>
 
 namespace gradvane::agent {
@@ -7,6 +7,11 @@ namespace gradvane::agent {
 /// Seconds since the epoch.
 [[nodiscard]] inline double unix_time() noexcept {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+/// Seconds on a clock that never jumps.
+[[nodiscard]] inline double monotonic_time() noexcept {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace gradvane::agent

@@ -1,0 +1,64 @@
+#include "detectors/agent_rules.hpp"
+
+#include <string>
+#include <utility>
+
+#include "detectors/number_words.hpp"
+
+namespace gradvane::detectors {
+
+using record::IncidentClass;
+
+AgentRules::AgentRules(std::int32_t rank, const AgentSettings& settings, double cooldown_seconds,
+                       IncidentIds& ids, Report report)
+    : settings_(settings),
+      dropped_(IncidentClass::data_dropped, rank, {1, kKeptSteps, cooldown_seconds}, ids),
+      cost_(IncidentClass::agent_cost, rank, {1, 1, cooldown_seconds}, ids),
+      report_(std::move(report)) {}
+
+void AgentRules::observe(const record::StepRecord& step) {
+  if (settings_.judge_dropped) judge_dropped(step);
+  if (settings_.judge_cost) judge_cost(step);
+}
+
+void AgentRules::judge_dropped(const record::StepRecord& step) {
+  dropped_.judge(
+      step.dropped_before > 0, step,
+      [&](record::Incident& incident) {
+        incident.evidence =
+            "Before step " + std::to_string(step.run_step) + ": " +
+            std::to_string(step.dropped_before) +
+            (step.dropped_before == 1 ? " record was" : " records were") +
+            " lost, because the worker came too late. Non-finite values in them are counted all "
+            "the same; a larger ring_slots holds more.";
+      },
+      report_);
+}
+
+void AgentRules::judge_cost(const record::StepRecord& step) {
+  if (!step.step_seconds) return;
+  agent_seconds_ += step.agent_seconds;
+  step_seconds_ += *step.step_seconds;
+  if (++timed_steps_ < kStretch) return;
+  const double per_step = agent_seconds_ / timed_steps_;
+  const double share = step_seconds_ > 0 ? agent_seconds_ / step_seconds_ : 0;
+  timed_steps_ = 0;
+  agent_seconds_ = step_seconds_ = 0;
+  if (std::exchange(is_first_stretch_, false)) return;
+  const bool is_over = share > settings_.cost_budget && per_step > kFloorSeconds;
+  if (!is_over && cost_.is_open() && per_step > kFloorSeconds &&
+      share > kWell * settings_.cost_budget)
+    return;  // neither
+  cost_.judge(
+      is_over, step,
+      [&](record::Incident& incident) {
+        incident.evidence = "Up to step " + std::to_string(step.run_step) +
+                            ": Gradvane's hooks took " + percent(share) + " of the time of " +
+                            std::to_string(kStretch) + " steps (" + words_of(1e3 * per_step) +
+                            " ms a step), more than the " + percent(settings_.cost_budget) +
+                            " it may.";
+      },
+      report_);
+}
+
+}  // namespace gradvane::detectors

@@ -1,0 +1,52 @@
+#pragma once
+// Gradvane about itself: records it lost, time it takes.
+//
+// Lost: records were overwritten before they could be judged and exported; clears after kKeptSteps steps
+// without a loss.
+// Cost: in a stretch of kStretch timed steps, our hooks took more than `cost_budget` of the steps' time, and
+// more than kFloorSeconds a step: where a step takes as long as a call or two of ours, their share says
+// nothing. The first stretch, which sets everything up, is not judged; it clears in one below four fifths
+// of the budget.
+#include <cstdint>
+
+#include "detectors/incident_slot.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::detectors {
+
+struct AgentSettings {
+  double cost_budget = 0.05;
+  bool judge_dropped = true;
+  bool judge_cost = true;
+};
+
+class AgentRules {
+ public:
+  static constexpr int kKeptSteps = 100;
+  static constexpr int kStretch = 100;
+  static constexpr double kFloorSeconds = 200e-6;
+  static constexpr double kWell = 0.8;  ///< of the budget
+
+  /// `ids` outlives it.
+  AgentRules(std::int32_t rank, const AgentSettings& settings, double cooldown_seconds,
+             IncidentIds& ids, Report report);
+
+  /// Judges one step. Throws only what `report` throws.
+  void observe(const record::StepRecord& step);
+
+ private:
+  void judge_dropped(const record::StepRecord& step);
+  void judge_cost(const record::StepRecord& step);
+
+  AgentSettings settings_;
+  IncidentSlot dropped_;
+  IncidentSlot cost_;
+  Report report_;
+  // Of the stretch in hand.
+  int timed_steps_ = 0;
+  double agent_seconds_ = 0;
+  double step_seconds_ = 0;
+  bool is_first_stretch_ = true;
+};
+
+}  // namespace gradvane::detectors

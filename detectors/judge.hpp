@@ -1,0 +1,88 @@
+#pragma once
+// All detectors of a run: each step goes to every one of them, in the order in which causes come before
+// their effects.
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "detectors/agent_rules.hpp"
+#include "detectors/gradient_rules.hpp"
+#include "detectors/incident_ids.hpp"
+#include "detectors/incident_slot.hpp"
+#include "detectors/loss_rules.hpp"
+#include "detectors/nonfinite.hpp"
+#include "detectors/norm_rules.hpp"
+#include "detectors/skip_rules.hpp"
+#include "detectors/stall.hpp"
+#include "detectors/sync_budget.hpp"
+#include "record/incident.hpp"
+#include "record/run_info.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::detectors {
+
+/// Classes that are judged, by IncidentClass.
+using Judged = std::array<bool, record::kIncidentClasses>;
+
+/// Reads a list such as "default,-loss_spike,grad_health": classes, `default` (all but grad_health) and
+/// `all`, each added, or with a `-` in front taken away; "none" is an empty list. Returns why it is not
+/// one, or an empty text.
+[[nodiscard]] std::string parse_judged(std::string_view text, Judged& judged);
+
+struct Settings {
+  Judged judged{};
+  double cooldown_seconds = 60;
+  double stall_seconds = 300;
+  LossSettings loss;
+  NormSettings norm;
+  GradientSettings gradient;
+  SkipSettings skip;
+  AgentSettings agent;
+  SyncBudgetDetector::Budget syncs;
+};
+
+/// Steps of several optimizers are judged apart where a rule compares them with their own history.
+/// Threading: one thread.
+class Judge {
+ public:
+  Judge(std::int32_t rank, const Settings& settings, Report report);
+  Judge(const Judge&) = delete;  // its detectors hold the address of its ids
+  Judge& operator=(const Judge&) = delete;
+
+  /// Judges one step; `seen` is the moment it came to be known, which stalls are counted from.
+  /// Throws only what `report` throws, and std::bad_alloc.
+  void observe(const record::StepRecord& step, const record::StepDetail& detail,
+               const record::ModelInfo& model, const Moment& seen);
+  /// The host syncs of one step.
+  void observe_syncs(const record::StepRecord& step, const SyncBudgetDetector::Sites& sites);
+  /// About once a second, while the run lasts.
+  void tick(const Moment& now) { stall_.tick(now); }
+  void trace_found(const record::TracedModule& module) { nonfinite_.trace_found(module); }
+  void fill(record::SyncSummary& summary) const { syncs_.fill(summary); }
+
+ private:
+  struct PerOptimizer {
+    LossRules loss;
+    NormRules norm;
+    GradientRules gradient;
+    SkipRules skip;
+  };
+  PerOptimizer& rules_of(std::int32_t optimizer);
+  [[nodiscard]] bool judges(record::IncidentClass kind) const noexcept {
+    return settings_.judged[static_cast<std::size_t>(kind)];
+  }
+
+  std::int32_t rank_;
+  Settings settings_;
+  Report report_;
+  IncidentIds ids_;
+  NonfiniteDetector nonfinite_;
+  SyncBudgetDetector syncs_;
+  AgentRules agent_;
+  StallDetector stall_;
+  std::map<std::int32_t, PerOptimizer> by_optimizer_;
+};
+
+}  // namespace gradvane::detectors

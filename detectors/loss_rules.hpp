@@ -1,0 +1,73 @@
+#pragma once
+// Spikes, divergence and a fall back to random guessing, judged by the loss alone.
+//
+// Each finite loss is judged against the `window` accepted ones before it, in this order (the first that
+// applies decides; the order and the defaults are those of the rollback governor in esper-lite):
+//   1. not finite: left to the non-finite detector; never part of the history.
+//   2. history of `min_history` or more, its mean below 0.6 G, and |loss - G| < 0.065 G: back to random
+//      guessing, where G, the loss of a random guess (ln of the number of classes), is known.
+//   3. history shorter than that: accepted.
+//   4. loss > mean + sigma * deviation, and loss > mean + (ratio - 1) * |mean|, and, where `absolute` is
+//      set, loss > absolute: an outlier, which is not accepted. `in_a_row` of them are a divergence; a row
+//      that ends sooner was a spike, told when it ends.
+//   5. otherwise: accepted.
+// For a positive mean the second test of 4 is loss > ratio * mean; a negative mean needs |mean|. After
+// kSettleAfter outliers in a row the run has another level: they become the history, and the incident
+// closes.
+#include <cstdint>
+#include <optional>
+
+#include "detectors/incident_slot.hpp"
+#include "detectors/window.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::detectors {
+
+struct LossSettings {
+  int window = 20;
+  int min_history = 10;
+  double sigma = 6;
+  double ratio = 3;
+  std::optional<double> absolute;
+  int in_a_row = 3;
+  std::optional<double> random_guess;
+  bool judge_spike = true;
+  bool judge_divergence = true;
+};
+
+class LossRules {
+ public:
+  static constexpr int kCloseAfter = 10;
+  static constexpr int kSettleAfter = 1000;
+
+  /// `ids` outlives it.
+  LossRules(std::int32_t rank, const LossSettings& settings, double cooldown_seconds,
+            IncidentIds& ids, Report report);
+
+  /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
+  void observe(const record::StepRecord& step);
+
+ private:
+  /// How high a loss may be, given its history.
+  [[nodiscard]] double bound() const noexcept;
+  [[nodiscard]] bool has_history() const noexcept;
+  [[nodiscard]] bool is_random_guess(double loss) const noexcept;
+  void judge_guess(bool is_guess, const record::StepRecord& step);
+  void note_outlier(const record::StepRecord& step, double loss);
+  void end_of_outliers(const record::StepRecord& step);
+
+  LossSettings settings_;
+  IncidentSlot spike_;
+  IncidentSlot divergence_;
+  IncidentSlot random_guess_;
+  Report report_;
+  Window accepted_;
+  // Of the outliers in a row.
+  int outliers_ = 0;
+  std::int64_t first_outlier_ = 0;  ///< run step
+  double worst_ = 0;
+  double mean_before_ = 0;
+  double bound_before_ = 0;
+};
+
+}  // namespace gradvane::detectors

@@ -1,0 +1,79 @@
+#include "detectors/nonfinite_words.hpp"
+
+#include <array>
+#include <charconv>
+
+#include "record/names.hpp"
+
+namespace gradvane::detectors {
+namespace {
+
+using record::Site;
+
+std::string subject(const record::Appearance& appearance) {
+  if (appearance.site == Site::loss) return "the loss";
+  std::string text = appearance.site == Site::grad ? "the gradient" : "the weight";
+  if (!appearance.param.empty()) text += " of " + appearance.param;
+  return text;
+}
+
+std::string became(const record::Appearance& appearance) {
+  if (!appearance.first) return " became non-finite";
+  std::string text = " became " + std::string(name_of(appearance.first->kind));
+  if (appearance.first->element >= 0 && appearance.site != Site::loss)
+    text += " at element " + std::to_string(appearance.first->element);
+  return text;
+}
+
+std::string counts_of(const record::NonfiniteCounts& counts) {
+  return " (" + std::to_string(counts[0]) + " NaN, " + std::to_string(counts[1]) + " +Inf, " +
+         std::to_string(counts[2]) + " -Inf in that step)";
+}
+
+std::string text_of(double value) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end};
+}
+
+/// What a gradient scaler has to do with it.
+std::string verdict(const record::Incident& incident, const record::StepRecord& step) {
+  if (step.skipped == record::SkipReason::amp_overflow && incident.first &&
+      incident.first->site == Site::loss)
+    return " The gradient scaler skipped the step, but the loss is not scaled: no overflow.";
+  if (!step.overflow_persists) return {};
+  std::string text = " The gradient scaler has skipped step after step";
+  if (step.loss_scale) text += ", down to a scale of " + text_of(*step.loss_scale);
+  return text + ": not an overflow that it gets over.";
+}
+
+}  // namespace
+
+std::string describe_first(const record::Incident& incident, const record::Appearance& first,
+                           std::int64_t lost, const record::StepRecord& step) {
+  if (lost > 0)
+    return "Step " + std::to_string(first.run_step) + " or before: " + subject(first) +
+           " became non-finite in " + std::to_string(lost) +
+           (lost == 1 ? " step whose own record was lost." : " steps whose own records were lost.");
+  std::string text = "Step " + std::to_string(first.run_step) + ": " + subject(first) +
+                     became(first) + counts_of(first.counts) + ".";
+  if (incident.began_in == record::BeganIn::backward)
+    text += " The loss was finite: it began in the backward pass.";
+  if (incident.began_in == record::BeganIn::update)
+    text += " Loss and gradients were finite: it began in the optimizer's update.";
+  return text + verdict(incident, step);
+}
+
+std::string describe_joined(const record::Appearance& joined) {
+  return " Step " + std::to_string(joined.run_step) + ": " + subject(joined) + became(joined) +
+         " too.";
+}
+
+std::string describe_module(const record::TracedModule& module) {
+  const std::string name = module.name.empty() ? "the model itself" : module.name;
+  return " Watched in step " + std::to_string(module.run_step) + ": the first module whose " +
+         (module.is_backward ? "gradient" : "output") + " was not finite is " + name + " (" +
+         module.type + ").";
+}
+
+}  // namespace gradvane::detectors

@@ -1,0 +1,58 @@
+#pragma once
+// The gradient norm against its own history: exploding, and drifting.
+//
+// Judged is the L2 norm of all gradients before clipping, of steps whose gradients were all finite.
+// Exploding: norm > factor * median of the last kHistory accepted norms (kMinHistory at least), in kInARow
+// steps in a row; such norms are not accepted. A norm that is itself infinite is exploding, whatever came
+// before. After kSettleAfter of them the run has another level, which becomes the history.
+// Drift: max(norm, ema) / min(norm, ema) - 1 > threshold in kDriftInARow steps in a row, where ema is the
+// running mean with momentum 0.99 before this step, begun with the first norm, judged from kMinDrift norms
+// on. For a norm above the mean that is |norm - ema| / ema, the formula of esper-lite; below it, its
+// mirror image. Where the norm explodes, that is told, and not a drift as well.
+#include <cstdint>
+#include <optional>
+
+#include "detectors/incident_slot.hpp"
+#include "detectors/window.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::detectors {
+
+struct NormSettings {
+  double factor = 10;
+  double drift = 4;
+  bool judge_exploding = true;
+  bool judge_drift = true;
+};
+
+class NormRules {
+ public:
+  static constexpr std::size_t kHistory = 100;
+  static constexpr std::size_t kMinHistory = 20;
+  static constexpr int kInARow = 3;
+  static constexpr int kDriftInARow = 50;
+  static constexpr std::int64_t kMinDrift = 200;
+  static constexpr int kCloseAfter = 10;
+  static constexpr int kSettleAfter = 1000;
+
+  /// `ids` outlives it.
+  NormRules(std::int32_t rank, const NormSettings& settings, double cooldown_seconds,
+            IncidentIds& ids, Report report);
+
+  /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
+  void observe(const record::StepRecord& step);
+
+ private:
+  [[nodiscard]] bool judge_exploding(const record::StepRecord& step, double norm);
+  void judge_drift(const record::StepRecord& step, double norm, bool is_judged);
+
+  NormSettings settings_;
+  IncidentSlot exploding_;
+  IncidentSlot drift_;
+  Report report_;
+  Window accepted_{kHistory};
+  std::optional<double> mean_;  ///< running
+  std::int64_t norms_ = 0;      ///< that it was made of
+};
+
+}  // namespace gradvane::detectors

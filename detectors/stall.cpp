@@ -1,0 +1,36 @@
+#include "detectors/stall.hpp"
+
+#include <string>
+#include <utility>
+
+#include "detectors/number_words.hpp"
+
+namespace gradvane::detectors {
+
+StallDetector::StallDetector(std::int32_t rank, double after_seconds, IncidentIds& ids,
+                             Report report)
+    : after_seconds_(after_seconds),
+      slot_(record::IncidentClass::stalled, rank, {1, 1, 0}, ids),
+      report_(std::move(report)) {}
+
+void StallDetector::step(const Moment& now) {
+  last_step_ = now;
+  slot_.judge(false, now, {}, report_);
+}
+
+void StallDetector::tick(const Moment& now) {
+  if (!last_step_ || after_seconds_ <= 0 || slot_.is_open()) return;
+  const double since = now.monotonic - last_step_->monotonic;
+  if (since <= after_seconds_) return;
+  Moment moment = now;
+  moment.run_step = last_step_->run_step;
+  slot_.judge(
+      true, moment,
+      [&](record::Incident& incident) {
+        incident.evidence = "No step has ended for " + words_of(since) + " seconds, since step " +
+                            std::to_string(last_step_->run_step) + ".";
+      },
+      report_);
+}
+
+}  // namespace gradvane::detectors

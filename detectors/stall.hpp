@@ -1,0 +1,31 @@
+#pragma once
+// A run that has come to a halt: no step has ended for `after_seconds`.
+//
+// Judged only between the first step and the end of the run: setting up, and what comes after the last
+// step, may take as long as they like. The next step ends it.
+#include <optional>
+
+#include "detectors/incident_slot.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::detectors {
+
+class StallDetector {
+ public:
+  /// @param after_seconds  0: never
+  /// `ids` outlives it.
+  StallDetector(std::int32_t rank, double after_seconds, IncidentIds& ids, Report report);
+
+  /// A step ended at `now`, as the caller's clock has it.
+  void step(const Moment& now);
+  /// Nothing has happened since. Both throw only what `report` throws.
+  void tick(const Moment& now);
+
+ private:
+  double after_seconds_;
+  IncidentSlot slot_;
+  Report report_;
+  std::optional<Moment> last_step_;
+};
+
+}  // namespace gradvane::detectors

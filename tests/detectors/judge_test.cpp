@@ -1,0 +1,241 @@
+#include "detectors/judge.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "record/names.hpp"
+#include "tests/detectors/fake_steps.hpp"
+
+namespace gradvane::detectors {
+namespace {
+
+using record::IncidentClass;
+using record::Site;
+using record::SkipReason;
+using record::StepRecord;
+using test::kInfinity;
+using test::kNan;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+std::vector<std::string> judged_by(std::string_view text) {
+  Judged judged{};
+  EXPECT_EQ(parse_judged(text, judged), "") << text;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < judged.size(); ++i)
+    if (judged[i]) names.emplace_back(record::kIncidentClassNames[i]);
+  return names;
+}
+
+TEST(ParseJudged, DefaultIsAllButTheHealthScore) {
+  EXPECT_THAT(judged_by("all"), SizeIs(record::kIncidentClasses));
+  const auto usual = judged_by("default");
+  EXPECT_THAT(usual, SizeIs(record::kIncidentClasses - 1));
+  EXPECT_THAT(usual, testing::Not(testing::Contains("grad_health")));
+}
+
+TEST(ParseJudged, WordsAddAndTakeAwayInTheirOrder) {
+  EXPECT_THAT(judged_by("none"), IsEmpty());
+  EXPECT_THAT(judged_by("stalled, loss_spike"), ElementsAre("loss_spike", "stalled"));
+  EXPECT_THAT(judged_by("loss_spike,-loss_spike"), IsEmpty());
+  EXPECT_THAT(judged_by("default,-loss_spike,grad_health"), SizeIs(record::kIncidentClasses - 1));
+  EXPECT_THAT(judged_by("-all,stalled"), ElementsAre("stalled"));
+}
+
+TEST(ParseJudged, AnythingElseIsRefusedAndChangesNothing) {
+  for (const char* text : {"", "loss", "default,", ",", "-", "--all", "-none", "-default", "ALL"}) {
+    Judged judged{};
+    judged[3] = true;
+    EXPECT_NE(parse_judged(text, judged), "") << text;
+    EXPECT_TRUE(judged[3]);
+  }
+}
+
+class JudgeTest : public test::FakeSteps {
+ protected:
+  JudgeTest() {
+    EXPECT_EQ(parse_judged("all", settings_.judged), "");
+    model_.id = 1;
+    model_.params.resize(1);
+    model_.params[0].name = "w";
+    model_.groups = {"g"};
+    detail_.groups.resize(1);
+  }
+  StepRecord healthy(std::int32_t optimizer = 0) {
+    StepRecord step = next();
+    step.optimizer = optimizer;
+    step.loss = 2;
+    step.grad_norm = 1;
+    step.grad_health = 1;
+    step.params[static_cast<std::size_t>(record::ParamState::finite)] = 1;
+    step.site_measured.fill(true);
+    step.step_seconds = 0.1;
+    return step;
+  }
+  void observe(const StepRecord& step) {
+    if (!judge_) judge_.emplace(1, settings_, collect());
+    judge_->observe(step, detail_, model_, step);
+  }
+  void observe_healthy(int times, std::int32_t optimizer = 0) {
+    for (int i = 0; i < times; ++i) observe(healthy(optimizer));
+  }
+  [[nodiscard]] std::vector<IncidentClass> opened() const {
+    std::vector<IncidentClass> kinds;
+    for (const record::Incident& incident : reports_)
+      if (!incident.closed_at) kinds.push_back(incident.kind);
+    return kinds;
+  }
+
+  Settings settings_;
+  record::ModelInfo model_;
+  record::StepDetail detail_;
+  std::optional<Judge> judge_;
+};
+
+TEST_F(JudgeTest, AHealthyRunHasNoIncident) {
+  observe_healthy(5000);
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
+TEST_F(JudgeTest, ARunWhereEverythingIsNanIsOneIncident) {
+  observe_healthy(50);
+  for (int i = 0; i < 10'000; ++i) {
+    StepRecord step = healthy();
+    step.loss = step.grad_norm = step.weight_norm = step.grad_abs_max = kNan;
+    step.grad_health = 0;
+    step.vanishing = 0;
+    step.exploding = 1;
+    for (auto& counts : step.nonfinite) counts = {1, 0, 0};
+    step.skipped = i % 2 == 0 ? SkipReason::loop : SkipReason::none;
+    observe(step);
+  }
+  ASSERT_THAT(opened(), SizeIs(1));
+  EXPECT_EQ(reports_[0].kind, IncidentClass::nonfinite_loss);
+  EXPECT_THAT(reports_[0].order, SizeIs(3));
+}
+
+TEST_F(JudgeTest, NumbersOfIncidentsAreOneSequence) {
+  observe_healthy(50);
+  StepRecord bad = healthy();
+  bad.nonfinite[static_cast<std::size_t>(Site::grad)] = {1, 0, 0};
+  bad.dropped_before = 2;
+  observe(bad);
+  ASSERT_THAT(reports_, SizeIs(2));
+  EXPECT_EQ(reports_[0].id, 1);
+  EXPECT_EQ(reports_[1].id, 2);
+  EXPECT_EQ(reports_[1].kind, IncidentClass::data_dropped);
+}
+
+TEST_F(JudgeTest, TwoOptimizersAreComparedWithThemselvesOnly) {
+  for (int i = 0; i < 300; ++i) {
+    observe_healthy(1, 0);
+    StepRecord other = healthy(1);
+    other.loss = 500;
+    other.grad_norm = 1000;
+    observe(other);
+  }
+  EXPECT_THAT(reports_, IsEmpty());
+  for (int i = 0; i < 50; ++i) {
+    observe_healthy(1, 0);
+    StepRecord other = healthy(1);
+    other.loss = 5000;
+    other.grad_norm = 1000;
+    observe(other);
+  }
+  EXPECT_THAT(opened(), ElementsAre(IncidentClass::loss_divergence))
+      << "good losses of the one do not close what the other has open";
+}
+
+TEST_F(JudgeTest, GradientsOfASkippedStepAreNotCompared) {
+  observe_healthy(50);
+  for (int i = 0; i < 5; ++i) {
+    StepRecord overflow = healthy();
+    overflow.skipped = SkipReason::amp_overflow;
+    overflow.grad_norm = 1e9;
+    overflow.nonfinite[static_cast<std::size_t>(Site::grad)] = {0, 1, 0};
+    observe(overflow);
+    StepRecord dropped = healthy();
+    dropped.skipped = SkipReason::loop;
+    dropped.loss = 1e9;
+    dropped.grad_norm = 1e9;
+    observe(dropped);
+  }
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
+TEST_F(JudgeTest, WithoutAStepForLongItHasStalled) {
+  settings_.stall_seconds = 60;
+  observe_healthy(1);
+  judge_->tick({0, 2000, 62.5});
+  EXPECT_THAT(opened(), ElementsAre(IncidentClass::stalled));
+}
+
+TEST_F(JudgeTest, WhatIsNotOnTheListIsNotJudged) {
+  settings_.judged.fill(false);
+  settings_.stall_seconds = 1;
+  settings_.loss.random_guess = 2.3;
+  settings_.syncs.training = 0;
+  observe_healthy(30);
+  for (int i = 0; i < 300; ++i) {
+    StepRecord bad = healthy();
+    bad.loss = i % 3 == 0 ? kNan : i % 3 == 1 ? 2.3 : 1e9;
+    bad.grad_norm = kInfinity;
+    bad.grad_health = 0;
+    bad.vanishing = 1;
+    bad.dropped_before = 1;
+    bad.agent_seconds = 0.05;
+    for (auto& counts : bad.nonfinite) counts = {1, 1, 1};
+    bad.skipped = i % 2 == 0 ? SkipReason::amp_overflow : SkipReason::none;
+    bad.overflow_persists = true;
+    bad.syncs.emplace().calls[0][0] = 9;
+    bad.syncs->calls[1][0] = 9;
+    observe(bad);
+    judge_->observe_syncs(bad,
+                          [](record::SyncOrigin) { return std::vector<record::StepSyncSite>{}; });
+    judge_->tick({0, 1e6, 1e6});
+  }
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
+/// The numbers of a step, whatever they are, are never what brings the judge down.
+TEST_F(JudgeTest, NoNumberMakesItThrowOrForgetWhatIsNormal) {
+  observe_healthy(300);
+  for (const double poison : {kNan, kInfinity, -kInfinity, 1e308, -1e308, 0.0, -0.0, 5e-324}) {
+    for (int field = 0; field < 12; ++field) {
+      StepRecord step = healthy();
+      std::optional<double>* const fields[] = {&step.loss,
+                                               &step.grad_norm,
+                                               &step.grad_norm_at_step,
+                                               &step.clip_coefficient,
+                                               &step.loss_scale,
+                                               &step.grad_abs_max,
+                                               &step.grad_health,
+                                               &step.weight_norm,
+                                               &step.update_ratio,
+                                               &step.step_seconds,
+                                               &step.tokens,
+                                               &step.samples};
+      *fields[field] = poison;
+      EXPECT_NO_THROW(observe(step));
+      observe_healthy(1);
+    }
+  }
+  reports_.clear();
+  observe_healthy(100);
+  reports_.clear();
+  for (int i = 0; i < 3; ++i) {
+    StepRecord step = healthy();
+    step.loss = 50;
+    step.grad_norm = 50;
+    observe(step);
+  }
+  EXPECT_THAT(opened(), ElementsAre(IncidentClass::loss_divergence, IncidentClass::grad_exploding));
+}
+
+}  // namespace
+}  // namespace gradvane::detectors

@@ -1,0 +1,68 @@
+#include "detectors/stall.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/detectors/fake_steps.hpp"
+
+namespace gradvane::detectors {
+namespace {
+
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class StallTest : public test::FakeSteps {
+ protected:
+  void step(double at) { stall_.step({++step_, wall_ + at, at}); }
+  void tick(double at) { stall_.tick({0, wall_ + at, at}); }
+
+  double wall_ = 1000;
+  StallDetector stall_{0, 30, ids_, collect()};
+};
+
+TEST_F(StallTest, OpensOnceWhenNoStepHasEndedForLongAndClosesWithTheNext) {
+  step(0);
+  for (int second = 1; second <= 30; ++second) tick(second);
+  EXPECT_THAT(reports_, IsEmpty());
+  for (int second = 31; second < 500; ++second) tick(second);
+  ASSERT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(reports_[0].kind, record::IncidentClass::stalled);
+  EXPECT_EQ(reports_[0].first_step, 1);
+  EXPECT_EQ(reports_[0].opened_at, 1031);
+  EXPECT_EQ(reports_[0].evidence, "No step has ended for 31 seconds, since step 1.");
+  step(500);
+  ASSERT_THAT(reports_, SizeIs(2));
+  EXPECT_EQ(reports_[1].closed_at, 1500);
+}
+
+TEST_F(StallTest, ARunThatHasNotBegunIsNotStalled) {
+  for (int second = 0; second < 1000; ++second) tick(second);
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
+TEST_F(StallTest, AWallClockThatJumpsStallsNothing) {
+  step(0);
+  wall_ += 86'400;
+  tick(5);
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
+TEST_F(StallTest, EachStallIsAnIncidentOfItsOwn) {
+  for (int i = 0; i < 3; ++i) {
+    step(100 * i);
+    tick(100 * i + 31);
+  }
+  step(300);
+  ASSERT_THAT(reports_, SizeIs(6));
+  EXPECT_EQ(reports_[5].id, 3);
+}
+
+TEST_F(StallTest, ZeroSecondsMeansNever) {
+  StallDetector never(0, 0, ids_, collect());
+  never.step({1, 0, 0});
+  never.tick({0, 1e9, 1e9});
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
+}  // namespace
+}  // namespace gradvane::detectors
