@@ -180,6 +180,13 @@ constexpr std::array kTable{
         "linger_seconds",
         "At the end, wait this long for one more scrape, if there ever "
         "was one."),
+    amount<&Options::linger_incident_seconds>(
+        "linger_incident_seconds",
+        "The same where an incident is open, or opened since the last scrape, or the run failed."),
+    on_off<&Options::expect_scraper>(
+        "expect_scraper",
+        "Wait for a scrape at the end even where there never was one: for runs that may die before "
+        "the first."),
     whole<&Options::start_step, std::int64_t{0}, kMaxInt64>(
         "start_step", "0 or more",
         "Steps done before this process. 0: taken from the optimizer's state, where it has one."),

@@ -25,7 +25,6 @@ constexpr std::chrono::microseconds kPollBusy = 2ms;
 constexpr std::chrono::microseconds kPollIdle = 20ms;
 constexpr int kIdleAfter = 100;  ///< polls without a step
 constexpr auto kLookEvery = 1s;
-constexpr auto kStopBudget = 1s;
 constexpr auto kDeviceBudget = 2s;  ///< for what is still in flight at the end
 
 double thread_cpu_seconds() {
@@ -247,28 +246,6 @@ void Worker::export_record(const record::StepRecord& record, const record::StepD
   note_status(record);
 }
 
-void Worker::trace_found(record::TracedModule module) noexcept try {
-  if (is_child()) return;
-  const std::lock_guard lock(mutex_);
-  traced_.push_back(std::move(module));
-} catch (...) {  // no memory: the incident does without
-}
-
-void Worker::judge_traced() {
-  std::vector<record::TracedModule> traced;
-  {
-    const std::lock_guard lock(mutex_);
-    traced.swap(traced_);
-  }
-  for (const record::TracedModule& module : traced) judge_.trace_found(module);
-}
-
-void Worker::report(const record::Incident& incident) {
-  (void)exporters_.export_incident(incident);
-  say(incident.closed_at ? "cleared: " + incident.evidence : incident.evidence);
-  tell(incident);
-}
-
 void Worker::look_around() {
   const auto now = std::chrono::steady_clock::now();
   if (now - last_look_ < kLookEvery) return;
@@ -315,43 +292,6 @@ void Worker::note_status(const record::StepRecord& record) {
   status_.latest = std::move(latest);
 }
 
-void Worker::wind_up(const Ending& ending) noexcept {
-  try {
-    set_state(ending.state, ending.reason.empty() ? device_failure_ : ending.reason);
-  } catch (...) {  // no memory for the reason: the end itself matters more
-  }
-  report_syncs();
-  (void)exporters_.finish(std::chrono::milliseconds(kStopBudget));
-  linger();
-  if (endpoint_) endpoint_->stop(std::chrono::milliseconds(kStopBudget));
-  const std::lock_guard lock(mutex_);
-  has_ended_ = true;
-  changed_.notify_all();
-}
-
-void Worker::linger() noexcept {
-  if (!endpoint_ || options_.linger_seconds <= 0) return;
-  if (endpoint_->scrapes().count == 0) return;  // nobody is listening
-  const auto ended = std::chrono::steady_clock::now();
-  const auto until = ended + std::chrono::duration<double>(options_.linger_seconds);
-  // A scrape that was begun before the end has not seen it.
-  while (endpoint_->scrapes().last < ended && std::chrono::steady_clock::now() < until)
-    std::this_thread::sleep_for(5ms);
-}
-
-void Worker::end(RunState state, std::string_view reason) noexcept {
-  if (is_child() || std::this_thread::get_id() == thread_.get_id()) return;
-  try {
-    const std::lock_guard lock(mutex_);
-    if (!ending_) ending_ = Ending{state, std::string(reason)};
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    if (!ending_) ending_ = Ending{state, {}};
-  }
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-}
-
 bool Worker::flush(std::chrono::milliseconds timeout) noexcept {
   if (is_child()) return false;
   const std::uint64_t wanted = handoff_.steps_published();
@@ -377,14 +317,6 @@ void Worker::process_ends(bool failed, std::string_view reason) noexcept {
 void Worker::in_forked_child() noexcept {
   is_child_.store(true, std::memory_order_relaxed);
   if (endpoint_) endpoint_->close_in_child();
-}
-
-void Worker::tell(const record::Incident& incident) noexcept {
-  if (!options_.on_incident) return;
-  try {
-    options_.on_incident(incident_of(incident));
-  } catch (...) {  // as with the log
-  }
 }
 
 void Worker::say(const std::string& line) noexcept {

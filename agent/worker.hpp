@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -87,7 +88,7 @@ class Worker final : public ProcessMember {
   void set_state(record::RunState state, std::string_view reason);
   void note_status(const record::StepRecord& record);
   void wind_up(const Ending& ending) noexcept;
-  void linger() noexcept;
+  void linger(record::RunState state) noexcept;
   void tell(const record::Incident& incident) noexcept;
   void say(const std::string& line) noexcept;
 
@@ -125,6 +126,8 @@ class Worker final : public ProcessMember {
   std::map<std::int32_t, std::int64_t> last_steps_;  ///< exported, by optimizer
   std::string device_failure_;
   std::string sync_report_error_;  ///< said already
+  std::set<std::int64_t> open_incidents_;
+  std::optional<std::chrono::steady_clock::time_point> last_opened_;  ///< an incident
 
   mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;

@@ -36,6 +36,9 @@ void LossRules::observe(const record::StepRecord& step) {
   if (has_history() && loss > bound()) return note_outlier(step, loss);
   end_of_outliers(step);
   accepted_.add(loss);
+  if (first_count_ >= settings_.window) return;
+  ++first_count_;
+  first_mean_ += (loss - first_mean_) / first_count_;
 }
 
 bool LossRules::has_history() const noexcept {
@@ -66,7 +69,8 @@ double LossRules::bound() const noexcept {
   const double by_deviation = mean + settings_.sigma * accepted_.deviation();
   const double by_ratio = mean + (settings_.ratio - 1) * std::abs(mean);
   const double absolute = settings_.absolute.value_or(-std::numeric_limits<double>::infinity());
-  return std::max({by_deviation, by_ratio, absolute});
+  const double floor = mean + kFloor * std::abs(first_mean_);
+  return std::max({by_deviation, by_ratio, absolute, floor});
 }
 
 void LossRules::note_outlier(const record::StepRecord& step, double loss) {

@@ -7,11 +7,12 @@
 //   2. history of `min_history` or more, its mean below 0.6 G, and |loss - G| < 0.065 G: back to random
 //      guessing, where G, the loss of a random guess (ln of the number of classes), is known.
 //   3. history shorter than that: accepted.
-//   4. loss > mean + sigma * deviation, and loss > mean + (ratio - 1) * |mean|, and, where `absolute` is
-//      set, loss > absolute: an outlier, which is not accepted. `in_a_row` of them are a divergence; a row
-//      that ends sooner was a spike, told when it ends.
+//   4. loss > mean + sigma * deviation, and loss > mean + (ratio - 1) * |mean|, and loss > mean + kFloor *
+//      |mean of the first ones|, and, where `absolute` is set, loss > absolute: an outlier, which is not
+//      accepted. `in_a_row` of them are a divergence; a row that ends sooner was a spike, told when it ends.
 //   5. otherwise: accepted.
-// For a positive mean the second test of 4 is loss > ratio * mean; a negative mean needs |mean|. After
+// The floor is ours: a run that has learned all there is has losses next to zero, which jump tenfold for
+// nothing. For a positive mean the second test of 4 is loss > ratio * mean; a negative mean needs |mean|. After
 // kSettleAfter outliers in a row the run has another level: they become the history, and the incident
 // closes.
 #include <cstdint>
@@ -37,6 +38,7 @@ struct LossSettings {
 
 class LossRules {
  public:
+  static constexpr double kFloor = 0.05;
   static constexpr int kCloseAfter = 10;
   static constexpr int kSettleAfter = 1000;
 
@@ -62,6 +64,8 @@ class LossRules {
   IncidentSlot random_guess_;
   Report report_;
   Window accepted_;
+  double first_mean_ = 0;  ///< of the first `window`, or of those so far
+  int first_count_ = 0;
   // Of the outliers in a row.
   int outliers_ = 0;
   std::int64_t first_outlier_ = 0;  ///< run step

@@ -31,6 +31,8 @@ class Options(TypedDict, total=False):
     step_log_max_bytes: int
     stall_seconds: float
     linger_seconds: float
+    linger_incident_seconds: float
+    expect_scraper: bool
     start_step: int
     rank: int
     local_rank: int

@@ -47,6 +47,7 @@ int run(const std::string& how) {
   options.run = "lifecycle";
   options.port = 0;
   options.linger_seconds = 0;
+  options.linger_incident_seconds = 0;
   options.log = [](std::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
   };

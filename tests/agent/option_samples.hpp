@@ -39,6 +39,8 @@ inline const std::vector<OptionSample>& option_samples() {
       {"step_log_max_bytes", "4096", "9223372036854775807", {"", "4095", "9223372036854775808"}},
       {"stall_seconds", "0", "0.5", {"", "-1", "nan", "5s"}},
       {"linger_seconds", "0", "1.5", {"", "-1", "inf", "never"}},
+      {"linger_incident_seconds", "0", "1.5", {"", "-1", "inf", "never"}},
+      {"expect_scraper", "on", "off", {"", "On", "maybe"}},
       {"start_step", "1", "9223372036854775807", {"", "-1", "9223372036854775808", "1e6"}},
       {"rank", "1", "2147483647", {"", "-2", "2147483648", "first"}},
       {"local_rank", "3", "7", {"", "-2", "first"}},

@@ -73,6 +73,7 @@ Options quiet() {
   options.run = "test";
   options.port = -1;
   options.linger_seconds = 0;
+  options.linger_incident_seconds = 0;
   options.handle_sigterm = false;
   options.sync = Sync::off;  // a test may want CUPTI's one subscription for itself
   return options;

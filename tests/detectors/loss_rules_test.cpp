@@ -242,6 +242,20 @@ TEST_F(LossRulesTest, ARunThatHasNotLearnedIsNotBackAtAnything) {
   EXPECT_THAT(reports_, IsEmpty());
 }
 
+TEST_F(LossRulesTest, NextToZeroALossMayJump) {
+  learn();  // first ones: 2 on average, so 0.1 is the floor
+  for (int i = 0; i < 50; ++i) observe({i % 2 == 0 ? 0.001 : 0.002});
+  observe({0.05, 0.09, 0.1, 0.001});
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
+TEST_F(LossRulesTest, NextToZeroItMayNotJumpToWhereItCameFrom) {
+  learn();
+  for (int i = 0; i < 50; ++i) observe({i % 2 == 0 ? 0.001 : 0.002});
+  observe({0.11, 0.2, 0.3});
+  EXPECT_THAT(reports_, SizeIs(1));
+}
+
 TEST_F(LossRulesTest, EachClassCanBeSwitchedOff) {
   settings_.judge_divergence = false;
   settings_.judge_spike = false;

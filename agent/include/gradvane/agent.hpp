@@ -84,6 +84,9 @@ struct Options {
   double stall_seconds = 300;  ///< no step for this long: the run counts as stalled
   double linger_seconds =
       5;  ///< at the end, wait this long for one more scrape, if it was ever scraped
+  double linger_incident_seconds =
+      15;                       ///< the same where an incident has not been scraped, or is open
+  bool expect_scraper = false;  ///< wait even where nothing was ever scraped
   std::int64_t start_step =
       0;          ///< steps done before this process; 0: taken from the optimizer's state
   int rank = -1;  ///< -1: RANK, LOCAL_RANK, WORLD_SIZE of the environment, else 0, 0, 1

@@ -1,0 +1,44 @@
+// Worker's part that passes incidents on.
+#include <utility>
+
+#include "agent/step_result.hpp"
+#include "agent/worker.hpp"
+
+namespace gradvane::agent {
+
+void Worker::trace_found(record::TracedModule module) noexcept try {
+  if (is_child()) return;
+  const std::lock_guard lock(mutex_);
+  traced_.push_back(std::move(module));
+} catch (...) {  // no memory: the incident does without
+}
+
+void Worker::judge_traced() {
+  std::vector<record::TracedModule> traced;
+  {
+    const std::lock_guard lock(mutex_);
+    traced.swap(traced_);
+  }
+  for (const record::TracedModule& module : traced) judge_.trace_found(module);
+}
+
+void Worker::report(const record::Incident& incident) {
+  if (incident.closed_at) {
+    open_incidents_.erase(incident.id);
+  } else if (open_incidents_.insert(incident.id).second) {
+    last_opened_ = std::chrono::steady_clock::now();
+  }
+  (void)exporters_.export_incident(incident);
+  say(incident.closed_at ? "cleared: " + incident.evidence : incident.evidence);
+  tell(incident);
+}
+
+void Worker::tell(const record::Incident& incident) noexcept {
+  if (!options_.on_incident) return;
+  try {
+    options_.on_incident(incident_of(incident));
+  } catch (...) {  // as with the log
+  }
+}
+
+}  // namespace gradvane::agent
