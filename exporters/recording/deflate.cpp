@@ -32,10 +32,12 @@ Deflater::~Deflater() {
   if (state_->is_ready) deflateEnd(&state_->stream);
 }
 
-bool Deflater::append(std::string& out, std::string_view raw) noexcept try {
+bool Deflater::append(std::string& out, std::string_view raw, Packing packing) noexcept try {
   z_stream& stream = state_->stream;
   if (!state_->is_ready || raw.size() < 2 || raw.size() > kMost) return false;
-  if (deflateReset(&stream) != Z_OK) return false;
+  const int strategy = packing == Packing::planes ? Z_RLE : Z_DEFAULT_STRATEGY;
+  if (deflateReset(&stream) != Z_OK || deflateParams(&stream, kLevel, strategy) != Z_OK)
+    return false;
   const std::size_t begin = out.size();
   out.resize(begin + raw.size() - 1);  // more would be no gain
   stream.next_in = bytes_of(raw);

@@ -1,12 +1,19 @@
 #pragma once
 // Packing and unpacking of payloads, by zlib.
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 namespace gradvane::exporters::recording {
+
+/// How what is packed looks.
+enum class Packing : std::uint8_t {
+  words,   ///< repeats anywhere
+  planes,  ///< bytes that look like their neighbour: only such runs are sought, in half the time
+};
 
 /// Keeps zlib's memory (some 256 KiB) from one payload to the next.
 class Deflater {
@@ -18,7 +25,7 @@ class Deflater {
 
   /// Puts the packed bytes behind what `out` has. False, and `out` as it was, where they would not be fewer
   /// or zlib is out of memory.
-  bool append(std::string& out, std::string_view raw) noexcept;
+  bool append(std::string& out, std::string_view raw, Packing packing) noexcept;
 
  private:
   struct State;

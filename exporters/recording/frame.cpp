@@ -39,7 +39,8 @@ void append_frame(std::string& out, FrameType type, std::uint64_t sequence, std:
   const std::size_t begin = out.size();
   out.append(kFrameHeaderSize, '\0');
   FrameHeader header{.type = static_cast<std::uint8_t>(type), .sequence = sequence};
-  header.is_packed = deflater.append(out, raw);
+  const Packing packing = type == FrameType::detail ? Packing::planes : Packing::words;
+  header.is_packed = deflater.append(out, raw, packing);
   if (!header.is_packed) out += raw;
   const std::size_t stored = out.size() - begin - kFrameHeaderSize;
   header.stored_size = static_cast<std::uint32_t>(stored);

@@ -11,6 +11,7 @@
 #include "exporters/exporter.hpp"
 #include "exporters/exporter_set.hpp"
 #include "exporters/prometheus_exporter.hpp"
+#include "exporters/recording/flight_recorder.hpp"
 #include "exporters/status_board.hpp"
 #include "exporters/step_log.hpp"
 #include "tests/exporters/fake_run.hpp"
@@ -203,6 +204,15 @@ INSTANTIATE_TEST_SUITE_P(
                               [](const Scratch& scratch) {
                                 return std::make_shared<StepLog>(
                                     StepLogOptions{.path = scratch.path() / "steps.jsonl"});
+                              }},
+                    Candidate{"FlightRecorder",
+                              [](const Scratch& scratch) {
+                                return std::make_shared<recording::FlightRecorder>(
+                                    recording::RecorderOptions{.directory = scratch.path(),
+                                                               .memory_bytes = 1 << 20,
+                                                               .steps = 8,
+                                                               .disk_bytes = 1 << 20},
+                                    some_metrics());
                               }},
                     Candidate{"ExporterSet",
                               [](const Scratch& scratch) {
