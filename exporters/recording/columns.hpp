@@ -145,8 +145,9 @@ class ColumnReader {
 
  private:
   static bool has(std::string_view bits, std::size_t row) noexcept {
-    return row / 8 < bits.size() &&
-           ((static_cast<unsigned char>(bits[row / 8]) >> (row % 8)) & 1U) != 0;
+    if (row / 8 >= bits.size()) return false;
+    const unsigned byte = static_cast<unsigned char>(bits[row / 8]);
+    return ((byte >> (row % 8)) & 1U) != 0;
   }
 
   static constexpr std::size_t kMost = 64;

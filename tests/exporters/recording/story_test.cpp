@@ -1,0 +1,233 @@
+#include "exporters/recording/story.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "tests/exporters/recording/recorded_run.hpp"
+
+namespace gradvane::exporters::recording {
+namespace {
+
+using fakes::RecordedRun;
+using fakes::recording_in;
+using record::RunState;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+std::string golden(const std::string& name, const std::string& text) {
+  const char* source = std::getenv("GRADVANE_SOURCE_DIR");
+  const auto path = std::filesystem::path(source != nullptr ? source : ".") / "tests" /
+                    "exporters" / "golden" / name;
+  if (std::getenv("GRADVANE_WRITE_GOLDEN") != nullptr) std::ofstream(path) << text;
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The gradient of one parameter grows from one step to the next.
+void grow(fakes::FakeStep& step, const record::ModelInfo& model, std::size_t param, double factor) {
+  step.detail.params[param].grad->norm *= factor;
+  step.detail.params[param].grad->abs_max *= factor;
+  auto& group = step.detail.groups[static_cast<std::size_t>(model.params[param].group)];
+  group.grad_norm = *group.grad_norm * std::max(1.0, factor / 3);
+}
+
+/// Two hundred steps; the gradient of blocks.0.mlp.weight grows from 195 on, 201 has a NaN, three more follow.
+std::shared_ptr<const Recording> a_failed_run(RecordedRun& run) {
+  EXPECT_EQ(run.start(), ExportResult::ok);
+  (void)run.recorder->set_run_state(RunState::running, "");
+  run.steps(194);
+  for (int i = 1; i <= 6; ++i) {
+    run.training.next();
+    grow(run.training.current(), *run.model, 3, std::pow(4.0, i));
+    (void)run.recorder->export_step(run.training.current().record, run.training.current().detail,
+                                    *run.model);
+  }
+  record::Incident incident = run.bad_step();
+  (void)run.recorder->export_incident(incident);
+  auto& step = run.training.next();
+  run.training.poison_loss(kNan);
+  step = run.training.current();
+  (void)run.recorder->export_step(step.record, step.detail, *run.model);
+  incident.last_step = 202;
+  incident.steps = 2;
+  incident.order.push_back({record::Site::loss, 202,
+                            record::FirstNonfinite{record::Site::loss, {}, -1, -1}, "",
+                            record::NonfiniteCounts{1, 0, 0}});
+  (void)run.recorder->export_incident(incident);
+  run.steps(2);
+  (void)run.recorder->set_run_state(RunState::failed, "ValueError: loss is nan");
+  EXPECT_EQ(run.finish(), ExportResult::ok);
+  return recording_in(run.recorder->last_file());
+}
+
+TEST(Story, OfAFailedRunIsTheGoldenText) {
+  RecordedRun run;
+  const std::string text = text_of(story_of(*a_failed_run(run)));
+  EXPECT_EQ(text, golden("story.txt", text));
+}
+
+TEST(Story, SaysTheSameToPrograms) {
+  RecordedRun run;
+  const auto json = to_json(story_of(*a_failed_run(run)));
+  EXPECT_EQ(json["fault_step"], 201);
+  EXPECT_EQ(json["normal"]["last_step"], 200);
+  EXPECT_EQ(json["moved"][0]["run_step"], 195);
+  EXPECT_EQ(json["moved"][0]["param"], "blocks.0.mlp.weight");
+  EXPECT_EQ(json["incident"]["began_in"], "backward");
+  EXPECT_EQ(json["after"]["steps"], 3);
+  EXPECT_EQ(json["after"]["nonfinite"], 1);
+  EXPECT_EQ(json["ending"]["how"], "failed");
+  EXPECT_EQ(json["ending"]["reason"], "ValueError: loss is nan");
+  EXPECT_FALSE(json.dump().empty());
+}
+
+TEST(Story, OfAKilledRunSaysThatNobodySawItEnd) {
+  RecordedRun run({.directory = {}, .disk_bytes = 1 << 20});
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(20);
+  const auto story = story_of(*recording_in(run.ring()));
+  EXPECT_EQ(story.ending, Ending::abrupt);
+  EXPECT_THAT(text_of(story), HasSubstr("ends abruptly after step 20: the process was killed or "
+                                        "the machine died"));
+  EXPECT_THAT(text_of(story), HasSubstr("Nothing that the recording knows of."));
+}
+
+TEST(Story, OfAFileThatWasWrittenInTheMiddleDoesNotKnowTheEnd) {
+  RecordedRun run;
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(20);
+  ASSERT_EQ(run.recorder->export_incident(run.bad_step()), ExportResult::ok);
+  const auto story = story_of(*recording_in(run.recorder->last_file()));
+  EXPECT_EQ(story.ending, Ending::went_on);
+  EXPECT_THAT(text_of(story), HasSubstr("written after step 21 (incident 1 opened); how the run "
+                                        "ended is not in it."));
+}
+
+TEST(Story, OfARunThatFinishedSaysSo) {
+  RecordedRun run({.directory = {}, .disk_bytes = 1 << 20});
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(20);
+  ASSERT_EQ(run.recorder->set_run_state(RunState::finished, ""), ExportResult::ok);
+  ASSERT_EQ(run.finish(), ExportResult::ok);
+  EXPECT_THAT(text_of(story_of(*recording_in(run.ring()))),
+              HasSubstr("The run finished after step 20."));
+}
+
+TEST(Story, FindsABadStepThatNoIncidentWasOpenedFor) {
+  RecordedRun run({.directory = {}, .disk_bytes = 1 << 20});
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(20);
+  (void)run.bad_step();  // killed before anybody judged it
+  const auto story = story_of(*recording_in(run.ring()));
+  EXPECT_EQ(story.fault, 21);
+  EXPECT_THAT(text_of(story),
+              HasSubstr("step 21: NaN in the gradient of blocks.0.mlp.weight, element 7"));
+}
+
+TEST(Story, PutsWhatIsNotFiniteBeforeEverythingElse) {
+  RecordedRun run;
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(10);
+  record::Incident budget;
+  budget.id = 1;
+  budget.kind = record::IncidentClass::sync_budget;
+  budget.first_step = budget.last_step = 10;
+  budget.evidence = "9 host syncs, and 8 are allowed";
+  ASSERT_EQ(run.recorder->export_incident(budget), ExportResult::ok);
+  run.steps(10);
+  ASSERT_EQ(run.recorder->export_incident(run.bad_step(2)), ExportResult::ok);
+  ASSERT_EQ(run.finish(), ExportResult::ok);
+  const auto story = story_of(*recording_in(run.recorder->last_file()));
+  EXPECT_EQ(story.broke->id, 2);
+  EXPECT_EQ(story.fault, 21);
+  EXPECT_THAT(text_of(story), HasSubstr("also, step 10: 9 host syncs, and 8 are allowed"));
+}
+
+TEST(Story, SaysNothingOfNumbersThatStayWhereTheyAre) {
+  RecordedRun run;
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(200);
+  ASSERT_EQ(run.recorder->export_incident(run.bad_step()), ExportResult::ok);
+  EXPECT_THAT(story_of(*recording_in(run.recorder->last_file())).moved, testing::IsEmpty());
+}
+
+TEST(Story, LetsNoTerminalObeyNames) {
+  RecordedRun run;
+  run.run.run = "evil\x1b[2J";
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(2);
+  ASSERT_EQ(run.recorder->write_now("exit"), ExportResult::ok);
+  const std::string text = text_of(story_of(*recording_in(run.recorder->last_file())));
+  EXPECT_THAT(text, HasSubstr("evil?[2J"));
+  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+}
+
+TEST(Story, OfNothingSaysThatThereIsNothing) {
+  RecordedRun run;
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  ASSERT_EQ(run.recorder->write_now("exit"), ExportResult::ok);
+  EXPECT_THAT(text_of(story_of(*recording_in(run.recorder->last_file()))),
+              HasSubstr("No step is in the recording."));
+}
+
+// ---- what moved first -------------------------------------------------------------------------------
+
+std::vector<double> noise(std::size_t count, unsigned seed, double spread = 0.1) {
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal(0, spread);
+  std::vector<double> values(count);
+  for (double& value : values) value = std::exp(normal(random));
+  return values;
+}
+
+TEST(Onset, IsTheFirstStepOfADeviationThatLasts) {
+  auto values = noise(120, 1);
+  for (std::size_t i = 110; i < 120; ++i) values[i] *= 50;
+  const auto onset = onset_of(values, 90);
+  ASSERT_TRUE(onset);
+  EXPECT_EQ(onset->index, 110U);
+  EXPECT_NEAR(onset->usual, 1, 0.1);
+  EXPECT_GT(onset->score, 6);
+}
+
+TEST(Onset, IsNoOutlierThatWentAwayAgain) {
+  auto values = noise(120, 2);
+  values[100] *= 1000;
+  EXPECT_FALSE(onset_of(values, 90));
+}
+
+TEST(Onset, IsSeenAsWellWhereAValueFalls) {
+  auto values = noise(120, 3);
+  for (std::size_t i = 115; i < 120; ++i) values[i] = 0;
+  EXPECT_EQ(onset_of(values, 90)->index, 115U);
+}
+
+TEST(Onset, StepsOverValuesThatWereNotMeasured) {
+  auto values = noise(120, 4);
+  for (std::size_t i = 112; i < 120; ++i) values[i] = i % 2 == 0 ? 99 : kNan;
+  EXPECT_EQ(onset_of(values, 90)->index, 112U);
+}
+
+TEST(Onset, NeedsAHistory) {
+  std::vector<double> values(20, kNan);
+  values.insert(values.end(), {1, 1, 1, 1, 1, 1, 1, 900});
+  EXPECT_FALSE(onset_of(values, 27));
+}
+
+TEST(Onset, IsNotSeenInNoiseOfAnyWidth) {
+  int seen = 0;
+  for (unsigned seed = 0; seed < 3000; ++seed)
+    seen += onset_of(noise(160, seed, seed % 3 == 0 ? 0.01 : seed % 3 == 1 ? 0.3 : 2), 128) ? 1 : 0;
+  EXPECT_LE(seen, 3);
+}
+
+}  // namespace
+}  // namespace gradvane::exporters::recording
