@@ -93,6 +93,7 @@ constexpr OptionSpec choice(std::string_view key, std::string_view allowed, std:
 }
 constexpr std::array<std::string_view, 2> kModes{"lagged", "immediate"};
 constexpr std::array<std::string_view, 3> kSyncs{"off", "auto", "require"};
+constexpr std::array<std::string_view, 3> kRecorderSignals{"none", "usr1", "usr2"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
 
 bool set_groups(Options& options, std::string_view value) {
@@ -274,6 +275,25 @@ constexpr std::array kTable{
         "So many steps in a row that a gradient scaler skips are an incident."),
     amount<&Options::cost_budget>("cost_budget",
                                   "Share of the steps' time that Gradvane's own hooks may take."),
+    on_off<&Options::recorder>(
+        "recorder",
+        "Keep the last steps, all parameters, in memory, and write them to a file when something "
+        "goes wrong. `gradvane replay` tells what such a file holds."),
+    text<&Options::recorder_dir>("recorder_dir", "path of a directory",
+                                 "Where recordings are written. Default: the run directory."),
+    whole<&Options::recorder_steps, 1, 1'000'000>("recorder_steps", "1 to 1000000",
+                                                  "Most steps that are kept in memory."),
+    whole<&Options::recorder_memory_bytes, std::int64_t{65536}, std::int64_t{1} << 40>(
+        "recorder_memory_bytes", "65536 to 1099511627776", "Most memory that they take."),
+    whole<&Options::recorder_disk_bytes, std::int64_t{0}, std::int64_t{1} << 40>(
+        "recorder_disk_bytes", "0 to 1099511627776",
+        "Size of a ring on disk that outlives a process which is killed, allocated at the start. "
+        "0: none."),
+    whole<&Options::recorder_kept, 1, 10'000>("recorder_kept", "1 to 10000",
+                                              "Most files of this run and rank; the oldest go."),
+    choice<&Options::recorder_signal, kRecorderSignals>(
+        "recorder_signal", "none, usr1, usr2",
+        "Signal that asks for a recording, where nobody else handles it."),
     on_off<&Options::handle_sigterm>("handle_sigterm",
                                      "Export the last steps at SIGTERM, then die by it; only where "
                                      "nobody else handles it."),

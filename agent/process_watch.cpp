@@ -30,10 +30,14 @@ std::atomic<bool> got_sigterm{false};
 static_assert(std::atomic<bool>::is_always_lock_free);  // written by a signal handler
 // Counted apart from the registry: a worker that is done must not wait for a thread that holds the
 // registry's lock while it waits for that worker.
+std::atomic<int> requests{0};
+static_assert(std::atomic<int>::is_always_lock_free);
 std::atomic<int> members_joined{0};
 std::atomic<int> members_done{0};
 
 void on_sigterm(int /*signal*/) { got_sigterm.store(true); }
+
+void on_request(int /*signal*/) { requests.fetch_add(1); }
 
 void before_fork() { registry().mutex.lock(); }
 void after_fork_in_parent() { registry().mutex.unlock(); }
@@ -83,14 +87,17 @@ void install() {
   registry().previous_terminate = std::set_terminate(on_terminate);
 }
 
-void install_sigterm() {
+/// False where somebody else handles it, and not by `handler` either.
+bool install_handler(int signal, void (*handler)(int)) {
   struct sigaction current{};
-  if (::sigaction(SIGTERM, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return;
+  if (::sigaction(signal, nullptr, &current) != 0) return false;
+  if (current.sa_handler == handler) return true;
+  if (current.sa_handler != SIG_DFL) return false;
   struct sigaction ours{};
-  ours.sa_handler = on_sigterm;
+  ours.sa_handler = handler;
   ours.sa_flags = SA_RESTART;  // training must not see its system calls fail
   ::sigemptyset(&ours.sa_mask);
-  ::sigaction(SIGTERM, &ours, nullptr);
+  return ::sigaction(signal, &ours, nullptr) == 0;
 }
 
 void die_by_sigterm() noexcept {
@@ -107,7 +114,7 @@ void join_process_watch(ProcessMember& member, bool handle_sigterm) {
   const std::lock_guard lock(registry().mutex);
   if (registry().owner == 0) install();
   if (registry().owner != ::getpid()) registry().owner = ::getpid();  // a forked child with agents
-  if (handle_sigterm) install_sigterm();
+  if (handle_sigterm) (void)install_handler(SIGTERM, on_sigterm);
   registry().members.push_back(&member);
   ++members_joined;
 }
@@ -118,6 +125,10 @@ void leave_process_watch(ProcessMember& member) noexcept {
 }
 
 bool sigterm_received() noexcept { return got_sigterm.load(); }
+
+bool take_recording_requests(int signal) noexcept { return install_handler(signal, on_request); }
+
+int recording_requests() noexcept { return requests.load(); }
 
 void done_with_sigterm() noexcept {
   if (++members_done >= members_joined) die_by_sigterm();

@@ -1,5 +1,5 @@
 #pragma once
-// What happens to the process as a whole: fork, exit, an uncaught exception, SIGTERM. The only file
+// What happens to the process as a whole: fork, exit, an uncaught exception, signals. The only file
 // that installs process-wide handlers.
 #include <string_view>
 
@@ -26,5 +26,11 @@ void leave_process_watch(ProcessMember& member) noexcept;
 /// To be called once by each member when it has done what it had to do after SIGTERM. Once all have,
 /// the process dies by the signal, as it would have without us.
 void done_with_sigterm() noexcept;
+
+/// From now on `signal` asks for a recording, unless somebody handles it already: then it returns false, and
+/// nothing has changed.
+[[nodiscard]] bool take_recording_requests(int signal) noexcept;
+/// How many there were. Lock-free.
+[[nodiscard]] int recording_requests() noexcept;
 
 }  // namespace gradvane::agent

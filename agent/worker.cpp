@@ -63,6 +63,7 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
   if (!options_.step_log.empty())
     exporters_.add(std::make_shared<exporters::StepLog>(
         exporters::StepLogOptions{options_.step_log, options_.step_log_max_bytes}));
+  if (options_.recorder) start_recorder();
   model_ = std::make_shared<record::ModelInfo>();
   if (ledger_ != nullptr) syncs_before_ = ledger_->summary();
   if (exporters_.start(run_, model_) == exporters::ExportResult::failed)
@@ -94,6 +95,7 @@ void Worker::run() noexcept {
       announce_model();
       idle = drain() ? 0 : idle + 1;
       judge_traced();
+      record_on_request();
       if (ending) settle();
       look_around();
     } catch (...) {  // no memory for a step: the next one may fit

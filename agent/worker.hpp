@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,6 +28,7 @@
 #include "exporters/endpoint_file.hpp"
 #include "exporters/exporter_set.hpp"
 #include "exporters/metric_set.hpp"
+#include "exporters/recording/flight_recorder.hpp"
 #include "exporters/status_board.hpp"
 
 namespace gradvane::agent {
@@ -64,6 +66,8 @@ class Worker final : public ProcessMember {
     std::string reason;
   };
 
+  [[nodiscard]] std::filesystem::path run_directory() const;
+  void start_recorder();
   void start_endpoint();
   void start_thread();
   void run() noexcept;
@@ -82,6 +86,8 @@ class Worker final : public ProcessMember {
   void note_device_failure();
   void look_around();
   void judge_traced();
+  void record_on_request();
+  void record_at_the_end(const Ending& ending) noexcept;
   void count_syncs(const collectors::StepFacts& facts, record::StepRecord& record);
   void report_syncs() noexcept;
   void report(const record::Incident& incident);
@@ -99,6 +105,7 @@ class Worker final : public ProcessMember {
 
   std::shared_ptr<exporters::MetricSet> metrics_;
   std::shared_ptr<exporters::StatusBoard> board_;
+  std::shared_ptr<exporters::recording::FlightRecorder> recorder_;  ///< null: none
   exporters::ExporterSet exporters_;
   std::unique_ptr<exporters::Endpoint> endpoint_;
   std::optional<exporters::EndpointFile> endpoint_file_;
@@ -126,6 +133,7 @@ class Worker final : public ProcessMember {
   std::map<std::int32_t, std::int64_t> last_steps_;  ///< exported, by optimizer
   std::string device_failure_;
   std::string sync_report_error_;  ///< said already
+  int recording_requests_ = 0;     ///< answered
   std::set<std::int64_t> open_incidents_;
   std::optional<std::chrono::steady_clock::time_point> last_opened_;  ///< an incident
 

@@ -19,6 +19,7 @@ void Worker::wind_up(const Ending& ending) noexcept {
   } catch (...) {  // no memory for the reason: the end itself matters more
   }
   report_syncs();
+  record_at_the_end(ending);
   (void)exporters_.finish(std::chrono::milliseconds(kStopBudget));
   linger(ending.state);
   if (endpoint_) endpoint_->stop(std::chrono::milliseconds(kStopBudget));
@@ -56,6 +57,15 @@ void Worker::end(RunState state, std::string_view reason) noexcept {
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+}
+
+/// A run that ends well leaves no recording.
+void Worker::record_at_the_end(const Ending& ending) noexcept {
+  if (recorder_ == nullptr) return;
+  if (ending.state == RunState::failed)
+    (void)recorder_->write_now("failed");
+  else if (!open_incidents_.empty())
+    (void)recorder_->write_now("exit");
 }
 
 }  // namespace gradvane::agent

@@ -41,4 +41,11 @@ void Worker::tell(const record::Incident& incident) noexcept {
   }
 }
 
+void Worker::record_on_request() {
+  const int requests = recording_requests();
+  if (recorder_ == nullptr || requests == std::exchange(recording_requests_, requests)) return;
+  const bool ok = recorder_->write_now("signal") == exporters::ExportResult::ok;
+  say(ok ? "recording: " + recorder_->last_file().string() : "no recording could be written");
+}
+
 }  // namespace gradvane::agent

@@ -1,12 +1,37 @@
 // Worker's part that opens its endpoint and starts its thread.
 #include <pthread.h>
+#include <signal.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "agent/worker.hpp"
 #include "exporters/signals_blocked.hpp"
 
 namespace gradvane::agent {
+
+void Worker::start_recorder() {
+  exporters::recording::RecorderOptions recorder;
+  recorder.directory = run_directory();
+  if (!options_.recorder_dir.empty()) recorder.directory = options_.recorder_dir;
+  recorder.steps = options_.recorder_steps;
+  recorder.memory_bytes = static_cast<std::size_t>(options_.recorder_memory_bytes);
+  recorder.disk_bytes = static_cast<std::size_t>(options_.recorder_disk_bytes);
+  recorder.kept = options_.recorder_kept;
+  recorder_ = std::make_shared<exporters::recording::FlightRecorder>(std::move(recorder), metrics_);
+  exporters_.add(recorder_);
+  recording_requests_ = recording_requests();
+  if (options_.recorder_signal == RecorderSignal::none) return;
+  const bool is_first = options_.recorder_signal == RecorderSignal::usr1;
+  if (!take_recording_requests(is_first ? SIGUSR1 : SIGUSR2))
+    say(std::string("recorder_signal: ") + (is_first ? "SIGUSR1" : "SIGUSR2") +
+        " is handled by somebody else and asks for no recording");
+}
+
+std::filesystem::path Worker::run_directory() const {
+  return options_.run_dir.empty() ? exporters::default_run_directory(run_.run)
+                                  : std::filesystem::path(options_.run_dir);
+}
 
 void Worker::start_endpoint() {
   endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_);
@@ -26,8 +51,7 @@ void Worker::start_endpoint() {
   if (port != 0 && started.port != port)
     say("port " + std::to_string(port) + " is taken, using " + std::to_string(started.port));
 
-  const auto directory = options_.run_dir.empty() ? exporters::default_run_directory(run_.run)
-                                                  : std::filesystem::path(options_.run_dir);
+  const auto directory = run_directory();
   endpoint_file_.emplace(directory, run_);
   const std::string error = endpoint_file_->write(url_, state_);
   say("run " + run_.run + ", rank " + std::to_string(run_.rank) + ": " + url_ + ", run directory " +

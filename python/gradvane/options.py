@@ -58,6 +58,13 @@ class Options(TypedDict, total=False):
     dead_after: int
     overflow_streak: int
     cost_budget: float
+    recorder: bool
+    recorder_dir: Path
+    recorder_steps: int
+    recorder_memory_bytes: int
+    recorder_disk_bytes: int
+    recorder_kept: int
+    recorder_signal: Literal["none", "usr1", "usr2"]
     handle_sigterm: bool
 
 

@@ -66,6 +66,13 @@ inline const std::vector<OptionSample>& option_samples() {
       {"dead_after", "1", "2147483647", {"", "0", "-1"}},
       {"overflow_streak", "1", "1000", {"", "0", "1001"}},
       {"cost_budget", "0.01", "1", {"", "-0.01", "5%"}},
+      {"recorder", "off", "on", {"", "On", "disk"}},
+      {"recorder_dir", "recordings", "elsewhere/recordings", {}},
+      {"recorder_steps", "1", "1000000", {"", "0", "1000001"}},
+      {"recorder_memory_bytes", "65536", "1099511627776", {"", "65535", "64MiB"}},
+      {"recorder_disk_bytes", "0", "1048576", {"", "-1", "32MiB"}},
+      {"recorder_kept", "1", "10000", {"", "0", "10001"}},
+      {"recorder_signal", "usr1", "usr2", {"", "USR1", "10", "term"}},
       {"handle_sigterm", "off", "on", {"", "Off", "never", "-1"}},
   };
   return kSamples;

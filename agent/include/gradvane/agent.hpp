@@ -57,6 +57,9 @@ enum class Sync : std::uint8_t { off, automatic, require };
 /// automatic: yield from Python, where it is seen to start; gate from C++, where it is not.
 enum class SyncProfiler : std::uint8_t { automatic, gate, yield, share };
 
+/// The signal that asks for a recording.
+enum class RecorderSignal : std::uint8_t { none, usr1, usr2 };
+
 /// What code may set. The same keys exist in YAML, as GRADVANE_<KEY> in the environment and as
 /// --gradvane-<key>=<value> on the command line; strongest first: command line, environment, YAML file,
 /// code, default. docs/configuration.md describes every key.
@@ -113,6 +116,14 @@ struct Options {
   int dead_after = 50;             ///< steps in which every gradient of a group is zero
   int overflow_streak = 8;         ///< steps in a row that a gradient scaler skips
   double cost_budget = 0.05;       ///< share of a step's time that the hooks may take
+  bool recorder = true;            ///< keep the last steps for a recording
+  std::string recorder_dir = {};   ///< default: the run directory
+  int recorder_steps = 1000;       ///< most steps in memory
+  std::int64_t recorder_memory_bytes = 64 << 20;  ///< most memory they take
+  std::int64_t recorder_disk_bytes =
+      32 << 20;           ///< of a ring on disk, for runs that are killed; 0: none
+  int recorder_kept = 8;  ///< most files of this run and rank
+  RecorderSignal recorder_signal = RecorderSignal::none;  ///< asks for a recording
   bool handle_sigterm = true;  ///< export the last steps, then die by the signal; only where nobody
                                ///< else handles it
   /// Receives the few lines the agent has to say. Called on the agent's threads and in set-up.
