@@ -263,10 +263,10 @@ constexpr std::array kTable{
         "vanishing_share",
         "Gradients vanish when those of such a share of the parameters are below "
         "vanishing_threshold."),
-    amount<&Options::drift_threshold>(
-        "drift_threshold",
-        "The gradient norm drifts when it is away from its running mean by this, relative to the "
-        "smaller of the two: 4 means five times the mean, or a fifth of it."),
+    amount<&Options::drift_threshold>("drift_threshold",
+                                      "The gradient norm drifts when it is away from its running "
+                                      "mean by so many times that mean, "
+                                      "for 50 steps in a row. From 1 on only a rise counts."),
     whole<&Options::dead_after, 1, kMaxInt>(
         "dead_after", "1 or more",
         "A group is dead when all its gradients are zero in so many steps in a row."),

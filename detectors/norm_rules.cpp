@@ -70,11 +70,9 @@ bool NormRules::judge_exploding(const record::StepRecord& step, double norm) {
 void NormRules::judge_drift(const record::StepRecord& step, double norm, bool is_judged) {
   if (!mean_) mean_ = norm;
   const double mean = *mean_;
-  const double high = std::max(norm, mean);
-  const double low = std::max(std::min(norm, mean), kTiny);
   if (settings_.judge_drift && is_judged && norms_ >= kMinDrift)
     drift_.judge(
-        high / low - 1 > settings_.drift, step,
+        std::abs(norm - mean) / (mean + kTiny) > settings_.drift, step,
         [&](record::Incident& incident) {
           incident.evidence = "Step " + std::to_string(step.run_step) + ": the gradient norm is " +
                               words_of(norm) + "; its running mean is " + words_of(mean) +

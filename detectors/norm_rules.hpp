@@ -5,10 +5,11 @@
 // Exploding: norm > factor * median of the last kHistory accepted norms (kMinHistory at least), in kInARow
 // steps in a row; such norms are not accepted. A norm that is itself infinite is exploding, whatever came
 // before. After kSettleAfter of them the run has another level, which becomes the history.
-// Drift: max(norm, ema) / min(norm, ema) - 1 > threshold in kDriftInARow steps in a row, where ema is the
-// running mean with momentum 0.99 before this step, begun with the first norm, judged from kMinDrift norms
-// on. For a norm above the mean that is |norm - ema| / ema, the formula of esper-lite; below it, its
-// mirror image. Where the norm explodes, that is told, and not a drift as well.
+// Drift: |norm - ema| / (ema + 1e-8) > threshold in kDriftInARow steps in a row, where ema is the running
+// mean with momentum 0.99 before this step, begun with the first norm, judged from kMinDrift norms on: the
+// formula of esper-lite. With a threshold of 1 or more only a rise counts, since a fall cannot exceed 1: norms
+// fall by orders of magnitude in runs that learn well. Where the norm explodes, that is told, and not a drift
+// as well.
 #include <cstdint>
 #include <optional>
 
@@ -20,7 +21,7 @@ namespace gradvane::detectors {
 
 struct NormSettings {
   double factor = 10;
-  double drift = 4;
+  double drift = 2;
   bool judge_exploding = true;
   bool judge_drift = true;
 };

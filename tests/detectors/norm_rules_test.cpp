@@ -117,7 +117,7 @@ TEST_F(NormRulesTest, AnotherLevelIsToldOnceAndThenTakenForGranted) {
 
 TEST_F(NormRulesTest, AStepToAnotherLevelThatTheMeanCatchesUpWithIsNoDrift) {
   observe_many(1, 400);
-  // The mean follows at 1 % a step: after 12 steps it is 1.68, and 7 is less than fivefold.
+  // The mean follows at 1 % a step: after 26 steps it is 2.38, and 7 is less than threefold.
   observe_many(7, 200);
   EXPECT_THAT(reports_, IsEmpty());
 }
@@ -136,9 +136,16 @@ TEST_F(NormRulesTest, ADriftNeedsFiftyStepsInARow) {
   EXPECT_THAT(reports_[0].evidence, HasSubstr("its running mean is 3.333"));
 }
 
-TEST_F(NormRulesTest, AFallIsADriftAsMuchAsARise) {
-  settings_.drift = 0.5;
+TEST_F(NormRulesTest, AFallIsNoDriftUnlessTheThresholdIsBelowOne) {
   observe_many(7, 400);
+  observe_many(1e-9, 400);
+  EXPECT_THAT(reports_, IsEmpty());
+}
+
+TEST_F(NormRulesTest, BelowOneAFallIsADriftToo) {
+  settings_.drift = 0.4;
+  observe_many(7, 400);
+  // The mean after 49 steps: 1 + 6 * 0.99^49 = 4.67, of which 1 is 79 % away.
   observe_many(1, NormRules::kDriftInARow);
   EXPECT_THAT(opened(), testing::ElementsAre(IncidentClass::grad_norm_drift));
 }

@@ -112,7 +112,7 @@ struct Options {
   double random_guess_loss = 0;    ///< loss of a random guess; 0: not known
   double exploding_factor = 10;    ///< gradient norm over the median of those before
   double vanishing_share = 0.5;    ///< of the parameters
-  double drift_threshold = 4;      ///< gradient norm over its running mean, or the inverse, less 1
+  double drift_threshold = 2;      ///< of the gradient norm from its running mean, relative to that
   int dead_after = 50;             ///< steps in which every gradient of a group is zero
   int overflow_streak = 8;         ///< steps in a row that a gradient scaler skips
   double cost_budget = 0.05;       ///< share of a step's time that the hooks may take
