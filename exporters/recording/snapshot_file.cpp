@@ -69,7 +69,7 @@ fs::path SnapshotFiles::write(std::int64_t run_step, std::string_view word, Part
     try {
   const FileSignalsBlocked signals;
   (void)make_directories(directory_);
-  const fs::path path = free_name(run_step, word);
+  fs::path path = free_name(run_step, word);
   const std::string temporary = path.string() + ".part";
   const int descriptor =
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);

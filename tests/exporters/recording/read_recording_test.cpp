@@ -207,7 +207,7 @@ TEST(ReadRecording, SurvivesPayloadsThatWereChangedUnderAChecksumThatHolds) {
   ASSERT_GT(payloads.size(), 30U);
   std::int64_t refused = 0;
   std::int64_t steps = 0;
-  for (unsigned seed = 0; seed < 4000; ++seed) {
+  for (unsigned seed = 0; seed < 2000; ++seed) {
     Mutation mutate(seed);
     std::string bytes = bytes_of(FileHeader{});
     for (std::size_t i = 0; i < payloads.size(); ++i) {
@@ -222,8 +222,8 @@ TEST(ReadRecording, SurvivesPayloadsThatWereChangedUnderAChecksumThatHolds) {
     refused += read->damage.frames;
     steps += std::ssize(read->steps);
   }
-  EXPECT_GT(refused, 4000) << "the changes are such that a reader has to notice";
-  EXPECT_GT(steps, 20'000) << "and such that much is read all the same";
+  EXPECT_GT(refused, 2000) << "the changes are such that a reader has to notice";
+  EXPECT_GT(steps, 10'000) << "and such that much is read all the same";
 }
 
 TEST(ReadRecording, UnpacksNoMoreThanAFrameSaysAndNoMoreThanItMay) {
