@@ -190,6 +190,7 @@ HttpResponse status_json(const StatusBoard& board, std::string_view query) {
     put_identity(json, *status);
     json["state"] = name_of(status->state);
     if (!status->reason.empty()) json["reason"] = status->reason;
+    if (!status->recording.empty()) json["recording"] = status->recording;
     json["steps"] = status->steps;
     json["skipped_steps"] = status->skipped_steps;
     if (status->latest) json["latest"] = to_json(*status->latest, *status->model);

@@ -103,7 +103,7 @@ std::string sentence_of(const Status& status) {
       sentence = "No step has been seen yet.";
       break;
     case RunState::running:
-      sentence = "Training.";
+      sentence = status.recording.empty() ? "Training." : "It was training at the end of the file.";
       break;
     case RunState::stalled:
       sentence = "No step has ended for a while.";
@@ -119,7 +119,7 @@ std::string sentence_of(const Status& status) {
   if (status.latest) {
     sentence.append(" Last step ").append(human_time(status.latest->time));
     const double age = now_seconds() - status.latest->time;
-    if (!is_over(status.state) && age >= 0) {
+    if (!is_over(status.state) && status.recording.empty() && age >= 0) {
       sentence.append(", ").append(human_duration(age)).append(" ago");
     }
     sentence += '.';
@@ -326,13 +326,17 @@ void head(std::string& html, const Status& status) {
   html += "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n";
   html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
   // When the run is over its process is about to go, and a reload would replace this page by an error.
-  if (!is_over(status.state)) html += "<meta http-equiv=\"refresh\" content=\"5\">\n";
+  if (!is_over(status.state) && status.recording.empty())
+    html += "<meta http-equiv=\"refresh\" content=\"5\">\n";
   html.append("<title>").append(run).append(": ").append(heading_of(status.state));
   html +=
       " \xC2\xB7 Gradvane</title>\n<link rel=\"stylesheet\" href=\"/style.css\"></head>\n<body>\n";
   html.append("<header><h1>").append(run).append(" <span class=\"badge ");
   html.append(name_of(status.state)).append("\">").append(heading_of(status.state));
-  html.append("</span></h1>\n<p>").append(html_of(sentence_of(status))).append("</p></header>\n");
+  html.append("</span></h1>\n<p>").append(html_of(sentence_of(status))).append("</p>");
+  if (!status.recording.empty())
+    html.append("<p>This is a recording: ").append(html_of(status.recording)).append(".</p>");
+  html += "</header>\n";
 }
 
 void foot(std::string& html, const Status& status) {

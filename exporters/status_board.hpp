@@ -58,6 +58,7 @@ struct Status {
   std::shared_ptr<const record::ModelInfo> model;
   record::RunState state = record::RunState::starting;
   std::string reason;
+  std::string recording;  ///< the file that all of this is from; empty while the run lasts
   std::optional<record::StepRecord> latest;
   std::optional<Dated<double>> loss;  ///< the last finite one
   std::optional<Dated<double>> weight_norm;
@@ -107,6 +108,9 @@ class StatusBoard final : public Exporter {
   [[nodiscard]] ExportResult set_run_state(record::RunState state,
                                            std::string_view reason) noexcept override;
   [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
+
+  /// Says that the run is over and is shown from a file. To be called before start().
+  void set_recording(std::string_view file) { now_.recording = file; }
 
   /// Never null; its `run` is null before start().
   [[nodiscard]] std::shared_ptr<const Status> status() const;

@@ -23,7 +23,8 @@ ALLOWED = {
     "exporters": {"record"},
     "agent": {"kernels", "record", "collectors", "detectors", "exporters"},
     "inject": {"record", "collectors", "exporters"},  # the ledger for programs that know nothing of us
-    "python": {"agent", "collectors", "record"},  # a face of the agent, and a source of parameters
+    # A face of the agent, a source of parameters, and the reader of recordings, which knows no agent.
+    "python": {"agent", "collectors", "exporters", "record"},
     "examples": {"agent"},  # the public header alone, like any other user
     # They look inside every layer.
     "bench": {"kernels", "record", "collectors", "detectors", "exporters", "agent", "examples"},

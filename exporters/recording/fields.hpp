@@ -66,6 +66,7 @@ void describe(auto& a, like<record::StepRecord> auto& r) {
   a(44, r.own_sync_budget);
   a(45, r.dropped_before);
   a(46, r.contiguous_copies);
+  a(47, r.bad_micro_step);
 }
 
 void describe(auto& a, like<record::Appearance> auto& r) {

@@ -1,4 +1,4 @@
-"""gradvane run | syncs | status | top."""
+"""gradvane run | syncs | replay | diff | status | top."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ _USAGE = """\
 usage: gradvane run [options] script.py [arguments]    watch a training script, unchanged
        gradvane run [options] -m module [arguments]
        gradvane syncs [options] -- COMMAND ...         say where a program makes the CPU wait for the GPU
+       gradvane replay FILE                            say what a recording of a run tells
+       gradvane diff A B                               say where two recordings part
        gradvane status URL                             say how a run is doing
        gradvane top URL                                the same, live
        gradvane --version
@@ -27,6 +29,14 @@ def main(arguments: list[str] | None = None) -> None:
         from gradvane.cli.syncs import main as syncs
 
         sys.exit(syncs(arguments[1:]))
+    elif command == "replay":
+        from gradvane.cli.replay import main as replay
+
+        sys.exit(replay(arguments[1:]))
+    elif command == "diff":
+        from gradvane.cli.diff import main as diff
+
+        sys.exit(diff(arguments[1:]))
     elif command in ("status", "top"):
         from gradvane.cli.terminal import main as show
 

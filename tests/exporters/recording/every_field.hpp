@@ -32,17 +32,17 @@ auto fields(like<record::StepRecord> auto& r) {
          grad_norm_at_step, shard_grad_norm, norm_contribution, clip_coefficient, loss_scale,
          read_at, skipped, overflow_persists, grad_numel, grad_zero, grad_subnormal, grad_abs_max,
          grad_health, vanishing, exploding, params, nonfinite, site_measured, first_nonfinite,
-         first_by_site, nonfinite_total, nonfinite_steps_total, weight_norm, update_ratio, lr,
-         lr_count, user, user_count, step_seconds, phase_seconds, agent_seconds, tokens, samples,
-         process_resident_bytes, device_allocated_bytes, device_reserved_bytes, syncs,
-         own_sync_budget, dropped_before, contiguous_copies] = r;
+         first_by_site, bad_micro_step, nonfinite_total, nonfinite_steps_total, weight_norm,
+         update_ratio, lr, lr_count, user, user_count, step_seconds, phase_seconds, agent_seconds,
+         tokens, samples, process_resident_bytes, device_allocated_bytes, device_reserved_bytes,
+         syncs, own_sync_budget, dropped_before, contiguous_copies] = r;
   return std::tie(step, run_step, optimizer, micro_steps, time, monotonic, loss, grad_norm,
                   grad_norm_at_step, shard_grad_norm, norm_contribution, clip_coefficient,
                   loss_scale, read_at, skipped, overflow_persists, grad_numel, grad_zero,
                   grad_subnormal, grad_abs_max, grad_health, vanishing, exploding, params,
-                  nonfinite, site_measured, first_nonfinite, first_by_site, nonfinite_total,
-                  nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count, user, user_count,
-                  step_seconds, phase_seconds, agent_seconds, tokens, samples,
+                  nonfinite, site_measured, first_nonfinite, first_by_site, bad_micro_step,
+                  nonfinite_total, nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count,
+                  user, user_count, step_seconds, phase_seconds, agent_seconds, tokens, samples,
                   process_resident_bytes, device_allocated_bytes, device_reserved_bytes, syncs,
                   own_sync_budget, dropped_before, contiguous_copies);
 }

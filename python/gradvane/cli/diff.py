@@ -1,0 +1,49 @@
+"""gradvane diff: two recordings, or two moments, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from types import ModuleType
+
+from gradvane.cli import recordings
+
+_DESCRIPTION = """\
+Says where two recordings part: the first step in which the loss or a norm differs, the settings and models, and
+which groups and parameters are farthest apart in that step. A and B are .gvrec files; FILE@STEP asks for the
+groups and parameters of a step, so that two moments of one run can be compared as well.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="gradvane diff",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("a", metavar="A[@STEP]")
+    parser.add_argument("b", metavar="B[@STEP]")
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    parser.add_argument("--tolerance", type=float, default=1e-3, metavar="R", help="relative; less is taken for "
+                        "rounding; default %(default)s")
+    options = parser.parse_args(arguments)
+    if not options.tolerance >= 0:
+        parser.error("--tolerance is 0 or more")
+    return recordings.told("diff", lambda native: _diff(native, options))
+
+
+def moment(text: str) -> tuple[str, int | None]:
+    """FILE@STEP taken apart; a file that is called so goes before that."""
+    path, at, step = text.rpartition("@")
+    if not at or not path or not step.isascii() or not step.isdigit() or os.path.exists(text):
+        return text, None
+    return path, min(int(step), 2**63 - 1)
+
+
+def _diff(native: ModuleType, options: argparse.Namespace) -> int:
+    text = native.diff(*moment(options.a), *moment(options.b), options.json, options.tolerance)
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+    return 0

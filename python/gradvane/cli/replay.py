@@ -1,0 +1,61 @@
+"""gradvane replay: what a recording tells, or shows."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from types import ModuleType
+
+from gradvane.cli import recordings
+
+_DESCRIPTION = """\
+Says what a recording of the flight recorder tells: what was normal, what moved first, what broke, what came
+after, and how it ended. FILE is a .gvrec: of an incident, or the ring of a run that was killed.
+"""
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="gradvane replay",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", metavar="FILE")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true", help="the same for programs")
+    how.add_argument("--steps", action="store_true", help="the steps, one JSON object a line, as in the step log")
+    how.add_argument("--serve", action="store_true", help="show it in a browser, with the API of a run; until ctrl-c")
+    parser.add_argument("--port", type=int, default=9464, metavar="N", help="of --serve; default %(default)s, or the "
+                        "next free one; 0: any")
+    parser.add_argument("--address", default="127.0.0.1", metavar="A", help="of --serve; default %(default)s")
+    options = parser.parse_args(arguments)
+    if not 0 <= options.port <= 65535:
+        parser.error("--port is a number from 0 to 65535")
+    return recordings.told("replay", lambda native: _replay(native, options))
+
+
+def _replay(native: ModuleType, options: argparse.Namespace) -> int:
+    if options.serve:
+        return _serve(native, options)
+    if options.steps:
+        sys.stdout.write(native.steps(options.file))
+    else:
+        text = native.story(options.file, options.json)
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _serve(native: ModuleType, options: argparse.Namespace) -> int:
+    server = native.serve(options.file, options.address, options.port)
+    sys.stdout.write(f"{server.url}\n")
+    sys.stdout.flush()
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.stop()
+    return 0
