@@ -206,6 +206,13 @@ def main():
     print_sync_table(callbacks)
     paths.append(save(about, "sync_callback", callbacks))
 
+    recordings = lines_of(BIN / "recording_cost", str(ROUNDS))
+    print(f"\n{'parameters':>10} {'recorder, us':>12} {'with disk':>10} {'over JSON':>9} {'bytes':>8} {'over JSON':>9}")
+    for row in recordings:
+        print(f"{row['parameters']:10} {1e6 * row['memory_seconds']:12.0f} {1e6 * row['memory_and_disk_seconds']:10.0f} "
+              f"{row['recorder_over_plain_seconds']:9.3f} {row['bytes']:8.0f} {row['recorder_over_plain_bytes']:9.3f}")
+    paths.append(save(about, "recording_cost", recordings))
+
     in_python = python_lines("hook_cost.py")
     python_steps = [python_step_time(100, 1), python_step_time(100, cores)]
     print_python_tables(in_python, python_steps)

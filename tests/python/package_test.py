@@ -81,7 +81,8 @@ def test_the_wheel_carries_what_it_needs_and_no_path_of_this_machine(tmp_path, w
     carried = {path.name.split("-")[0] for path in (tmp_path / "gradvane.libs").iterdir()}
     assert carried == {"libprometheus", "libyaml"}
     (native,) = (tmp_path / "gradvane").glob("_native*.so")
-    for library in (native, tmp_path / "gradvane" / "libgradvane_inject.so"):
+    (recording,) = (tmp_path / "gradvane").glob("_recording*.so")
+    for library in (native, recording, tmp_path / "gradvane" / "libgradvane_inject.so"):
         dynamic = run("readelf", "-d", library).stdout
         assert re.findall(r"R(?:UN)?PATH.*\[(.*)\]", dynamic) == ["$ORIGIN:$ORIGIN/../gradvane.libs"]
         assert str(SOURCE).encode() not in library.read_bytes()
@@ -98,6 +99,8 @@ def test_without_torch_it_says_so_and_the_script_runs_all_the_same(tmp_path, whe
     assert "GradvaneError: gradvane needs torch 2.9 or newer, and there is no torch" in done.stderr
     script = running.write(tmp_path, "print('no torch here')")
     assert run(bin_folder / "gradvane", "run", script, cwd=tmp_path).stdout == "no torch here\n"
+    done = run(bin_folder / "gradvane", "replay", script, cwd=tmp_path, check=False)
+    assert "this is no recording of Gradvane" in done.stderr, "recordings are read without it"
 
 
 @pytest.mark.parametrize(("installed", "cuda", "what"), [
