@@ -30,15 +30,20 @@ class RecordingError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Names come from outside; what is not UTF-8 becomes U+FFFD, since Python's str knows nothing else.
+std::string readable(const std::string& text) {
+  return nlohmann::json::parse(exporters::to_text(text)).get<std::string>();
+}
+
 std::shared_ptr<const rec::Recording> read(const std::string& path) {
   auto [recording, error] = rec::read_recording(path);
-  if (!recording) throw RecordingError(path + ": " + error);
+  if (!recording) throw RecordingError(readable(path) + ": " + error);
   return recording;
 }
 
 std::string story(const std::string& path, bool json) {
   const rec::Story told = rec::story_of(*read(path));
-  return json ? exporters::to_text(to_json(told)) : text_of(told);
+  return json ? exporters::to_text(to_json(told)) : readable(text_of(told));
 }
 
 std::string diff(const std::string& a, std::optional<std::int64_t> step_a, const std::string& b,
@@ -47,7 +52,7 @@ std::string diff(const std::string& a, std::optional<std::int64_t> step_a, const
   const auto of_b = read(b);
   const rec::Diff found =
       rec::diff_of({a, of_a.get(), step_a}, {b, of_b.get(), step_b}, {.tolerance = tolerance});
-  return json ? exporters::to_text(to_json(found)) : text_of(found);
+  return json ? exporters::to_text(to_json(found)) : readable(text_of(found));
 }
 
 std::unique_ptr<RecordingServer> serve(const std::string& path, const std::string& address,

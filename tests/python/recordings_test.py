@@ -147,6 +147,18 @@ def test_what_is_wrong_is_said_on_the_standard_error(tmp_path, words, said):
     assert said in done.stderr and done.stdout == "" and "Traceback" not in done.stderr
 
 
+def test_a_name_of_any_bytes_is_a_file(tmp_path, failed):
+    odd = os.fsencode(tmp_path) + b"/\xff.gvrec"
+    Path(os.fsdecode(odd)).write_bytes(failed[0].read_bytes())
+    for words in (["replay", odd], ["diff", odd, odd]):
+        done = subprocess.run([sys.executable, "-m", "gradvane", *words], capture_output=True,
+                              env=running.environment(), cwd=tmp_path, timeout=60)
+        assert done.returncode == 0 and done.stderr == b""
+    done = subprocess.run([sys.executable, "-m", "gradvane", "replay", odd + b".none"], capture_output=True,
+                          env=running.environment(), cwd=tmp_path, timeout=60)
+    assert done.returncode == 2 and b"No such file" in done.stderr and b"Traceback" not in done.stderr
+
+
 def test_a_port_that_cannot_be_had_is_said(tmp_path, failed):
     done = gradvane(tmp_path, "replay", "--serve", "--address", "192.0.2.1", failed[0], status=2)
     assert "gradvane replay: " in done.stderr and "Traceback" not in done.stderr

@@ -43,7 +43,8 @@ def moment(text: str) -> tuple[str, int | None]:
 
 
 def _diff(native: ModuleType, options: argparse.Namespace) -> int:
-    text = native.diff(*moment(options.a), *moment(options.b), options.json, options.tolerance)
+    (a, step_a), (b, step_b) = moment(options.a), moment(options.b)
+    text = native.diff(os.fsencode(a), step_a, os.fsencode(b), step_b, options.json, options.tolerance)
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 from types import ModuleType
@@ -40,16 +41,16 @@ def _replay(native: ModuleType, options: argparse.Namespace) -> int:
     if options.serve:
         return _serve(native, options)
     if options.steps:
-        sys.stdout.write(native.steps(options.file))
+        sys.stdout.write(native.steps(os.fsencode(options.file)))
     else:
-        text = native.story(options.file, options.json)
+        text = native.story(os.fsencode(options.file), options.json)
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
     sys.stdout.flush()
     return 0
 
 
 def _serve(native: ModuleType, options: argparse.Namespace) -> int:
-    server = native.serve(options.file, options.address, options.port)
+    server = native.serve(os.fsencode(options.file), options.address, options.port)
     sys.stdout.write(f"{server.url}\n")
     sys.stdout.flush()
     try:
