@@ -94,6 +94,7 @@ constexpr OptionSpec choice(std::string_view key, std::string_view allowed, std:
 constexpr std::array<std::string_view, 2> kModes{"lagged", "immediate"};
 constexpr std::array<std::string_view, 3> kSyncs{"off", "auto", "require"};
 constexpr std::array<std::string_view, 3> kRecorderSignals{"none", "usr1", "usr2"};
+constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
 
 bool set_groups(Options& options, std::string_view value) {
@@ -294,6 +295,12 @@ constexpr std::array kTable{
     choice<&Options::recorder_signal, kRecorderSignals>(
         "recorder_signal", "none, usr1, usr2",
         "Signal that asks for a recording, where nobody else handles it."),
+    choice<&Options::trace_nonfinite, kTraces>(
+        "trace_nonfinite", "off, next_step, always",
+        "Which steps are watched, from Python, for the first module whose output or gradient is "
+        "not "
+        "finite. next_step: the one after a non-finite incident has opened, once for each. always: "
+        "every step, at the cost that docs/trace-nonfinite.md measures."),
     on_off<&Options::handle_sigterm>("handle_sigterm",
                                      "Export the last steps at SIGTERM, then die by it; only where "
                                      "nobody else handles it."),

@@ -52,6 +52,11 @@ class StepRecorder {
   /// The optimizer that calls without one mean: the only one attached, else -1.
   [[nodiscard]] int only() const noexcept;
 
+  /// The run step that `optimizer`'s step in progress will be.
+  [[nodiscard]] std::int64_t run_step(int optimizer) noexcept;
+  /// Host syncs of our own that the step in progress was asked to have.
+  void excuse_syncs(std::int32_t count) noexcept { excused_syncs_ += count; }
+
   /// Adds a loss of the current step, whichever optimizer takes it.
   void take_loss(const at::Tensor& loss) noexcept;
   /// The same for the current step of one optimizer.
@@ -231,6 +236,7 @@ class StepRecorder {
   collectors::CpuReader part_reader_;
   collectors::DeviceReads device_loss_reads_;
   std::int32_t refused_names_ = 0;
+  std::int32_t excused_syncs_ = 0;
 };
 
 }  // namespace gradvane::agent

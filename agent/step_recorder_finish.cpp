@@ -135,9 +135,16 @@ void StepRecorder::note_syncs(Watched& watched, bool has_waited) noexcept {
   const collectors::SyncMark now = ledger_->end_step();
   watched.facts.syncs_after = last_mark_.value_or(collectors::SyncMark{});
   watched.facts.syncs_until = now;
+  watched.facts.own_sync_budget = std::exchange(excused_syncs_, 0);
   if (has_waited && !watched.facts.captured)
-    watched.facts.own_sync_budget = static_cast<std::int32_t>(devices_of(watched));
+    watched.facts.own_sync_budget += static_cast<std::int32_t>(devices_of(watched));
   last_mark_ = now;
+}
+
+std::int64_t StepRecorder::run_step(int optimizer) noexcept {
+  start(optimizer);
+  const bool leads = first_stepper_ < 0 || first_stepper_ == optimizer;
+  return leads ? at(optimizer).step + 1 : at(first_stepper_).step;
 }
 
 /// Devices that hold anything of the step.

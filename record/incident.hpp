@@ -48,11 +48,22 @@ struct Appearance {
   NonfiniteCounts counts{};             ///< elements of that site in that step
 };
 
+/// What a traced step was the first to show as not finite.
+enum class TracedAt : std::uint8_t {
+  module,  ///< a module's output or, backward, the gradient that it sent on
+  weight,  ///< a module's own weight, before the step
+  input,   ///< what a module was given and no module had made
+  loss,    ///< what came of the loss: itself or, backward, its gradient
+};
+inline constexpr int kTracedAt = 4;
+
 /// The first module of a traced step whose output, or whose gradient, was not finite.
 struct TracedModule {
-  std::string name;  ///< dotted, as the module names it; empty for the root
+  std::string name;  ///< dotted, as the module names it; empty for the root and for the loss
   std::string type;
+  TracedAt at = TracedAt::module;
   bool is_backward = false;
+  std::int32_t micro_step = 0;  ///< of the step, from 1; 0: not known
   std::int64_t run_step = 0;
 };
 

@@ -33,6 +33,8 @@ inline constexpr std::array<std::string_view, kIncidentClasses> kIncidentClassNa
     "stalled",        "data_dropped",   "agent_cost"};
 inline constexpr std::array<std::string_view, kBeganIn> kBeganInNames{"forward", "backward",
                                                                       "update"};
+inline constexpr std::array<std::string_view, kTracedAt> kTracedAtNames{"module", "weight", "input",
+                                                                        "loss"};
 inline constexpr std::array<std::string_view, kSyncKinds> kSyncKindNames{
     "device",     "stream",      "event",
     "memcpy",     "d2h_read",    "pageable_suspect",

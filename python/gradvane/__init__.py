@@ -11,9 +11,9 @@ same to a script that does not know of Gradvane.
 Importing this package loads neither torch nor the native part: attach() does.
 """
 
-from gradvane._agent import Agent, attach, clip_grad_norm_, count, log
+from gradvane._agent import Agent, attach, clip_grad_norm_, count, log, trace_nonfinite
 from gradvane._errors import GradvaneError
-from gradvane._records import Blame, Incident, StepRecord
+from gradvane._records import Blame, Incident, StepRecord, TracedModule
 
 __all__ = [
     "Agent",
@@ -21,8 +21,10 @@ __all__ = [
     "GradvaneError",
     "Incident",
     "StepRecord",
+    "TracedModule",
     "attach",
     "clip_grad_norm_",
     "count",
     "log",
+    "trace_nonfinite",
 ]

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from gradvane._errors import GradvaneError
-from gradvane._records import Incident, StepRecord, incident_of, step_of
+from gradvane._records import Incident, StepRecord, TracedModule, incident_of, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -79,6 +79,17 @@ def count(*, tokens: int = 0, samples: int = 0) -> None:
         _live._native.count(tokens, samples)
 
 
+def trace_nonfinite() -> None:
+    """Watches one step for the module whose output, or whose gradient, is the first to be NaN or infinite.
+
+    Call it between steps, and it is the next one; within a step, what is left of it; from another thread,
+    the first whole one. What it finds is logged, joins the incident that is open, and is Agent.traced().
+    docs/trace-nonfinite.md says what that costs.
+    """
+    if _live is not None:
+        _live.trace_nonfinite()
+
+
 def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
     """torch.nn.utils.clip_grad_norm_ with the norm that the agent reads anyway.
 
@@ -141,6 +152,7 @@ class Agent:
             optimizers = list(optimizer)
         self._watcher.watch(model, optimizers)
         _hooks.install(self._watcher)
+        self._watcher.tracer.starts()
 
     def log(self, *, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
         """As gradvane.log()."""
@@ -150,6 +162,14 @@ class Agent:
             self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else torch.tensor(float(loss)))
         for name, value in scalars.items():
             self._native.log(name, value if isinstance(value, torch.Tensor) else float(value))
+
+    def trace_nonfinite(self) -> None:
+        """As gradvane.trace_nonfinite()."""
+        self._watcher.tracer.ask()
+
+    def traced(self) -> TracedModule | None:
+        """What the latest watched step with something non-finite in it showed; None before there was one."""
+        return self._watcher.tracer.found
 
     def grad_norm(self) -> Tensor | None:
         """The total L2 norm of the gradients as they are now, 0-dim fp64 where they lie, without a host
@@ -209,6 +229,7 @@ class Agent:
         from gradvane import _hooks
 
         _hooks.uninstall(self._watcher)
+        self._watcher.tracer.stop()
         self._watcher.stop()
         end()
         if threading.current_thread() is not self._teller:
@@ -224,6 +245,7 @@ class Agent:
             self._say_lines()
             if values is not None:
                 incident = incident_of(values)
+                self._watcher.tracer.incident(incident)
                 for callback in list(self._callbacks):
                     try:
                         callback(incident)

@@ -64,6 +64,16 @@ class Names:
         ]
         return named + self._loose_names()
 
+    def of_modules(self) -> dict[int, str]:
+        """id -> name of each module; a shared one's first. The root's is empty where there is only one."""
+        named: dict[int, str] = {}
+        roots = self.roots()
+        for label, root in zip(_labels(roots), roots):
+            for name, module in root.named_modules():
+                own = label + _own_name(name + ".") if name else label
+                named.setdefault(id(_finding.unwrapped(module)), own.removesuffix("."))
+        return named
+
     def _loose_names(self) -> list[tuple[str, Tensor]]:
         tensors = [tensor for reference in self._loose if (tensor := reference()) is not None]
         if not tensors:

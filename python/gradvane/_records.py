@@ -61,6 +61,34 @@ class Appearance:
 
 
 @dataclass(frozen=True)
+class TracedModule:
+    """The first thing that was not finite in a step that was watched for it."""
+
+    name: str
+    """of the module, dotted; empty for the model itself, and for a loss that no module made"""
+    type: str
+    at: str
+    """module, its output was bad, or in the backward pass the gradient it sent on; weight, one of its own was bad
+    before; input, what it was given was, and no module had made it; loss, it came of the loss"""
+    is_backward: bool
+    micro_step: int
+    """backward pass of the step, from 1"""
+    run_step: int
+
+    def sentence(self) -> str:
+        name = f"{self.name} ({self.type})" if self.name else f"the model ({self.type})"
+        what = {
+            ("module", False): f"in the output of {name}",
+            ("module", True): f"in the backward pass of {name}",
+            ("weight", False): f"in a weight of {name}, bad before the step",
+            ("input", False): f"in the input of {name}, which no module had made",
+            ("loss", False): "in the loss, which was made of finite outputs",
+            ("loss", True): "in the gradient that the loss sent back",
+        }[self.at, self.is_backward]
+        return f"step {self.run_step}, micro-step {self.micro_step}: the first non-finite value was {what}"
+
+
+@dataclass(frozen=True)
 class Incident:
     """One thing that went wrong, once: opened by its first bad step, closed when it clears."""
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gradvane import _finding, _sharding
 from gradvane._events import contained, loss_root
+from gradvane._running import Running, RunningSteps
 from gradvane._scaling import Scaling
 from gradvane._swarm import Swarm, swarm_of
+from gradvane._tracing import Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,15 +39,6 @@ class _Known:
     steps: int = 0
 
 
-@dataclass
-class _Running:
-    """An optimizer's step() that has been entered."""
-
-    index: int
-    key: int
-    has_closure: bool
-
-
 class Watcher:
     """One for each agent; called by the thread that trains, or by those of its backward passes."""
 
@@ -57,7 +49,7 @@ class Watcher:
         self._watches_all = False
         self._known: dict[int, _Known] = {}
         self._gone: list[int] = []
-        self._running: list[_Running] = []
+        self._running = RunningSteps(native)
         self._scaling = Scaling()
         self._backward_depth = 0
         self._clip_depth = 0
@@ -69,6 +61,7 @@ class Watcher:
         self._swarm: Swarm | None = None
         self._told: set[str] = set()
         self._courier: _sharding.Courier | None = None
+        self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
 
@@ -209,6 +202,7 @@ class Watcher:
         self.finish_loop()
         if self._swarm is not None:
             self._native.parts_begin(self._swarm.index)
+        self.tracer.pass_begins()
         if self._native.before_backward(bool(self._running)) and not self._has_seen_steps():
             self._unseen += 1
             if self._unseen == _UNSEEN_STEPS:
@@ -227,11 +221,14 @@ class Watcher:
         self._last_root = None if root is None else weakref.ref(root)
         loss = None if root is None else self._scaling.loss_of(root)
         self._native.after_backward(loss)
+        self.tracer.pass_ended(loss)
         if self._swarm is not None and self._swarm.is_in_backward:
             self._swarm.is_in_backward = False
+            self.tracer.step_ends(self._swarm.index)
             self._native.parts_end(self._swarm.index, loss)
         for index in self._loops():
             self._native.loop_read(index)
+            self.tracer.step_ends(index)
 
     @contained
     def finish_loop(self) -> None:
@@ -269,10 +266,10 @@ class Watcher:
         if index is None:
             return
         if self._running:
-            self._forget_failed(optimizer)
+            self._running.forget_failed(optimizer)
             if self._is_part_of_running(optimizer):
                 return
-        self._running.append(_Running(index, id(optimizer), has_closure))
+        self._running.append(Running(index, id(optimizer), has_closure))
         scale, is_scaled = self._scaling.state_of(optimizer)
         if scale is not None and not has_closure:  # without one, the step begins with a read by itself
             self._native.read(index, "optimizer", scale, is_scaled)
@@ -293,25 +290,14 @@ class Watcher:
 
     @contained
     def after_step(self, optimizer: Optimizer) -> None:
-        if not any(running.key == id(optimizer) for running in self._running):
+        running = self._running.leave(optimizer)
+        if running is None:
             return
         self._unseen = 0
-        while (running := self._running.pop()).key != id(optimizer):
-            self._native.step_failed(running.index)
+        self.tracer.step_ends(running.index)
         self._native.step_ends(running.index, running.has_closure)
         if (known := self._known.get(id(optimizer))) is not None:
             known.steps += 1
-
-    def _forget_failed(self, optimizer: Optimizer) -> None:
-        """Steps that an exception has left are on our list and no longer on the stack."""
-        code = getattr(type(optimizer).step, "__code__", None)
-        depth = 0
-        frame = sys._getframe(1)
-        while frame is not None:
-            depth += frame.f_code is code
-            frame = frame.f_back  # type: ignore[assignment]
-        while len(self._running) > max(depth - 1, 0):
-            self._native.step_failed(self._running.pop().index)
 
     def _is_part_of_running(self, optimizer: Optimizer) -> bool:
         """An optimizer that another one is made of steps inside it: that is one step."""
@@ -354,6 +340,7 @@ class Watcher:
     def after_scaler_step(self, optimizer: Optimizer) -> None:
         known = self._known.get(id(optimizer))
         if known is not None and known.steps == self._steps_before:
+            self.tracer.step_ends(known.index)
             self._native.step_skipped(known.index)
 
     # Clipping -------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ class Options(TypedDict, total=False):
     recorder_disk_bytes: int
     recorder_kept: int
     recorder_signal: Literal["none", "usr1", "usr2"]
+    trace_nonfinite: Literal["off", "next_step", "always"]
     handle_sigterm: bool
 
 

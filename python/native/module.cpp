@@ -12,10 +12,19 @@ namespace gradvane::python {
 namespace {
 
 using WithoutGil = py::call_guard<py::gil_scoped_release>;
+using collectors::FiniteChecks;
 
 /// None becomes an undefined tensor.
 at::Tensor tensor_or_none(const py::object& object) {
   return THPVariable_Check(object.ptr()) ? THPVariable_Unpack(object.ptr()) : at::Tensor();
+}
+
+constexpr std::array<const char*, 3> kTraceModes{"off", "next_step", "always"};
+
+record::TracedAt traced_at(const std::string& name) {
+  for (std::size_t i = 0; i < record::kTracedAtNames.size(); ++i)
+    if (record::kTracedAtNames[i] == name) return static_cast<record::TracedAt>(i);
+  throw std::invalid_argument("nothing is traced to " + name);
 }
 
 record::ReadAt read_at(const std::string& name) {
@@ -193,6 +202,30 @@ void define_values(py::class_<PythonAgent>& agent) {
       .def("count", &PythonAgent::count, WithoutGil());
 }
 
+void define_tracing(py::module_& module, py::class_<PythonAgent>& agent) {
+  py::class_<FiniteChecks>(module, "FiniteChecks")
+      .def("add", [](FiniteChecks& self, const py::object& tensor) {
+        const at::Tensor unpacked = tensor_or_none(tensor);
+        const py::gil_scoped_release released;
+        return self.add(unpacked);
+      });
+  agent
+      .def("trace_mode",
+           [](const PythonAgent& self) {
+             return kTraceModes[static_cast<std::size_t>(self.trace_mode())];
+           })
+      .def("finite_checks", &PythonAgent::finite_checks)
+      .def("take_checks", &PythonAgent::take_checks, WithoutGil())
+      .def(
+          "trace_found",
+          [](PythonAgent& self, int optimizer, std::string name, std::string type,
+             const std::string& at, bool is_backward, std::int32_t micro_step) {
+            return self.trace_found(optimizer, {std::move(name), std::move(type), traced_at(at),
+                                                is_backward, micro_step, 0});
+          },
+          WithoutGil());
+}
+
 void define_ends(py::class_<PythonAgent>& agent) {
   agent.def("record", [](PythonAgent& self) { return without_gil(&PythonAgent::record, self); })
       .def("status",
@@ -260,6 +293,7 @@ PYBIND11_MODULE(_native, module) {
       .def("detach", &PythonAgent::detach, WithoutGil());
   define_hooks(agent);
   define_values(agent);
+  define_tracing(module, agent);
   define_ends(agent);
 }
 

@@ -67,6 +67,7 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
         // Here the profiler is seen to start.
         if (resolved.options.sync_profiler == SyncProfiler::automatic)
           resolved.options.sync_profiler = SyncProfiler::yield;
+        if (resolved.options.enabled) trace_mode_ = resolved.options.trace_nonfinite;
         return resolved;
       }()) {}
 

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/session.hpp"
+#include "collectors/finite_checks.hpp"
 #include "python/native/python_source.hpp"
 
 namespace gradvane::python {
@@ -90,6 +92,16 @@ class PythonAgent {
   /// The norm over all processes. Any thread.
   void give_norm(std::int64_t step, int optimizer, double norm);
 
+  /// As the option says; off where the agent is.
+  [[nodiscard]] TraceNonfinite trace_mode() const noexcept { return trace_mode_; }
+  /// For one step that is watched.
+  [[nodiscard]] std::unique_ptr<collectors::FiniteChecks> finite_checks();
+  /// The answers, at the end of a step of `optimizer`: what that waits for is in the step's budget, and
+  /// `seconds` of hooks are in its cost.
+  std::vector<int> take_checks(collectors::FiniteChecks& checks, double seconds);
+  /// Returns the run step that it is of.
+  std::int64_t trace_found(int optimizer, record::TracedModule found);
+
   /// Code below `directory` is passed over where a host sync's line is looked for.
   void pass_over(const std::string& directory);
   /// Around PyTorch's profiler.
@@ -134,6 +146,7 @@ class PythonAgent {
   std::vector<int> phases_;  ///< that were left for a backward pass or a step, the latest last
   std::vector<const void*> asked_;  ///< whose owners were asked for last, where they were all of
   int asked_owner_ = -1;            ///< this optimizer's
+  TraceNonfinite trace_mode_ = TraceNonfinite::off;
   agent::Session session_;
 };
 

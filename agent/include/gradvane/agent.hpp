@@ -59,6 +59,9 @@ enum class SyncProfiler : std::uint8_t { automatic, gate, yield, share };
 
 /// The signal that asks for a recording.
 enum class RecorderSignal : std::uint8_t { none, usr1, usr2 };
+/// Which steps are watched for the first module that goes bad, from Python: none unless it is asked for,
+/// the one after a step that was not finite, or all of them.
+enum class TraceNonfinite : std::uint8_t { off, next_step, always };
 
 /// What code may set. The same keys exist in YAML, as GRADVANE_<KEY> in the environment and as
 /// --gradvane-<key>=<value> on the command line; strongest first: command line, environment, YAML file,
@@ -124,6 +127,7 @@ struct Options {
       32 << 20;           ///< of a ring on disk, for runs that are killed; 0: none
   int recorder_kept = 8;  ///< most files of this run and rank
   RecorderSignal recorder_signal = RecorderSignal::none;  ///< asks for a recording
+  TraceNonfinite trace_nonfinite = TraceNonfinite::off;
   bool handle_sigterm = true;  ///< export the last steps, then die by the signal; only where nobody
                                ///< else handles it
   /// Receives the few lines the agent has to say. Called on the agent's threads and in set-up.

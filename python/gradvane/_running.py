@@ -1,0 +1,41 @@
+"""The optimizers' step() calls that have been entered and not left, the innermost last."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+
+@dataclass
+class Running:
+    index: int
+    key: int
+    has_closure: bool
+
+
+class RunningSteps(list[Running]):
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    def leave(self, optimizer: Optimizer) -> Running | None:
+        """None where it was never entered. Those inside it that an exception has left have failed."""
+        if not any(running.key == id(optimizer) for running in self):
+            return None
+        while (running := self.pop()).key != id(optimizer):
+            self._native.step_failed(running.index)
+        return running
+
+    def forget_failed(self, optimizer: Optimizer) -> None:
+        """Steps that an exception has left are on our list and no longer on the stack."""
+        code = getattr(type(optimizer).step, "__code__", None)
+        depth = 0
+        frame = sys._getframe(1)
+        while frame is not None:
+            depth += frame.f_code is code
+            frame = frame.f_back  # type: ignore[assignment]
+        while len(self) > max(depth - 1, 0):
+            self._native.step_failed(self.pop().index)
