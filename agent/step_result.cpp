@@ -63,7 +63,8 @@ Incident incident_of(const record::Incident& incident) {
   }
   if (incident.began_in) told.began_in = name_of(*incident.began_in);
   told.micro_step = incident.micro_step;
-  if (incident.module) told.module = incident.module->name;
+  if (incident.module)
+    told.module = incident.module->name.empty() ? incident.module->type : incident.module->name;
   told.evidence = incident.evidence;
   return told;
 }

@@ -11,12 +11,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 namespace gradvane::collectors {
 namespace {
+
+constexpr std::size_t kPack = 1024;  ///< answers that are put together while a step lasts
 
 /// What stands between a call and the kernel: graphs, casts, and whatever a program puts there.
 const c10::DispatchKeySet kLayers =
@@ -59,28 +61,6 @@ Finiteness judged(double smallest, double largest) {
   return std::isinf(smallest) ? Finiteness::minus_infinity : Finiteness::finite;
 }
 
-/// What was asked on one stream, by the type of the answer.
-struct Asked {
-  std::vector<at::Tensor> ranges;  ///< smallest, largest, smallest, ...
-  std::vector<std::size_t> indices;
-};
-using ByType = std::map<at::ScalarType, Asked>;
-
-/// One host sync, where the device is one that is waited for.
-void fetch(const c10::Stream& stream, const ByType& asked, std::vector<Finiteness>& into) {
-  const c10::StreamGuard behind_the_questions(stream);
-  std::vector<at::Tensor> stacked;
-  stacked.reserve(asked.size());
-  for (const auto& [type, one] : asked) stacked.push_back(at::stack(one.ranges).to(at::kDouble));
-  const at::Tensor answers = at::cat(stacked).to(at::kCPU);
-  const double* range = answers.const_data_ptr<double>();
-  for (const auto& [type, one] : asked)
-    for (const std::size_t index : one.indices) {
-      into[index] = judged(range[0], range[1]);
-      range += 2;
-    }
-}
-
 }  // namespace
 
 std::int32_t FiniteChecks::add(const at::Tensor& tensor) noexcept try {
@@ -91,47 +71,75 @@ std::int32_t FiniteChecks::add(const at::Tensor& tensor) noexcept try {
   const auto& [smallest, largest] = *range;
   const c10::Device device = smallest.device();
   const c10::Stream stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  const at::ScalarType type = smallest.scalar_type();
   const std::lock_guard lock(mutex_);
-  questions_.push_back({smallest, largest, stream});
-  return static_cast<std::int32_t>(questions_.size()) - 1;
+  auto same = std::find_if(asked_.begin(), asked_.end(), [&](const Asked& one) {
+    return one.stream == stream && one.type == type;
+  });
+  if (same == asked_.end())  // few: one for each type on each device, as a rule
+    same = asked_.insert(asked_.end(), {stream, type, {}, {}, {}});
+  same->loose.push_back(smallest);
+  same->loose.push_back(largest);
+  same->indices.push_back(questions_);
+  const std::int32_t index = questions_++;
+  if (same->indices.size() % kPack == 0) pack(*same);
+  return index;
 } catch (...) {  // a dtype or device that cannot, no memory: not known
   return -1;
 }
 
+/// An answer by itself takes the smallest block that a device's allocator has.
+void FiniteChecks::pack(Asked& asked) {
+  if (asked.loose.empty()) return;
+  asked.packed.push_back(at::stack(asked.loose).to(at::kDouble));
+  asked.loose.clear();
+}
+
 std::size_t FiniteChecks::size() const noexcept {
   const std::lock_guard lock(mutex_);
-  return questions_.size();
+  return static_cast<std::size_t>(questions_);
 }
 
 FiniteChecks::Answers FiniteChecks::take() {
   const OwnCalls own(ledger_);
   const c10::impl::ExcludeDispatchKeyGuard straight(kLayers);
-  std::vector<Question> questions;
+  std::vector<Asked> asked;
+  Answers answers;
   {
     const std::lock_guard lock(mutex_);
-    questions.swap(questions_);
+    asked.swap(asked_);
+    answers.of.assign(static_cast<std::size_t>(std::exchange(questions_, 0)), Finiteness::unknown);
   }
-  Answers answers;
-  answers.of.assign(questions.size(), Finiteness::unknown);
-  std::vector<std::pair<c10::Stream, ByType>> asked;  // few: one a device, as a rule
-  for (std::size_t i = 0; i < questions.size(); ++i) {
-    auto& [smallest, largest, stream] = questions[i];
-    auto on = std::find_if(asked.begin(), asked.end(),
-                           [&](const auto& one) { return one.first == stream; });
-    if (on == asked.end()) on = asked.emplace(asked.end(), stream, ByType{});
-    Asked& same = on->second[smallest.scalar_type()];
-    same.indices.push_back(i);
-    same.ranges.push_back(std::move(smallest));
-    same.ranges.push_back(std::move(largest));
-  }
-  for (const auto& [stream, by_type] : asked) {
-    if (!stream.device().is_cpu()) ++answers.host_syncs;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    if (asked[i].indices.empty()) continue;  // fetched with others of its stream
+    if (!asked[i].stream.device().is_cpu()) ++answers.host_syncs;
     try {
-      fetch(stream, by_type, answers.of);
+      fetch(asked, i, answers.of);
     } catch (...) {  // the device is lost: these stay unknown
     }
   }
   return answers;
+}
+
+/// All on the stream of asked[first], with one host sync where the device is one that is waited for.
+void FiniteChecks::fetch(std::vector<Asked>& asked, std::size_t first,
+                         std::vector<Finiteness>& into) {
+  const c10::StreamGuard behind_the_questions(asked[first].stream);
+  std::vector<at::Tensor> packed;
+  std::vector<std::int32_t> indices;
+  for (Asked& one : asked) {
+    if (one.stream != asked[first].stream) continue;
+    pack(one);
+    packed.insert(packed.end(), one.packed.begin(), one.packed.end());
+    indices.insert(indices.end(), one.indices.begin(), one.indices.end());
+    one.indices.clear();
+  }
+  const at::Tensor answers = at::cat(packed).to(at::kCPU);
+  const double* range = answers.const_data_ptr<double>();
+  for (const std::int32_t index : indices) {
+    into[static_cast<std::size_t>(index)] = judged(range[0], range[1]);
+    range += 2;
+  }
 }
 
 }  // namespace gradvane::collectors

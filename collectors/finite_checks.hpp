@@ -2,6 +2,7 @@
 // Whether tensors are finite, asked where they are made and answered later: one small result each, left on
 // its device, and all of them fetched together.
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 #include <c10/core/Stream.h>
 
 #include <cstddef>
@@ -38,15 +39,22 @@ class FiniteChecks {
   [[nodiscard]] Answers take();
 
  private:
-  struct Question {
-    at::Tensor smallest;
-    at::Tensor largest;
+  /// What was asked on one stream and is answered in one type.
+  struct Asked {
     c10::Stream stream;
+    at::ScalarType type;
+    std::vector<std::int32_t> indices;
+    std::vector<at::Tensor> packed;  ///< answers in fp64, in the order of the indices
+    std::vector<at::Tensor> loose;   ///< those after them: smallest, largest, smallest, ...
   };
 
+  static void pack(Asked& asked);
+  static void fetch(std::vector<Asked>& asked, std::size_t first, std::vector<Finiteness>& into);
+
   SyncLedger* ledger_;
-  mutable std::mutex mutex_;
-  std::vector<Question> questions_;  ///< guarded by it
+  mutable std::mutex mutex_;  ///< guards what follows
+  std::vector<Asked> asked_;
+  std::int32_t questions_ = 0;
 };
 
 }  // namespace gradvane::collectors

@@ -49,6 +49,10 @@ void NonfiniteDetector::observe(const record::StepRecord& step, const record::Mo
     }
     any_bad |= bad || lost > 0;
   }
+  if (traced_ && step.run_step >= traced_->run_step) {
+    if (open_ && !open_->module && step.run_step == traced_->run_step) name_module(*traced_);
+    traced_.reset();
+  }
   if (!open_) return;
   if (any_bad && was_open) {
     open_->last_step = step.run_step;
@@ -139,10 +143,17 @@ void NonfiniteDetector::close_if_clean(const record::StepRecord& step) {
 }
 
 void NonfiniteDetector::trace_found(const record::TracedModule& module) {
-  if (!open_ || open_->module) return;
+  if (!open_) {
+    traced_ = module;
+  } else if (!open_->module) {
+    name_module(module);
+    report_(*open_);
+  }
+}
+
+void NonfiniteDetector::name_module(const record::TracedModule& module) {
   open_->module = module;
   open_->evidence += describe_module(module);
-  report_(*open_);
 }
 
 }  // namespace gradvane::detectors

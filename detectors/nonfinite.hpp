@@ -36,7 +36,8 @@ class NonfiniteDetector {
 
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step, const record::ModelInfo& model);
-  /// A step was watched for the first module that went bad. No effect where no incident is open.
+  /// A step was watched for the first module that went bad. It joins the incident that is open, or the one
+  /// that this very step opens, once its record has come.
   void trace_found(const record::TracedModule& module);
 
   [[nodiscard]] bool is_open() const noexcept { return open_.has_value(); }
@@ -48,6 +49,7 @@ class NonfiniteDetector {
               std::int64_t lost);
   void open(record::Site site, const record::StepRecord& step, const record::Appearance& first,
             std::int64_t lost);
+  void name_module(const record::TracedModule& module);
   void note_clean(record::Site site, const record::StepRecord& step);
   void close_if_clean(const record::StepRecord& step);
 
@@ -56,6 +58,7 @@ class NonfiniteDetector {
   IncidentIds& ids_;
   Report report_;
   std::optional<record::Incident> open_;
+  std::optional<record::TracedModule> traced_;             ///< of a step that has not been judged
   std::array<bool, record::kSites> is_part_{};             ///< of the open incident
   std::array<int, record::kSites> clean_reads_{};          ///< in a row
   std::array<std::int64_t, record::kSites> steps_seen_{};  ///< running totals so far

@@ -70,10 +70,26 @@ std::string describe_joined(const record::Appearance& joined) {
 }
 
 std::string describe_module(const record::TracedModule& module) {
-  const std::string name = module.name.empty() ? "the model itself" : module.name;
-  return " Watched in step " + std::to_string(module.run_step) + ": the first module whose " +
-         (module.is_backward ? "gradient" : "output") + " was not finite is " + name + " (" +
-         module.type + ").";
+  const std::string name =
+      (module.name.empty() ? "the model itself" : module.name) + " (" + module.type + ")";
+  std::string text = " Watched in step " + std::to_string(module.run_step) + ": ";
+  switch (module.at) {
+    case record::TracedAt::module:
+      text += "the first module whose " + std::string(module.is_backward ? "gradient" : "output") +
+              " was not finite is " + name;
+      break;
+    case record::TracedAt::weight:
+      text += "the first to go bad is " + name + ", one of whose weights was bad before the step";
+      break;
+    case record::TracedAt::input:
+      text += "the input of " + name + " was already non-finite, and no module had made it";
+      break;
+    case record::TracedAt::loss:
+      text += module.is_backward
+                  ? "the gradient that the loss sent back was not finite, the outputs were"
+                  : "the outputs of all modules were finite, the loss made of them was not";
+  }
+  return text + ".";
 }
 
 }  // namespace gradvane::detectors

@@ -222,7 +222,9 @@ Json to_json(const record::Incident& incident) {
     json["module"] = {{"name", incident.module->name},
                       {"type", incident.module->type},
                       {"direction", incident.module->is_backward ? "backward" : "forward"},
+                      {"at", name_of(incident.module->at)},
                       {"run_step", incident.module->run_step}};
+    if (incident.module->micro_step > 0) json["module"]["micro_step"] = incident.module->micro_step;
   }
   json["evidence"] = incident.evidence;
   return json;

@@ -61,10 +61,10 @@ inline constexpr int kTracedAt = 4;
 struct TracedModule {
   std::string name;  ///< dotted, as the module names it; empty for the root and for the loss
   std::string type;
-  TracedAt at = TracedAt::module;
   bool is_backward = false;
-  std::int32_t micro_step = 0;  ///< of the step, from 1; 0: not known
   std::int64_t run_step = 0;
+  TracedAt at = TracedAt::module;
+  std::int32_t micro_step = 0;  ///< of the step, from 1; 0: not known
 };
 
 /// Opened by the first bad step, counted while it lasts, closed when it clears.

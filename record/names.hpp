@@ -57,6 +57,9 @@ constexpr std::string_view name_of(ReadAt value) {
 constexpr std::string_view name_of(Site value) {
   return kSiteNames[static_cast<std::size_t>(value)];
 }
+constexpr std::string_view name_of(TracedAt value) {
+  return kTracedAtNames[static_cast<std::size_t>(value)];
+}
 constexpr std::string_view name_of(NonfiniteKind value) {
   return kNonfiniteKindNames[static_cast<std::size_t>(value)];
 }

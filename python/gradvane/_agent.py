@@ -315,6 +315,7 @@ def _forget_in_child() -> None:
     from gradvane import _hooks
 
     _hooks.forget_in_child()
+    _live._watcher.tracer.stop()
     _live = None
 
 

@@ -16,7 +16,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.nn.modules import module as torch_module
 
 from gradvane import _finding
 from gradvane._blame import Call, Event, Kind, Passage, Verdict, first_bad, nearest
@@ -146,12 +146,12 @@ class Watch:
             if passage.source is call:  # seen within it first
                 passage.source = call.parent
         for tensor in tensors_in(output):
-            passage = self._known(tensor)
-            if passage is None:
-                passage = self._follow(tensor, call.parent)
-                self._ask(Kind.OUTPUT, tensor, call, passage)
-            passage.home = call.parent
-            call.outputs.append(passage.question)
+            made = self._known(tensor)
+            if made is None:
+                made = self._follow(tensor, call.parent)
+                self._ask(Kind.OUTPUT, tensor, call, made)
+            made.home = call.parent
+            call.outputs.append(made.question)
         if self._first_calls.get(id(module)) is call:
             self._follow_weights(call)
         self.seconds += time.perf_counter() - began
@@ -242,7 +242,8 @@ def _version(tensor: Tensor) -> int:
 
 
 class Tracer:
-    """When steps are watched, and what comes of it. Everything but arm() is for the thread that trains."""
+    """When steps are watched, and what comes of it. incident() and ask() are for any thread, the rest for the one
+    that trains."""
 
     def __init__(
         self, native: Any, names: Names, optimizers: Callable[[], int], say: Callable[[str], None]
@@ -297,8 +298,8 @@ class Tracer:
         _watch = self._watch = Watch(self._native.finite_checks(), is_asked, self.faults)
         if self._hooks:
             return
-        self._hooks.append(register_module_forward_pre_hook(_before))
-        self._hooks.append(register_module_forward_hook(_after, with_kwargs=True))
+        self._hooks.append(torch_module.register_module_forward_pre_hook(_before))
+        self._hooks.append(torch_module.register_module_forward_hook(_after, with_kwargs=True))
         warnings.filterwarnings("ignore", message=_SAID_BY_TORCH, category=UserWarning)
         self._filter = warnings.filters[0]
 
@@ -306,7 +307,9 @@ class Tracer:
         """No hook is left."""
         global _watch
         while self._hooks:
-            self._hooks.pop().remove()
+            hook = self._hooks.pop()
+            hook.remove()
+            torch_module._global_forward_hooks_with_kwargs.pop(hook.id, None)  # which torch forgets
         if self._filter is not None and self._filter in warnings.filters:
             warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
         self._filter = None
@@ -328,9 +331,11 @@ class Tracer:
     @contained
     def step_ends(self, optimizer: int) -> None:
         """Before the agent ends the step of `optimizer`."""
+        global _watch
         self._thread = threading.get_ident()
         watch, self._watch = self._watch, None
         if watch is not None:
+            _watch = None
             watch.end()
             self.faults = watch.faults
             answers = self._native.take_checks(watch.checks, watch.seconds)
@@ -338,7 +343,7 @@ class Tracer:
             self._left = 0 if verdict is not None else max(self._left - 1, 0)
             if verdict is not None:
                 self._tell(optimizer, verdict)
-        if watch is not None or self._is_armed:
+        if self._hooks or self._is_armed:
             self.begin()
 
     def _tell(self, optimizer: int, verdict: Verdict) -> None:

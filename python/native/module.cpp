@@ -220,8 +220,8 @@ void define_tracing(py::module_& module, py::class_<PythonAgent>& agent) {
           "trace_found",
           [](PythonAgent& self, int optimizer, std::string name, std::string type,
              const std::string& at, bool is_backward, std::int32_t micro_step) {
-            return self.trace_found(optimizer, {std::move(name), std::move(type), traced_at(at),
-                                                is_backward, micro_step, 0});
+            return self.trace_found(optimizer, {std::move(name), std::move(type), is_backward, 0,
+                                                traced_at(at), micro_step});
           },
           WithoutGil());
 }

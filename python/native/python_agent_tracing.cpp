@@ -30,6 +30,7 @@ std::int64_t PythonAgent::trace_found(int optimizer, record::TracedModule found)
   if (!session_.live()) return 0;
   found.run_step = session_.recorder().run_step(optimizer);
   const std::int64_t run_step = found.run_step;
+  session_.worker().trace_found(std::move(found));
   return run_step;
 }
 

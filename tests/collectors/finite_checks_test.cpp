@@ -15,6 +15,7 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <thread>
 #include <vector>
@@ -101,6 +102,19 @@ TEST(FiniteChecksOfAStep, AnswerInTheOrderOfTheQuestionsWhateverTheTypes) {
   EXPECT_EQ(answers.host_syncs, 0) << "a CPU is not waited for";
   EXPECT_EQ(checks.size(), 0U);
   EXPECT_TRUE(checks.take().of.empty());
+}
+
+TEST(FiniteChecksOfAStep, AreRememberedByTheThousand) {
+  FiniteChecks checks(nullptr);
+  for (int i = 0; i < 5000; ++i)
+    ASSERT_EQ(
+        checks.add(at::full({1}, i % 1000 == 7 ? kNan : 1.0, i % 3 == 0 ? at::kHalf : at::kFloat)),
+        i);
+  const auto answers = checks.take().of;
+  ASSERT_EQ(answers.size(), 5000U);
+  for (std::size_t i = 0; i < answers.size(); ++i)
+    EXPECT_EQ(answers[i], i % 1000 == 7 ? Finiteness::nan : Finiteness::finite) << i;
+  EXPECT_EQ(checks.add(at::ones({1})), 0) << "from the beginning again";
 }
 
 TEST(FiniteChecksOfAStep, LeaveNoTraceOnTheTensorOrTheGraph) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "detectors/nonfinite_words.hpp"
+
 namespace gradvane::detectors {
 namespace {
 
@@ -278,6 +280,38 @@ TEST_F(NonfiniteTest, TheModuleOfAWatchedStepIsAddedOnce) {
       reports_[1].evidence,
       testing::EndsWith("Watched in step 2: the first module whose output was not finite is "
                         "layers.3 (Linear)."));
+}
+
+TEST_F(NonfiniteTest, TheModuleThatIsKnownBeforeItsStepJoinsTheIncidentThatTheStepOpens) {
+  detector_.trace_found({"layers.3", "Linear", true, 1});
+  observe(read(Site::grad, 1));
+  ASSERT_EQ(reports_.size(), 1U);
+  ASSERT_TRUE(reports_[0].module);
+  EXPECT_EQ(reports_[0].module->name, "layers.3");
+  EXPECT_THAT(reports_[0].evidence, testing::EndsWith("whose gradient was not finite is layers.3 "
+                                                      "(Linear)."));
+}
+
+TEST_F(NonfiniteTest, TheModuleOfAStepThatOpensNothingIsForgotten) {
+  detector_.trace_found({"layers.3", "Linear", true, 1});
+  observe(read(Site::grad, 0));
+  observe(read(Site::grad, 1));
+  ASSERT_EQ(reports_.size(), 1U);
+  EXPECT_FALSE(reports_[0].module);
+}
+
+TEST(WordsForAModule, SayWhatItHasToDoWithIt) {
+  const auto told = [](record::TracedAt at, bool is_backward) {
+    return describe_module({"head", "Linear", is_backward, 2, at, 1});
+  };
+  EXPECT_THAT(told(record::TracedAt::weight, false),
+              testing::HasSubstr("head (Linear), one of whose weights"));
+  EXPECT_THAT(told(record::TracedAt::input, false),
+              testing::HasSubstr("the input of head (Linear)"));
+  EXPECT_THAT(told(record::TracedAt::loss, false),
+              testing::HasSubstr("outputs of all modules were finite"));
+  EXPECT_THAT(told(record::TracedAt::loss, true),
+              testing::HasSubstr("the gradient that the loss sent"));
 }
 
 TEST_F(NonfiniteTest, ASiteThatIsSwitchedOffIsNotJudged) {

@@ -2,108 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-import warnings
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
-from torch.nn.modules import module as torch_module
 from torch.utils.checkpoint import checkpoint
+from traced_models import Bad, BadBack, BadBackward, Model, data, hooks_of_modules, tracing, train, where  # noqa: F401
 
 import gradvane
-
-
-class Bad(nn.Module):
-    """Divides 0 by 0 while it is armed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_armed = False
-
-    def forward(self, x):
-        return x * 0 / 0 if self.is_armed else x * 1
-
-
-class BadBackward(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * float("nan")
-
-
-class BadBack(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_armed = False
-
-    def forward(self, x):
-        return BadBackward.apply(x) if self.is_armed else x * 1
-
-
-class Block(nn.Module):
-    def __init__(self, inner: nn.Module | None = None) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(8)
-        self.inner = inner or nn.Identity()
-        self.out = nn.Linear(8, 8)
-
-    def forward(self, x):
-        return x + self.out(self.inner(self.norm(x)).relu())
-
-
-class Model(nn.Module):
-    def __init__(self, *inners: nn.Module | None) -> None:
-        super().__init__()
-        self.first = nn.Linear(4, 8)
-        self.blocks = nn.ModuleList(Block(inner) for inner in inners)
-        self.head = nn.Linear(8, 1)
-
-    def forward(self, x):
-        x = self.first(x)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(x)
-
-
-def data(rows: int = 3):
-    return torch.randn(rows, 4, generator=torch.Generator().manual_seed(1))
-
-
-def train(model, optimizer, inputs=None):
-    optimizer.zero_grad()
-    model(data() if inputs is None else inputs).square().mean().backward()
-    optimizer.step()
-
-
-@pytest.fixture
-def tracing(watching):
-    def start(model, trace="always", **options):
-        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-        start.agent = watching(model, optimizer, trace_nonfinite=trace, **options)
-        return optimizer
-
-    yield start
-    if start.agent is not None:
-        assert start.agent._watcher.faults == start.agent._watcher.tracer.faults == 0
-
-
-def where(agent):
-    found = agent.traced()
-    return None if found is None else (found.name, found.type, found.at, "backward" if found.is_backward else "forward")
-
-
-def hooks_of_modules() -> int:
-    return len(torch_module._global_forward_hooks) + len(torch_module._global_forward_pre_hooks)
-
-
-def hooks_in(model) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules())
 
 
 def test_a_nan_born_in_a_forward_is_put_down_to_the_innermost_module_that_made_it(tracing):
@@ -379,27 +286,6 @@ def test_a_loop_that_skips_the_backward_of_a_bad_loss_is_told_too(tracing):
     assert where(tracing.agent) == ("blocks.0.inner", "Bad", "module", "forward")
 
 
-@pytest.mark.parametrize("raises", ["Error", "KeyboardInterrupt"])
-def test_an_exception_in_a_forward_confuses_nothing_and_leaves_no_hook(tracing, raises):
-    class Raising(nn.Module):
-        def forward(self, x):
-            if self.training:
-                raise KeyboardInterrupt if raises == "KeyboardInterrupt" else ValueError
-            return x
-
-    model = Model(Raising(), Bad())
-    optimizer = tracing(model, "off")
-    gradvane.trace_nonfinite()
-    with pytest.raises((ValueError, KeyboardInterrupt)):
-        model(data())
-    assert hooks_in(model) == 0
-    model.blocks[0].inner.eval()
-    model.blocks[1].inner.is_armed = True
-    train(model, optimizer)
-    assert where(tracing.agent) == ("blocks.1.inner", "Bad", "module", "forward")
-    assert hooks_of_modules() == 0
-
-
 def test_weights_that_were_bad_before_are_told_where_a_step_is_asked_for(tracing):
     model = Model(None, None)
     optimizer = tracing(model, "off")
@@ -408,97 +294,6 @@ def test_weights_that_were_bad_before_are_told_where_a_step_is_asked_for(tracing
     gradvane.trace_nonfinite()
     train(model, optimizer)
     assert where(tracing.agent) == ("blocks.1.out", "Linear", "weight", "forward")
-
-
-def test_no_hook_is_there_while_it_is_off_and_none_after_a_watched_step(tracing):
-    model = Model(Bad(), None)
-    optimizer = tracing(model, "off")
-    train(model, optimizer)
-    assert hooks_of_modules() == 0
-    tracing.agent.trace_nonfinite()
-    assert hooks_of_modules() == 2
-    assert hooks_in(model) == 0, "none on a module itself"
-    train(model, optimizer)
-    assert hooks_of_modules() == hooks_in(model) == 0
-    assert all(not parameter._backward_hooks for parameter in model.parameters())
-    assert tracing.agent.traced() is None
-    train(model, optimizer)
-    assert hooks_of_modules() == 0
-
-
-def test_none_is_left_when_the_agent_goes(tracing):
-    model = Model(None)
-    filters = list(warnings.filters)
-    optimizer = tracing(model, "always")
-    train(model, optimizer)
-    model(data())
-    assert hooks_of_modules() == 2
-    tracing.agent.detach()
-    assert hooks_of_modules() == hooks_in(model) == 0
-    assert list(warnings.filters) == filters
-    assert all(not parameter._backward_hooks for parameter in model.parameters())
-
-
-def test_a_copy_or_a_checkpoint_of_a_watched_model_holds_nothing_of_ours(tracing):
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1))
-    optimizer = tracing(model, "always")
-    train(model, optimizer)
-    assert b"gradvane" not in pickle.dumps(model)
-    assert hooks_in(copy.deepcopy(model)) == 0
-
-
-@pytest.mark.parametrize("how", ["plain", "dropout", "autocast", "checkpoint", "accumulation", "in place"])
-def test_the_weights_are_the_same_bit_for_bit_with_every_step_watched(watching, how):
-    weights = []
-    for trace in ("off", "always"):
-        torch.manual_seed(3)
-        act = nn.ReLU(inplace=True) if how == "in place" else nn.GELU()
-        model = Model(nn.Dropout(0.5) if how == "dropout" else act, act)
-        optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
-        agent = watching(model, optimizer, trace_nonfinite=trace)
-        for _ in range(5):
-            optimizer.zero_grad()
-            for part in data(8).split(2 if how == "accumulation" else 8):
-                with torch.autocast("cpu", enabled=how == "autocast"):
-                    out = checkpoint(model, part, use_reentrant=False) if how == "checkpoint" else model(part)
-                    loss = out.square().mean()
-                loss.backward()
-            optimizer.step()
-        agent.detach()
-        assert agent._watcher.tracer.faults == 0
-        weights.append([parameter.clone() for parameter in model.parameters()])
-    assert all(torch.equal(one, other) for one, other in zip(*weights))
-
-
-def test_a_thousand_modules_are_no_trouble(tracing):
-    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(600)], Bad(), *[nn.Linear(4, 4) for _ in range(400)])
-    optimizer = tracing(model)
-    train(model, optimizer)
-    assert tracing.agent.traced() is None
-    model[600].is_armed = True
-    train(model, optimizer)
-    assert where(tracing.agent) == ("600", "Bad", "module", "forward")
-
-
-def test_a_double_backward_is_left_alone(tracing):
-    model = Model(None)
-    optimizer = tracing(model)
-    x = data().requires_grad_()
-    (gradient,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
-    gradient.square().sum().backward()
-    optimizer.step()
-    assert tracing.agent.traced() is None
-
-
-def test_function_transforms_tracing_and_scripts_are_left_alone(tracing):
-    model = nn.Sequential(nn.Linear(4, 4), torch.jit.script(nn.ReLU()), nn.Linear(4, 1))
-    optimizer = tracing(model)
-    torch.func.vmap(model)(data())
-    torch.func.functional_call(model, dict(model.named_parameters()), data())
-    torch.jit.trace(nn.Linear(4, 4), data())
-    torch.fx.symbolic_trace(nn.Linear(4, 4))
-    train(model, optimizer)
-    assert tracing.agent.traced() is None
 
 
 def test_of_two_optimizers_a_watched_cycle_shows_the_step_that_went_bad(watching):

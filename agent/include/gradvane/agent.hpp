@@ -59,6 +59,7 @@ enum class SyncProfiler : std::uint8_t { automatic, gate, yield, share };
 
 /// The signal that asks for a recording.
 enum class RecorderSignal : std::uint8_t { none, usr1, usr2 };
+
 /// Which steps are watched for the first module that goes bad, from Python: none unless it is asked for,
 /// the one after a step that was not finite, or all of them.
 enum class TraceNonfinite : std::uint8_t { off, next_step, always };
