@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "exporters/alert_push/alert_push.hpp"
 #include "exporters/exporter.hpp"
 #include "exporters/exporter_set.hpp"
 #include "exporters/prometheus_exporter.hpp"
@@ -25,6 +26,8 @@ using fakes::Scratch;
 using record::RunState;
 
 std::shared_ptr<MetricSet> some_metrics() { return std::make_shared<MetricSet>(fakes::fake_run()); }
+
+constexpr auto kNobodyListens = "http://127.0.0.1:1";
 
 struct Candidate {
   std::string name;
@@ -213,6 +216,11 @@ INSTANTIATE_TEST_SUITE_P(
                                                                .steps = 8,
                                                                .disk_bytes = 1 << 20},
                                     some_metrics());
+                              }},
+                    Candidate{"AlertPush",
+                              [](const Scratch&) {
+                                return std::make_shared<AlertPush>(
+                                    AlertPushOptions{.url = kNobodyListens}, some_metrics());
                               }},
                     Candidate{"ExporterSet",
                               [](const Scratch& scratch) {

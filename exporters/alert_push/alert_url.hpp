@@ -1,0 +1,22 @@
+#pragma once
+// Where Alertmanager is.
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace gradvane::exporters {
+
+struct AlertUrl {
+  std::string host;  ///< a name, or an address without brackets
+  std::uint16_t port = 80;
+  std::string authority;  ///< as the Host header has it
+  std::string target;     ///< path of the API, with the prefix that the URL had
+};
+
+/// Takes "http://host:port/prefix". Throws std::invalid_argument, which says what to change.
+[[nodiscard]] AlertUrl parse_alert_url(std::string_view url);
+
+/// Whether it can stand in an alert as a link: Alertmanager refuses an alert for a link that is none.
+[[nodiscard]] bool is_web_link(std::string_view url) noexcept;
+
+}  // namespace gradvane::exporters
