@@ -15,6 +15,8 @@
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
 #include <cerrno>
+#include <cstdint>
+#include <limits>
 #include <string_view>
 
 namespace gradvane::exporters {
@@ -131,7 +133,8 @@ HttpAnswer HttpPost::exchange(Tcp::socket& socket, const std::string& body) {
 
   beast::flat_buffer buffer(kHeaderBytes);
   http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);  // as much of it is read as there is room for
+  // As much of it is read as there is room for.
+  parser.body_limit(std::numeric_limits<std::uint64_t>::max());
   outcome.reset();
   http::async_read_header(socket, buffer, parser, note);
   if (const Error error = wait(socket, outcome))
