@@ -1,0 +1,51 @@
+"""The rule files: which rule stands in which group of which file."""
+
+from __future__ import annotations
+
+from alert_rules.incident_alerts import capped, dropping, incident_alerts, nonfinite_alerts
+from alert_rules.recording import recordings
+from alert_rules.rule import Alert, Group, file_text
+from alert_rules.state_alerts import absent, failed, stalled, straggler, target_down
+from alert_rules.windows import Settings
+
+ALERTS = "gradvane-alerts.yaml"
+RECORDING = "gradvane-recording.yaml"
+ABSENT = "gradvane-absent.yaml"
+HEAD = "Made by dashboards/make_alerts.py. Do not edit: change dashboards/alert_rules/ and make it anew."
+
+
+def alert_groups(settings: Settings) -> list[Group]:
+    windows = settings.windows
+    by_name = incident_alerts(windows)
+    return [
+        Group("gradvane-nonfinite", nonfinite_alerts(windows)),
+        Group("gradvane-run", (stalled(windows), target_down(windows, settings.jobs), failed(windows),
+                               straggler(windows))),
+        Group("gradvane-loss", tuple(by_name[name] for name in (
+            "LossDiverging", "LossBackToRandomGuessing", "LossSpike"))),
+        Group("gradvane-gradients", tuple(by_name[name] for name in (
+            "GradientNormExploding", "GradientsVanishing", "GradientNormDrift", "GradientHealthLow",
+            "DeadParameterGroup"))),
+        Group("gradvane-steps", tuple(by_name[name] for name in (
+            "AmpOverflowStreak", "TrainingStepsSkipped", "HostSyncBudgetExceeded"))),
+        Group("gradvane-agent", (dropping(windows), by_name["AgentOverCostBudget"], capped(windows))),
+    ]
+
+
+def alert_names(settings: Settings) -> list[str]:
+    return [rule.name for group in alert_groups(settings) for rule in group.rules if isinstance(rule, Alert)]
+
+
+def rule_files(settings: Settings) -> dict[str, str]:
+    """File name -> text."""
+    bases = settings.runbook_base.rstrip("/"), settings.dashboard_base.rstrip("/")
+    recording = [Group("gradvane-recording", recordings(settings.windows))]
+    return {
+        ALERTS: file_text(HEAD, alert_groups(settings), *bases),
+        RECORDING: file_text(HEAD, recording, *bases),
+    }
+
+
+def absent_file(settings: Settings, run: str) -> str:
+    bases = settings.runbook_base.rstrip("/"), settings.dashboard_base.rstrip("/")
+    return file_text(HEAD, [Group("gradvane-absent", (absent(settings.windows, run),))], *bases)

@@ -1,0 +1,205 @@
+"""The shipped rules in promtool: every alert in every situation."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from cases import OBLIGATORY, Case, Check, Spec, expected  # noqa: E402
+from event_cases import EVENTS  # noqa: E402
+from state_cases import slow_rank, state_specs  # noqa: E402
+from timeline import during, healthy, name, target  # noqa: E402
+
+ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", HERE.parents[1]))
+PROMTOOL = Path(os.environ["GRADVANE_SERVERS_DIR"]) / "promtool"
+RULES = ROOT / "dashboards" / "alerts" / "gradvane-alerts.yaml"
+RECORDING = ROOT / "dashboards" / "alerts" / "gradvane-recording.yaml"
+SPECS = {spec.alert: spec for spec in (*(event.spec() for event in EVENTS), *state_specs())}
+
+
+def alerts_in(path: Path) -> list[str]:
+    return [rule["alert"] for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]]
+
+
+def one_rule(folder: Path, alert: str, text: str | None = None) -> Path:
+    """A rule file with one of the shipped rules: promtool evaluates all that there are at every point in time."""
+    rules = yaml.safe_load(text or RULES.read_text())
+    for group in rules["groups"]:
+        group["rules"] = [rule for rule in group["rules"] if rule["alert"] == alert]
+    rules["groups"] = [group for group in rules["groups"] if group["rules"]]
+    path = folder / "rules.yaml"
+    path.write_text(yaml.safe_dump(rules, width=10**6))
+    return path
+
+
+def promtool_test(folder: Path, rules: Path, tests: list[dict[str, object]]) -> tuple[bool, str]:
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(rules)], "evaluation_interval": "30s", "tests": tests},
+                                   sort_keys=False, width=10**6))
+    done = subprocess.run([PROMTOOL, "test", "rules", file], capture_output=True, text=True, timeout=120)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def as_test(spec: Spec, case: Case) -> dict[str, object]:
+    return {
+        "name": f"{spec.alert} {case.name}",
+        "interval": "30s",
+        "input_series": [{"series": key, "values": values} for key, values in case.series.items()],
+        "alert_rule_test": [
+            {"eval_time": f"{round(check.minute * 60)}s", "alertname": spec.alert,
+             "exp_alerts": [expected(spec, check, rank) for rank in check.ranks]}
+            for check in case.checks
+        ],
+    }
+
+
+@pytest.mark.parametrize("alert", SPECS)
+def test_an_alert_fires_when_it_should_and_only_then(alert, tmp_path):
+    spec = SPECS[alert]
+    passed, said = promtool_test(tmp_path, one_rule(tmp_path, alert), [as_test(spec, case) for case in spec.cases])
+    assert passed, said
+
+
+def test_every_alert_is_tested_in_every_obligatory_situation():
+    shipped = alerts_in(RULES)
+    assert sorted(shipped) == sorted(SPECS)
+    assert len(set(shipped)) == len(shipped) == 20
+    for spec in SPECS.values():
+        assert set(OBLIGATORY) <= {case.name for case in spec.cases}, spec.alert
+
+
+@pytest.mark.parametrize("alert", SPECS)
+def test_the_situations_prove_something(alert):
+    """Each must fire somewhere and be silent somewhere; the healthy one is silent throughout."""
+    for case in SPECS[alert].cases:
+        fires = [bool(check.ranks) for check in case.checks]
+        if case.name == "healthy":
+            assert not any(fires)
+        elif case.name in ("zero_initialised", "late_series", "many_ranks"):
+            assert any(fires), case.name
+        elif case.name in ("clears",):
+            assert fires[0] and not fires[-1]
+
+
+def test_a_healthy_run_fires_nothing_at_all(tmp_path):
+    together = {key: values for rank in range(3) for key, values in healthy(rank).items()}
+    gauges_are_nan = {**healthy(0), **{name(metric): during((60, "NaN")) for metric in (
+        "gradvane_loss", "gradvane_grad_norm", "gradvane_grad_health", "gradvane_loss_scale",
+        "gradvane_run_step", "gradvane_last_step_timestamp_seconds")}}
+    tests = [as_silent(series, *alerts_in(RULES)) for series in (together, gauges_are_nan)]
+    passed, said = promtool_test(tmp_path, RULES, tests)
+    assert passed, said
+
+
+def as_silent(series: dict[str, str], *alerts: str) -> dict[str, object]:
+    return {"interval": "30s", "input_series": [{"series": key, "values": values} for key, values in series.items()],
+            "alert_rule_test": [{"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": []}
+                                for alert in alerts for minute in (1, 4, 11, 29, 31, 36, 59)]}
+
+
+def test_one_bad_loss_is_one_alert_though_gradients_follow(tmp_path):
+    """What came first is what is told, also when the detector's classes and counters all move."""
+    event = next(event for event in EVENTS if event.alert == "TrainingLossNonFinite")
+    series = event.faulty(0, (10, 0), (50, 1), lasting=((10, 0), (50, 1)))
+    passed, said = promtool_test(tmp_path, one_rule(tmp_path, "TrainingNonFinite"),
+                                 [as_silent(series, "TrainingNonFinite")])
+    assert passed, said
+
+
+def test_a_detector_that_is_off_leaves_the_counters_to_tell(tmp_path):
+    event = next(event for event in EVENTS if event.alert == "TrainingNonFinite")
+    series = event.faulty(0, (10, 0), (50, 1))
+    series[name("gradvane_incidents_total", **{"class": "nonfinite_grad"})] = "0x119"
+    series = {key: values for key, values in series.items() if "incident_info" not in key}
+    text = "Run gpt, rank {rank}: gradients or weights are not finite. Bad steps so far: 1."
+    case = Case("off", series, (Check(9.5), Check(10.5, (0,), text)))
+    passed, said = promtool_test(tmp_path, one_rule(tmp_path, event.alert), [as_test(event.spec(), case)])
+    assert passed, said
+
+
+COUNTER = 'gradvane_incidents_total{class="grad_exploding"}'
+GAUGE = 'gradvane_incidents_open{class="grad_exploding"}'
+WORSE = {
+    # A rule that people write, and the situation in which it must be found wanting.
+    "increase() alone": (f"max without (class) (increase({COUNTER}[5m])) > 0", "late_series"),
+    "the gauge alone": (f"max without (class) ({GAUGE}) > 0", "late_series"),
+    "what was not there 5 minutes ago":
+        (f"max without (class) (increase({COUNTER}[5m])) > 0 or max without (class) ({COUNTER} unless {COUNTER}"
+         " offset 5m) > 0", "scrapes_failed"),
+    "the counter is not 0": (f"max without (class) ({COUNTER}) > 0", "clears"),
+    "a sum of gauge and counter":
+        (f"sum without (class) ({GAUGE} + increase({COUNTER}[5m])) > 0", "nan_gauge"),
+    "all ranks in one": (f"max by (job, run) (increase({COUNTER}[5m])) > 0", "many_ranks"),
+    "a difference instead of an increase":
+        (f"max without (class) ({COUNTER} - {COUNTER} offset 5m) > 0", "counter_restart"),
+    "the present series alone":
+        (f"max without (class) ({GAUGE}) > 0 or max without (class) ({COUNTER} - ({COUNTER} offset 5m"
+         f" or {COUNTER} * 0)) > 0", "stale_end"),
+}
+
+
+@pytest.mark.parametrize("what", WORSE)
+def test_a_worse_rule_fails_in_its_situation(what, tmp_path):
+    """The control: the situations tell good rules from bad ones."""
+    expr, situation = WORSE[what]
+    spec = SPECS["GradientNormExploding"]
+    rules = yaml.safe_load(RULES.read_text())
+    for group in rules["groups"]:
+        for rule in group["rules"]:
+            if rule["alert"] == spec.alert:
+                rule["expr"] = expr
+    file = one_rule(tmp_path, spec.alert, yaml.safe_dump(rules, width=10**6))
+    case = next(case for case in spec.cases if case.name == situation)
+    passed, _ = promtool_test(tmp_path, file, [as_test(spec, case)])
+    assert not passed
+
+
+@pytest.mark.parametrize("path", [RULES, RECORDING], ids=lambda path: path.name)
+def test_promtool_finds_nothing_to_complain_about(path):
+    done = subprocess.run([PROMTOOL, "check", "rules", "--lint=all", "--lint-fatal", path], capture_output=True,
+                          text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_recording_rules_say_what_the_run_does(tmp_path):
+    """Against what the pretended run is: 3 seconds a step, 1 in 3 steps a second, and so on."""
+    slow = slow_rank(1, "step")
+    series = {**healthy(0), **slow, **healthy(2)}
+    expected_values = {
+        "run_rank:gradvane_steps:rate5m": (1 / 3, 1 / 6),
+        "run_rank:gradvane_step_duration_seconds:mean5m": (3, 6),
+        "run_rank:gradvane_step_duration_seconds:excess_ratio5m": (0, 1),
+        "run_rank:gradvane_agent_hooks_seconds:ratio_rate5m": (0.01, 0.01),
+        "run_rank:gradvane_host_syncs:per_step5m": (2, 4),
+        "run_rank:gradvane_host_sync_seconds:ratio_rate5m": (5 / 30, 5 / 30),
+        "run_rank:gradvane_skipped_steps:ratio_rate5m": (0, 0),
+        "run:gradvane_step_duration_seconds:median_mean5m": (3,),
+        "run:gradvane_tokens:rate5m": (100,),
+        "run:gradvane_ranks:count": (3,),
+    }
+    rules = yaml.safe_load(RECORDING.read_text())
+    assert {rule["record"] for group in rules["groups"] for rule in group["rules"]} == set(expected_values)
+    checks = []
+    for record, values in expected_values.items():
+        for rank, value in enumerate(values):
+            which = f'{{rank="{rank}"}}' if record.startswith("run_rank:") else ""
+            # Rates of what rises by thirds end in other bits: three digits will do.
+            checks.append({"expr": f"round({record}{which}, 0.001)", "eval_time": "20m", "exp_samples": [
+                {"labels": labels_of(record, rank), "value": round(value, 3)}]})
+    passed, said = promtool_test(tmp_path, RECORDING, [{
+        "interval": "30s", "promql_expr_test": checks,
+        "input_series": [{"series": key, "values": values} for key, values in series.items()]}])
+    assert passed, said
+
+
+def labels_of(record: str, rank: int) -> str:
+    labels = target(rank) if record.startswith("run_rank:") else {"job": "gradvane", "run": "gpt"}
+    return "{" + ",".join(f'{key}="{value}"' for key, value in labels.items()) + "}"

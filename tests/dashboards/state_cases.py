@@ -1,0 +1,224 @@
+"""The alerts on states of the process and on its place among the ranks."""
+
+from __future__ import annotations
+
+from cases import Case, Check, Spec, ranks_of
+from timeline import LENGTH, Series, during, ended, healthy, name, rising
+
+Parts = tuple[tuple[float, object], ...]
+
+
+def in_state(state: str, *parts: tuple[float, object], rank: int = 0) -> Series:
+    """A process that is in `state` where parts say 1, and running where they say 0."""
+    others = tuple((minutes, 1 - value if isinstance(value, int) else value) for minutes, value in parts)
+    return healthy(rank) | {name("gradvane_run_state", rank, state=state): during(*parts),
+                            name("gradvane_run_state", rank, state="running"): during(*others)}
+
+
+def stopped(series: Series, rank: int, minutes: float) -> Series:
+    """No step after so many minutes."""
+    count = round(minutes * 2)
+    still = LENGTH - minutes
+    for metric, first, each in (("gradvane_run_step", 10, 10), ("gradvane_last_step_timestamp_seconds", 0, 30)):
+        key = name(metric, rank)
+        series[key] = rising(minutes, first, each) + " " + during((still, first + each * (count - 1)))
+    return series
+
+
+def stalled(rank: int = 0) -> Series:
+    """Its last step is that of minute 9.5; stalled from 14 to 20, then it goes on."""
+    return stopped(in_state("stalled", (14, 0), (6, 1), (40, 0), rank=rank), rank, 10)
+
+
+SAYS_STALLED = ("Run gpt, rank {rank}: the process is alive and makes no steps. Latest step: 200. It ended 5m 30s ago.")
+
+
+def stalled_spec() -> Spec:
+    def fires(minute: float, ago: str, ranks: tuple[int, ...] = (0,)) -> Check:
+        return Check(minute, ranks, SAYS_STALLED.replace("5m 30s", ago))
+
+    late = stopped(in_state("stalled", (14, None), (6, 1), (40, 0)), 0, 10)
+    incident = stopped(healthy(), 0, 10) | {
+        name("gradvane_incidents_total", 0, **{"class": "stalled"}): during((14, 0), (46, 1)),
+        name("gradvane_incidents_open", 0, **{"class": "stalled"}): during((14, 0), (6, 1), (40, 0))}
+    not_a_number = in_state("stalled", (LENGTH, "NaN"))
+    return Spec("TrainingStalled", "training-stalled", "critical", "No optimizer step for long", (
+        Case("zero_initialised", stalled(), (Check(13.5), fires(15, "5m 30s"))),
+        Case("late_series", late, (Check(13.5), fires(15, "5m 30s"), Check(21))),
+        Case("by_its_incident", incident, (Check(13.5), fires(15, "5m 30s"), Check(21))),
+        Case("healthy", healthy(), (Check(5), Check(20), Check(50))),
+        Case("clears", stalled(), (fires(19, "9m 30s"), Check(20.5), Check(40))),
+        # A new process: its counters start at 0, its state is running.
+        Case("counter_restart", stalled() | {
+            name("gradvane_steps_total"): during((30, 200), (30, 0)),
+            name("gradvane_incidents_total", 0, **{"class": "stalled"}): during((14, 0), (16, 1), (30, 0))},
+            (fires(15, "5m 30s"), Check(29), Check(31), Check(50))),
+        Case("nan_gauge", not_a_number, (Check(5), Check(40))),
+        Case("stale_end", ended(stalled(), 16), (fires(15, "5m 30s"), Check(16.5), Check(30))),
+        Case("many_ranks", ranks_of(4) | stalled(1) | stalled(3), (Check(13.5), fires(15, "5m 30s", (1, 3)))),
+    ))
+
+
+def failing(rank: int = 0, restarts: bool = False) -> Series:
+    """Failed in minute 20, scraped once more, then gone; or back on its port in minute 24."""
+    back: Parts = ((4, "stale"), (35.5, 0)) if restarts else ((39.5, "stale"),)
+    series = in_state("failed", (20, 0), (0.5, 1), *back, rank=rank)
+    if restarts:
+        return series
+    gone = ended(series, 20.5)
+    gone[f'up{{job="gradvane",instance="host-{rank}:9464"}}'] = during((20.5, 1), (39.5, 0))
+    return gone
+
+
+SAYS_FAILED = ("Run gpt, rank {rank}: the process said that the run failed, by an exception or SIGTERM, before it"
+               " ended. Latest step: {step}.")
+
+
+def failed_spec() -> Spec:
+    def fires(minute: float, ranks: tuple[int, ...] = (0,), step: int = 410) -> Check:
+        return Check(minute, ranks, SAYS_FAILED.replace("{step}", str(step)))
+
+    return Spec("TrainingRunFailed", "training-run-failed", "critical", "A training run has failed", (
+        Case("zero_initialised", failing(), (Check(19.5), fires(21), fires(29))),
+        Case("late_series", ended(in_state("failed", (20, None), (40, 1)), 20.5), (Check(19.5), fires(21), Check(31))),
+        Case("healthy", healthy(), (Check(5), Check(20), Check(50))),
+        Case("clears", failing(), (fires(29), Check(31), Check(59))),
+        Case("counter_restart", failing(restarts=True), (fires(23, step=470), Check(24.5), Check(50))),
+        Case("nan_gauge", in_state("failed", (LENGTH, "NaN")), (Check(5), Check(40))),
+        Case("stale_end", ended(in_state("failed", (20, 0), (40, 1)), 20.5), (fires(22), Check(31))),
+        Case("many_ranks", ranks_of(4) | failing(1) | failing(3), (Check(19.5), fires(21, (1, 3)))),
+    ))
+
+
+def killed(rank: int = 0, after: float = 20, series: Series | None = None) -> Series:
+    """By SIGKILL: everything is stale, and the target still listed."""
+    gone = ended(series if series is not None else healthy(rank), after)
+    gone[f'up{{job="gradvane",instance="host-{rank}:9464"}}'] = during((after, 1), (LENGTH - after, 0))
+    return gone
+
+
+def back_again(minute: float) -> Series:
+    """Killed in minute 20, back on its port with a new start."""
+    series = {key: " ".join((during((20, 1 if "start" in key or "state" in key else 0)), "stale",
+                             during((minute - 20.5, None), (LENGTH - minute, 1 if "start" in key else 0))))
+              for key in (name("gradvane_run_start_timestamp_seconds"), name("gradvane_run_step"),
+                          *(name("gradvane_run_state", state=state) for state in ("finished", "failed")))}
+    series[name("gradvane_run_start_timestamp_seconds")] = " ".join((
+        during((20, 100)), "stale", during((minute - 20.5, None), (LENGTH - minute, 1500))))
+    series[name("gradvane_run_step")] = during((20, 400), (minute - 20, "stale"), (LENGTH - minute, 420))
+    for state in ("finished", "failed"):
+        series[name("gradvane_run_state", state=state)] = during(
+            (20, 0), (minute - 20, "stale"), (LENGTH - minute, 0))
+    series['up{job="gradvane",instance="host-0:9464"}'] = during((20, 1), (minute - 20, 0), (LENGTH - minute, 1))
+    return series
+
+
+def replaced() -> Series:
+    """Another run on the same port, from minute 10; it is killed in minute 20. Only that one is told of."""
+    first = ended(healthy(), 10)
+    other = name("gradvane_run_start_timestamp_seconds").replace('run="gpt"', 'run="old"')
+    first[other] = first.pop(name("gradvane_run_start_timestamp_seconds"))
+    second = killed()
+    second[name("gradvane_run_start_timestamp_seconds")] = during((10, None), (10, 700), (0.5, "stale"))
+    return first | second
+
+
+def finished(state: str, scraped: bool = True) -> Series:
+    """It ended by itself in minute 20, and its last scrape says so."""
+    return killed(series=in_state(state, (19.5, 0), (40.5, int(scraped))))
+
+
+def down_spec() -> Spec:
+    def fires(minute: float, ranks: tuple[int, ...] = (0,), step: int = 400) -> Check:
+        return Check(minute, ranks, "Run gpt, rank {rank}: host-{rank}:9464 does not answer scrapes."
+                     f" Latest step seen: {step}.")
+
+    born_late = killed(after=20) | {name("gradvane_run_start_timestamp_seconds"): during(
+        (19, None), (1, 100), (40, "stale"))}
+    nan = healthy() | {name("gradvane_run_start_timestamp_seconds"): during((LENGTH, "NaN"))}
+    return Spec("TrainingTargetDown", "training-target-down", "critical",
+                "A training process does not answer any more", (
+        Case("zero_initialised", killed(), (Check(20), Check(20.5), fires(21.5), fires(59))),
+        Case("late_series", born_late, (Check(20), fires(21.5))),
+        Case("healthy", healthy(), (Check(5), Check(20), Check(50))),
+        Case("clears", back_again(30), (fires(29), Check(30.5), Check(50))),
+        Case("counter_restart", back_again(20.5), (Check(21), Check(30))),  # back before anybody is told
+        Case("nan_gauge", killed(series=nan), (Check(19), fires(21.5))),
+        # The target is gone too: taken off the list.
+        Case("stale_end", ended(healthy(), 20), (Check(19), Check(22), Check(50))),
+        Case("many_ranks", ranks_of(4) | killed(1) | killed(3), (Check(20), fires(21.5, (1, 3)))),
+        Case("ended_by_itself", finished("finished"), (Check(19), Check(22), Check(50))),
+        Case("failure_is_another_alert", finished("failed"), (Check(19), Check(22), Check(50))),
+        Case("latest_run_of_a_port", replaced(), (Check(10), Check(20), fires(22))),
+    ))
+
+
+def slow_rank(rank: int, kind: str, begins: float = 0, until: float = LENGTH) -> Series:
+    """One rank that is slower than the others in a way, between two times.
+
+    step: 6 seconds a step instead of 3, alone. data: its loader takes 2 seconds of the 3. own: it waits for
+    the GPU half a second less than... the others' 0.5, so 3 seconds are its own and 2.5 theirs.
+    """
+    series = healthy(rank)
+
+    def piecewise(first: float, normal: float, slow: float) -> str:
+        value, words = first, []
+        for index in range(round(LENGTH * 2)):
+            words.append(f"{value:g}")
+            value += slow if begins * 2 <= index < until * 2 else normal
+        return " ".join(words)
+
+    if kind == "step":
+        for metric, first in (("gradvane_run_step", 10), ("gradvane_steps_total", 10),
+                              ("gradvane_step_duration_seconds_count", 10)):
+            series[name(metric, rank)] = piecewise(first, 10, 5)
+        series[name("gradvane_phase_seconds_total", rank, phase="data")] = piecewise(1, 1, 0.5)
+    elif kind == "data":
+        series[name("gradvane_phase_seconds_total", rank, phase="data")] = piecewise(1, 1, 20)
+    elif kind == "own":
+        for other in range(4):
+            each = 0 if other == rank else 20
+            series[name("gradvane_host_sync_seconds_total", other, kind="d2h_read", origin="training")] = (
+                piecewise(3, 3, each))
+    return series
+
+
+def straggler_spec() -> Spec:
+    def fires(minute: float, share: str, ranks: tuple[int, ...] = (2,)) -> Check:
+        return Check(minute, ranks, "Run gpt, rank {rank}: compared with the run's other ranks, it adds "
+                     f"{share} of a typical step to every step.")
+
+    def among(*slow: Series) -> Series:
+        together = ranks_of(4)
+        for series in slow:
+            together |= series
+        return together
+
+    late = {key: during((20, None)) + " " + values for key, values in slow_rank(2, "step").items()}
+    restart = among(slow_rank(2, "step"))
+    restart[name("gradvane_steps_total", 2)] = rising(30, 10, 5) + " " + rising(30, 0, 5)
+    restart[name("gradvane_step_duration_seconds_count", 2)] = rising(30, 10, 5) + " " + rising(30, 0, 5)
+    restart[name("gradvane_step_duration_seconds_sum", 2)] = rising(30, 30, 30) + " " + rising(30, 0, 30)
+    nan = among(slow_rank(2, "step"))
+    nan[name("gradvane_step_duration_seconds_sum", 1)] = during((LENGTH, "NaN"))
+    blind = among(slow_rank(2, "own")) | {name("gradvane_sync_coverage_seconds_total", 2, state="blind"):
+                                          rising(LENGTH, 0, 30)}
+    return Spec("StragglerRank", "straggler-rank", "warning", "One rank keeps the others of its run waiting", (
+        Case("zero_initialised", among(slow_rank(2, "step")), (Check(9), fires(20, "100%"))),
+        Case("late_series", among(late), (Check(29), fires(40, "100%"))),
+        Case("healthy", among(), (Check(5), Check(20), Check(50))),
+        Case("clears", among(slow_rank(2, "step", until=30)), (fires(20, "100%"), Check(40), Check(59))),
+        Case("counter_restart", restart, (fires(29, "100%"), fires(40, "100%"))),
+        Case("nan_gauge", nan, (Check(9), fires(20, "100%"))),
+        Case("stale_end", among(ended(slow_rank(2, "step"), 25)), (fires(20, "100%"), Check(35))),
+        Case("many_ranks", among(slow_rank(2, "step"), slow_rank(3, "step", begins=70)), (fires(20, "100%"),)),
+        # Step times are the same on all ranks here: the others wait for this one.
+        Case("slow_data", among(slow_rank(2, "data")), (Check(9), fires(20, "63.33%"))),
+        Case("waits_least", among(slow_rank(2, "own")), (Check(9), fires(20, "66.67%"))),
+        Case("blind_is_no_witness", blind, (Check(20), Check(40))),
+        Case("alone", slow_rank(0, "data"), (Check(20), Check(40))),
+    ))
+
+
+def state_specs() -> tuple[Spec, ...]:
+    return stalled_spec(), failed_spec(), down_spec(), straggler_spec()
