@@ -139,7 +139,7 @@ WORSE = {
         (f"sum without (class) ({GAUGE} + increase({COUNTER}[5m])) > 0", "nan_gauge"),
     "all ranks in one": (f"max by (job, run) (increase({COUNTER}[5m])) > 0", "many_ranks"),
     "a difference instead of an increase":
-        (f"max without (class) ({COUNTER} - {COUNTER} offset 5m) > 0", "counter_restart"),
+        (f"max without (class) ({COUNTER} - {COUNTER} offset 5m) > 0", "restart_and_again"),
     "the present series alone":
         (f"max without (class) ({GAUGE}) > 0 or max without (class) ({COUNTER} - ({COUNTER} offset 5m"
          f" or {COUNTER} * 0)) > 0", "stale_end"),

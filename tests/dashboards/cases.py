@@ -109,6 +109,9 @@ class EventSpec:
             Case("stale_end", ended(self.faulty(0, *once, lasting=for_five), 12),
                  (Check(9.5), self.fires(13, is_gone=True), Check(31))),
             Case("many_ranks", many, (Check(9.5), self.fires(10.5, (1, 3)), Check(31))),
+            # It comes back right after the restart, and with it the count that was there before.
+            Case("restart_and_again", self.faulty(0, (10, 0), (25, 1), (1, 0), (24, 1)),
+                 (self.fires(12), Check(34.5), Check(35.5), self.fires(36.5), Check(55))),
             # A few scrapes fail long after: nothing new happened.
             Case("scrapes_failed", self.faulty(0, (10, 0), (25, 1), (2, "stale"), (23, 1)),
                  (self.fires(12), Check(31), *(Check(minute) for minute in (37, 38, 40, 42.5, 46, 58)))),
