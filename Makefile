@@ -30,7 +30,7 @@ mkdir -p build
 ) 9>build/$(1).lock
 endef
 
-.PHONY: deps build test test-all wheel demo bench sass lint format clean help
+.PHONY: deps build test test-all wheel demo stack drill bench sass lint format clean help
 
 deps:  ## install what is needed: Debian packages, and the rest under .deps/
 	@scripts/setup.sh
@@ -57,6 +57,16 @@ wheel: deps  ## build dist/gradvane-*.whl, for machines without a compiler
 demo: deps  ## train a small language model for about two minutes, with its page up
 	@$(call configure_and_build,release)
 	exec $(DEMO)
+
+stack: deps  ## the demo with Prometheus and Alertmanager beside it, wired to the shipped rules
+	@$(call configure_and_build,release)
+	export GRADVANE_SERVERS
+	exec "$$GRADVANE_VENV_PYTHON" -B scripts/demo_stack.py
+
+drill: deps  ## break trainings in six ways, and time how long it takes until a webhook is told
+	@$(call configure_and_build,release)
+	export GRADVANE_SERVERS
+	exec "$$GRADVANE_VENV_PYTHON" -B scripts/alert_drill.py
 
 bench: deps  ## measure, write bench/results/ and print one table
 	@$(call configure_and_build,release)

@@ -74,7 +74,8 @@ def story(classes: tuple[str, ...], windows: Windows) -> str:
     query = f"{info} or on (class) {latest(info, windows)}"
     if len(classes) > 1:
         total = selector(INCIDENTS, which, *SAME)
-        query = f"({query}) and on (class) ({selector(OPEN, which, *SAME)} > 0 or {grew(total, windows)} > 0)"
+        query = f"({query}) and on (class) ({selector(OPEN, which, *SAME)} > 0"
+        query += f" or increase({total}[{windows.event}]) > 0 or {grew(total, windows)} > 0)"
     place = ("{{ if .Labels.param }}{{ if .Labels.element }}element {{ .Labels.element }} of {{ end }}"
              "{{ .Labels.param }}{{ else }}the {{ .Labels.site }}{{ end }}")
     return (

@@ -56,6 +56,21 @@ def address_of(endpoint: dict[str, Any]) -> str:
     return str(endpoint["url"]).removeprefix("http://").rstrip("/")
 
 
+def alertmanager_command(programs: Path) -> list[str | Path]:
+    """How to start Alertmanager.
+
+    Debian's package looks for its templates under /usr/share. Where it was unpacked and not installed, they lie
+    beside the program: in a mount namespace of its own it sees them where it expects them.
+    """
+    program = programs / "alertmanager"
+    shared = programs.parent / "share"
+    template = "prometheus/alertmanager/default.tmpl"
+    if Path("/usr/share", template).exists() or not (shared / template).exists():
+        return [program]
+    inside = 'mount --bind "$0" /usr/share && exec "$@"'
+    return ["unshare", "--map-root-user", "--mount", "sh", "-c", inside, shared, program]
+
+
 class Servers:
     """`with Servers(...) as servers:` has both, ready, and stops them at its end."""
 
@@ -88,7 +103,7 @@ class Servers:
 
     def _start(self) -> None:
         alertmanager = self._stack.enter_context(Program("alertmanager", [
-            self._programs / "alertmanager", f"--config.file={self._alertmanager}",
+            *alertmanager_command(self._programs), f"--config.file={self._alertmanager}",
             f"--storage.path={self.folder}/alertmanager", "--cluster.listen-address=",
             f"--web.listen-address={self.alertmanager_url.removeprefix('http://')}"],
             self.folder / "alertmanager.log"))

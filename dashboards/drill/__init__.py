@@ -1,0 +1,1 @@
+"""Breaks real trainings, and times how long it takes until somebody is told."""

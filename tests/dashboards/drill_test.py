@@ -1,0 +1,59 @@
+"""From a fault in a real training to a webhook, through a real Prometheus and a real Alertmanager."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(ROOT / "dashboards"))
+
+from drill.course import Drill, table  # noqa: E402
+from drill.faults import FAULTS, Outcome  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    package = Path(os.environ["GRADVANE_BUILD_DIR"]) / "python"
+    found = Drill(Path(os.environ["GRADVANE_SERVERS_DIR"]), package, tmp_path_factory.mktemp("drill")).run()
+    print(table(found))
+    return {outcome.fault.name: outcome for outcome in found}
+
+
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault.alert], ids=lambda fault: fault.name)
+def test_a_fault_is_told_once_within_ten_seconds_and_resolved(outcomes, fault):
+    outcome = outcomes[fault.name]
+    assert outcome.faults() == []
+    assert outcome.told == 1 and outcome.told_after is not None and outcome.resolved_after is not None
+
+
+def test_a_healthy_run_of_the_same_length_fires_nothing(outcomes):
+    assert outcomes["healthy"].faults() == []
+
+
+GOOD = {"step": 7, "told": 1, "told_after": 3.0, "resolved_after": 9.0, "description": "element 13 of body.weight",
+        "incident": {"class": "nonfinite_grad", "first_step": 7, "param": "body.weight", "element": 13}}
+
+
+@pytest.mark.parametrize("change, wrong", [
+    ({}, None),
+    ({"told": 0, "told_after": None}, "told 0 times"),
+    ({"told": 2}, "told 2 times"),
+    ({"told_after": 10.1}, "later than 10 s"),
+    ({"resolved_after": None}, "never resolved"),
+    ({"surprises": ("LossSpike",)}, "also fired: LossSpike"),
+    ({"others": ("loss_spike",)}, "incident of class loss_spike besides"),
+    ({"incident": None}, "no incident"),
+    ({"incident": {**GOOD["incident"], "param": "head.weight"}}, "names head.weight"),
+    ({"incident": {**GOOD["incident"], "element": 12}}, "names element 12"),
+    ({"incident": {**GOOD["incident"], "first_step": 8}}, "says step 8"),
+    ({"description": "something is wrong"}, "does not name the element"),
+    ({"not_run": "no such detector"}, "not run"),
+])
+def test_the_drill_sees_what_is_wrong(change, wrong):
+    """The control: nothing that is amiss passes."""
+    found = Outcome(FAULTS[0], **{**GOOD, **change}).faults()
+    assert found == [] if wrong is None else len(found) == 1 and wrong in found[0]
