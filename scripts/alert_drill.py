@@ -1,4 +1,4 @@
-"""Breaks trainings in six ways and says how long it took until a webhook was told of each.
+"""Breaks trainings in seven ways and says how long it took until a webhook was told of each.
 
     . .deps/env.sh && "$GRADVANE_VENV_PYTHON" scripts/alert_drill.py     (make drill)
 """

@@ -82,7 +82,8 @@ def facts(name: str, windows: Windows) -> tuple[str, ...]:
 def incident_alerts(windows: Windows) -> dict[str, Alert]:
     return {
         name: Alert(name, severity, summary, incident(classes, windows),
-                    (f"{WHO} {says}", story(classes, windows), *facts(name, windows), incidents_so_far(classes, windows)),
+                    (f"{WHO} {says}", story(classes, windows), *facts(name, windows),
+                     incidents_so_far(classes, windows)),
                     keep_firing=windows.keep_firing)
         for name, severity, classes, summary, says in TABLE
     }

@@ -40,6 +40,14 @@ class Run:
     def kill(self) -> None:
         self.program.kill()
 
+    def end(self) -> None:
+        if self.fault.ends == "killed":
+            self.program.kill()
+        elif self.fault.ends == "terminated":
+            self.program.send(signal.SIGTERM)
+        else:
+            (self.folder / "stop").touch()
+
     def is_running(self) -> bool:
         return bool(self.endpoint()["state"] == "running")
 
@@ -135,13 +143,13 @@ class Drill:
 
     def _break(self, runs: list[Run]) -> None:
         for run in runs:
-            if run.fault.is_killed:
+            if run.fault.ends:
                 self.outcomes[run.fault.name].step = run.status()["latest"]["run_step"]
                 run.broken_at = time.time()
-                run.program.kill()
+                run.end()
             (run.folder / "trigger").touch()
         for run in runs:
-            if run.fault.alert and not run.fault.is_killed:
+            if run.fault.alert and not run.fault.ends:
                 event = run.folder / "event.json"
                 wait_for(event.exists, f"{run.fault.name} to break", 10, run.program)
                 told = json.loads(event.read_text(encoding="utf-8"))
@@ -160,7 +168,7 @@ class Drill:
 
     def _look_at_incidents(self, runs: list[Run]) -> None:
         for run in runs:
-            if run.fault.is_killed:
+            if run.fault.ends:
                 continue
             outcome = self.outcomes[run.fault.name]
             incidents = run.status()["incidents"]
@@ -170,7 +178,7 @@ class Drill:
 
     def _bring_back(self, runs: list[Run]) -> None:
         for run in runs:
-            if run.fault.is_killed:
+            if run.fault.ends == "killed":
                 run.program = launch(run.fault, run.folder, run.environment)
 
     def _wait_until_resolved(self, runs: list[Run], hook: Webhook) -> None:
@@ -194,7 +202,7 @@ class Drill:
             seen = {result["metric"]["alertname"] for result in servers.query(
                 f'count by (alertname) (count_over_time(ALERTS{{run="{run.fault.name}"}}[10m]))')}
             outcome.surprises = tuple(sorted(seen - {run.fault.alert}))
-            if not run.fault.alert:
+            if not run.fault.alert and not run.fault.ends:
                 missed = servers.query(f'count_over_time((up{{job="training"}} == 0)[5m:1s]) and on (instance) '
                                        f'gradvane_run_info{{run="{run.fault.name}"}}')
                 steps = servers.query(f'gradvane_steps_total{{run="{run.fault.name}"}}')

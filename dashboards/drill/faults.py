@@ -17,7 +17,8 @@ class Fault:
     element: int | None = None
     needs: str = ""
     """option without which this build has no such detector"""
-    is_killed: bool = False
+    ends: str = ""
+    """how the process ends: killed, terminated, by itself; "" where it goes on"""
 
 
 FAULTS = (
@@ -25,9 +26,12 @@ FAULTS = (
     Fault("inf_loss", "TrainingLossNonFinite", "nonfinite_loss"),
     Fault("exploding_norm", "GradientNormExploding", "grad_exploding", needs="exploding_factor"),
     Fault("stall", "TrainingStalled", "stalled"),
-    Fault("killed", "TrainingTargetDown", is_killed=True),
+    Fault("killed", "TrainingTargetDown", ends="killed"),
+    Fault("terminated", "TrainingRunFailed", ends="terminated"),
     Fault("overflow", "AmpOverflowStreak", "amp_overflow", needs="overflow_streak"),
     Fault("healthy", ""),
+    # Its target stays on the list, as on a fixed one.
+    Fault("finished", "", ends="by itself"),
 )
 
 

@@ -42,9 +42,12 @@ class Program:
         self._process.kill()
         self._process.wait()
 
-    def stop(self, with_signal: int = signal.SIGTERM, seconds: float = 10) -> None:
+    def send(self, which: int) -> None:
         if self.is_alive():
-            self._process.send_signal(with_signal)
+            self._process.send_signal(which)
+
+    def stop(self, with_signal: int = signal.SIGTERM, seconds: float = 10) -> None:
+        self.send(with_signal)
         try:
             self._process.wait(timeout=seconds)
         except subprocess.TimeoutExpired:

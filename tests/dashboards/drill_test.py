@@ -30,8 +30,9 @@ def test_a_fault_is_told_once_within_ten_seconds_and_resolved(outcomes, fault):
     assert outcome.told == 1 and outcome.told_after is not None and outcome.resolved_after is not None
 
 
-def test_a_healthy_run_of_the_same_length_fires_nothing(outcomes):
-    assert outcomes["healthy"].faults() == []
+@pytest.mark.parametrize("name", [fault.name for fault in FAULTS if not fault.alert])
+def test_a_run_that_is_well_or_ends_well_fires_nothing(outcomes, name):
+    assert outcomes[name].faults() == []
 
 
 GOOD = {"step": 7, "told": 1, "told_after": 3.0, "resolved_after": 9.0, "description": "element 13 of body.weight",

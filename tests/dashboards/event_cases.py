@@ -15,7 +15,8 @@ def of_class(which: str, alert: str, page: str, severity: str, summary: str, say
              **info: str) -> EventSpec:
     story = "" if not info else " " + says.split("|")[1]
     before, after = says.split("|")[0], says.split("|")[-1]
-    text = f"Run gpt, rank {{rank}}: {before}{story}{after} Incidents of this kind since the process started: {{count}}."
+    text = (f"Run gpt, rank {{rank}}: {before}{story}{after}"
+            " Incidents of this kind since the process started: {count}.")
     return EventSpec(alert, page, severity, summary, text, ((TOTAL, {"class": which}),), {"class": which},
                      {"class": which, **info})
 
@@ -59,10 +60,12 @@ EVENTS = (
              "the health score of the gradients is low.|It began at step 120.|[ Score now: 0.125.]", step="120"),
     of_class("dead_group", "DeadParameterGroup", "dead-parameter-group", "warning",
              "A parameter group gets no gradient any more",
-             "every gradient of a parameter group has been zero, step after step.|It began at step 120, group head.|",
+             "every gradient of a parameter group has been zero, step after step.|"
+             "It began at step 120, group head.|",
              step="120", group="head"),
     of_class("loss_divergence", "LossDiverging", "loss-diverging", "warning", "The loss is diverging",
-             "several losses in a row lie far above those before.|It began at step 120.|[ Loss now: 2.25.]", step="120"),
+             "several losses in a row lie far above those before.|It began at step 120.|[ Loss now: 2.25.]",
+             step="120"),
     of_class("random_guess", "LossBackToRandomGuessing", "loss-back-to-random-guessing", "warning",
              "The model had learned and is back to guessing",
              "the loss is back at the level of random guessing.|It began at step 120.|[ Loss now: 2.25.]", step="120"),
