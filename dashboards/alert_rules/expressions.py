@@ -25,11 +25,12 @@ def grew(series: str, windows: Windows) -> str:
     """By how much the counter is above what it was before the window.
 
     A series that was never seen before counts from 0: increase() says nothing of a counter that is born with
-    1. One that was not scraped for a while counts from its last value. The count itself outlives the process
-    by the window.
+    1. So does one that is lower than it was: it restarted. One that was not scraped for a while counts from its
+    last value. The count itself outlives the process by the window.
     """
     now = f"last_over_time({series}[{windows.event}])"
-    return f"{now} - (last_over_time({series}[{windows.memory}] offset {windows.event}) or {now} * 0)"
+    before = f"last_over_time({series}[{windows.memory}] offset {windows.event})"
+    return f"{now} - ({before} <= {now} or {now} * 0)"
 
 
 def latest(series: str, windows: Windows) -> str:

@@ -155,6 +155,9 @@ WORSE = {
     "all ranks in one": (f"max by (job, run) (increase({COUNTER}[5m])) > 0", "many_ranks"),
     "a difference instead of an increase":
         (f"max without (class) ({COUNTER} - {COUNTER} offset 5m) > 0", "restart_and_again"),
+    "a difference from the last value known":
+        (f"max without (class) (increase({COUNTER}[5m])) > 0 or max without (class) ({COUNTER} - (last_over_time("
+         f"{COUNTER}[1h] offset 5m) or {COUNTER} * 0)) > 0", "restarted_while_not_scraped"),
 }
 
 

@@ -118,6 +118,9 @@ class EventSpec:
             # It happened while nothing was scraped.
             Case("while_not_scraped", self.faulty(0, (20, 0), (10, "stale"), (30, 1)),
                  (Check(19), Check(29), self.fires(30.5), Check(59))),
+            # It was down for long, came back, and had one before anybody looked.
+            Case("restarted_while_not_scraped", self.faulty(0, (5, 0), (5, 3), (20, "stale"), (30, 1)),
+                 (Check(4.5), Check(29), self.fires(30.5), Check(59))),
         )
         return Spec(self.alert, self.page, self.severity, self.summary, cases)
 
