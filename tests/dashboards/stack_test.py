@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -91,6 +92,33 @@ def test_it_prints_where_everything_is(stack):
 
 def test_a_fault_of_the_training_arrives_through_the_shipped_routes(stack):
     stack.shows(r"^firing +TrainingNonFinite +Run char_gpt, rank 0: .* at step 2000: nan in element \d+ of blocks")
+
+
+def asked_in_runbooks() -> list[tuple[str, str]]:
+    """(path and query of the API, what jq takes of it) of every curl in the runbooks."""
+    values = {"STEP_BEFORE": "1", "GROUP": "attention"}
+    found = []
+    for page in sorted((ROOT / "docs" / "runbooks").glob("*.md")):
+        for path, wanted in re.findall(r"^curl -s '?http://INSTANCE(/[^' ]*)'? \| jq '([^']*)'", page.read_text(),
+                                       re.MULTILINE):
+            for word, value in values.items():
+                path = path.replace(word, value)
+            found.append((path, wanted))
+    return found
+
+
+def test_what_runbooks_ask_of_the_endpoint_is_answered(stack):
+    """A path or a query that does not exist is a 404 or a 400; a key that jq names must be there."""
+    url = stack.shows(r"^training +(http://\S+)$")[1]
+    asked = asked_in_runbooks()
+    assert len(asked) > 20
+    for path, wanted in asked:
+        with urllib.request.urlopen(url + path, timeout=10) as answer:
+            answered = json.load(answer)
+        here = wanted.split("|")[0] if "|" in wanted else wanted
+        for key in re.findall(r"(?:^|, )\.(\w+)", here):
+            may_be_absent = key in ("reason", "sites")  # a state without one; no GPU to wait for
+            assert key in answered or may_be_absent, f"{path}: {key}"
 
 
 def test_nothing_is_left_of_it(stack):
