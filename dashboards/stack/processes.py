@@ -37,6 +37,10 @@ class Program:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
+    def fate(self) -> str:
+        status = self._process.poll()
+        return "is alive" if status is None else f"ended with status {status}"
+
     def kill(self) -> None:
         """By SIGKILL, as the memory killer does."""
         self._process.kill()
@@ -75,6 +79,6 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float, program
             pass
         dead = program is not None and not program.is_alive()
         if dead or time.monotonic() > until:
-            said = f"; {program.name} said: {program.said()}" if program is not None else ""
+            said = f"; {program.name} {program.fate()} and said: {program.said()}" if program is not None else ""
             raise TimeoutError(f"waited for {what} in vain{said}")
         time.sleep(0.1)

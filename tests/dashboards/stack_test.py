@@ -139,7 +139,7 @@ def test_a_program_that_does_not_listen_is_killed(tmp_path):
 
 def test_waiting_says_what_the_program_said(tmp_path):
     with Program("sh", ["sh", "-c", "echo it is broken; exit 3"], tmp_path / "log") as program:
-        with pytest.raises(TimeoutError, match="it is broken"):
+        with pytest.raises(TimeoutError, match="status 3 and said: it is broken"):
             wait_for(lambda: False, "better times", 5, program)
 
 
