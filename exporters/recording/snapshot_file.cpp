@@ -53,8 +53,12 @@ std::string file_word(std::string_view text) {
 }
 
 bool make_directories(const fs::path& directory) noexcept try {
+  fs::path so_far;
+  for (const fs::path& part : directory) {
+    so_far /= part;
+    ::mkdir(so_far.c_str(), 0700);  // what is there stays as it is
+  }
   std::error_code wrong;
-  fs::create_directories(directory, wrong);
   return fs::is_directory(directory, wrong);
 } catch (...) {
   return false;

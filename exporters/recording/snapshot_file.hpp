@@ -40,7 +40,7 @@ class SnapshotFiles {
   std::filesystem::path first_;
 };
 
-/// Makes a directory and those above it. False where it is not there afterwards.
+/// Makes a directory and those above it, for nobody else to look into. False where it is not there afterwards.
 bool make_directories(const std::filesystem::path& directory) noexcept;
 
 }  // namespace gradvane::exporters::recording

@@ -194,6 +194,16 @@ TEST(FlightRecorder, DoesNotReplaceTheFileOfAnEarlierProcess) {
   }
 }
 
+TEST(FlightRecorder, MakesADirectoryThatNobodyElseLooksInto) {
+  const fakes::Scratch scratch;
+  RecordedRun run({.directory = scratch.path() / "a" / "b"});
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(1);
+  ASSERT_EQ(run.recorder->write_now("exit"), ExportResult::ok);
+  EXPECT_EQ(status(scratch.path() / "a").permissions(), std::filesystem::perms::owner_all);
+  EXPECT_EQ(status(run.directory).permissions(), std::filesystem::perms::owner_all);
+}
+
 // ---- memory ---------------------------------------------------------------------------------------
 
 TEST(FlightRecorder, HoldsItsBoundWithTenThousandParameters) {
