@@ -14,6 +14,8 @@
 
 #include "collectors/grouping.hpp"
 #include "detectors/judge.hpp"
+#include "exporters/alert_push/alert_labels.hpp"
+#include "exporters/alert_push/alert_url.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -97,12 +99,20 @@ constexpr std::array<std::string_view, 3> kRecorderSignals{"none", "usr1", "usr2
 constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
 
-bool set_groups(Options& options, std::string_view value) {
+/// `parse` throws for what it refuses.
+template <typename Parse>
+bool is_allowed(std::string_view value, Parse parse) {
   try {
-    collectors::check_group_rule(value);
+    (void)parse(value);
+    return true;
   } catch (const std::invalid_argument&) {
     return false;
   }
+}
+
+bool set_groups(Options& options, std::string_view value) {
+  const auto check = [](std::string_view rule) { return collectors::check_group_rule(rule), 0; };
+  if (!is_allowed(value, check)) return false;
   return options.groups = value, true;
 }
 
@@ -113,6 +123,16 @@ bool set_address(Options& options, std::string_view value) {
       ::inet_pton(AF_INET6, address.c_str(), parsed.data()) != 1 && value != "localhost")
     return false;
   return options.address = value, true;
+}
+
+bool set_alert_url(Options& options, std::string_view value) {
+  if (!value.empty() && !is_allowed(value, exporters::parse_alert_url)) return false;
+  return options.alertmanager_url = value, true;
+}
+
+bool set_alert_labels(Options& options, std::string_view value) {
+  if (!is_allowed(value, exporters::parse_alert_labels)) return false;
+  return options.alertmanager_labels = value, true;
 }
 
 bool set_detect(Options& options, std::string_view value) {
@@ -276,6 +296,14 @@ constexpr std::array kTable{
         "So many steps in a row that a gradient scaler skips are an incident."),
     amount<&Options::cost_budget>("cost_budget",
                                   "Share of the steps' time that Gradvane's own hooks may take."),
+    OptionSpec{"alertmanager_url", "http://host:port, with a path prefix if there is one",
+               "Incidents that have an alert are told to this Alertmanager at once, besides what "
+               "Prometheus tells it. No TLS: name a proxy on this machine. Empty: none.",
+               set_alert_url, [](const Options& o) { return o.alertmanager_url; }},
+    OptionSpec{"alertmanager_labels", "name=value,name=value",
+               "Labels that Prometheus puts on its target, job and instance above all, so that "
+               "Alertmanager takes what both tell for one alert.",
+               set_alert_labels, [](const Options& o) { return o.alertmanager_labels; }},
     on_off<&Options::recorder>(
         "recorder",
         "Keep the last steps, all parameters, in memory, and write them to a file when something "

@@ -64,6 +64,7 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
     exporters_.add(std::make_shared<exporters::StepLog>(
         exporters::StepLogOptions{options_.step_log, options_.step_log_max_bytes}));
   if (options_.recorder) start_recorder();
+  if (!options_.alertmanager_url.empty()) start_alerts();
   model_ = std::make_shared<record::ModelInfo>();
   if (ledger_ != nullptr) syncs_before_ = ledger_->summary();
   if (exporters_.start(run_, model_) == exporters::ExportResult::failed)
@@ -255,6 +256,7 @@ void Worker::look_around() {
   const double cpu = thread_cpu_seconds();
   metrics_->add(record::Metric::agent_seconds_total, cpu - cpu_seconds_, {"worker"});
   cpu_seconds_ = cpu;
+  note_alert_error();
   if (ledger_ != nullptr) {
     ledger_->look();
     report_syncs();

@@ -24,6 +24,7 @@
 #include "collectors/step_builder.hpp"
 #include "collectors/sync_ledger/sync_ledger.hpp"
 #include "detectors/judge.hpp"
+#include "exporters/alert_push/alert_push.hpp"
 #include "exporters/endpoint.hpp"
 #include "exporters/endpoint_file.hpp"
 #include "exporters/exporter_set.hpp"
@@ -68,6 +69,7 @@ class Worker final : public ProcessMember {
 
   [[nodiscard]] std::filesystem::path run_directory() const;
   void start_recorder();
+  void start_alerts();
   void start_endpoint();
   void start_thread();
   void run() noexcept;
@@ -87,6 +89,7 @@ class Worker final : public ProcessMember {
   void look_around();
   void judge_traced();
   void record_on_request();
+  void note_alert_error();
   void record_at_the_end(const Ending& ending) noexcept;
   void count_syncs(const collectors::StepFacts& facts, record::StepRecord& record);
   void report_syncs() noexcept;
@@ -106,6 +109,7 @@ class Worker final : public ProcessMember {
   std::shared_ptr<exporters::MetricSet> metrics_;
   std::shared_ptr<exporters::StatusBoard> board_;
   std::shared_ptr<exporters::recording::FlightRecorder> recorder_;  ///< null: none
+  std::shared_ptr<exporters::AlertPush> alerts_;                    ///< null: none
   exporters::ExporterSet exporters_;
   std::unique_ptr<exporters::Endpoint> endpoint_;
   std::optional<exporters::EndpointFile> endpoint_file_;
@@ -133,6 +137,7 @@ class Worker final : public ProcessMember {
   std::map<std::int32_t, std::int64_t> last_steps_;  ///< exported, by optimizer
   std::string device_failure_;
   std::string sync_report_error_;  ///< said already
+  std::string alert_error_;        ///< said already
   int recording_requests_ = 0;     ///< answered
   std::set<std::int64_t> open_incidents_;
   std::optional<std::chrono::steady_clock::time_point> last_opened_;  ///< an incident

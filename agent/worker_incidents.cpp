@@ -41,6 +41,14 @@ void Worker::tell(const record::Incident& incident) noexcept {
   }
 }
 
+/// Said once, until it is another one or there was none in between.
+void Worker::note_alert_error() {
+  if (alerts_ == nullptr) return;
+  std::string error = alerts_->last_error();
+  if (!error.empty() && error != alert_error_) say("alertmanager_url: " + error);
+  alert_error_ = std::move(error);
+}
+
 void Worker::record_on_request() {
   const int requests = recording_requests();
   if (recorder_ == nullptr || requests == std::exchange(recording_requests_, requests)) return;

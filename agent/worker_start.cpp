@@ -28,6 +28,14 @@ void Worker::start_recorder() {
         " is handled by somebody else and asks for no recording");
 }
 
+void Worker::start_alerts() {
+  exporters::AlertPushOptions alerts;
+  alerts.url = options_.alertmanager_url;
+  alerts.labels = exporters::parse_alert_labels(options_.alertmanager_labels);
+  alerts_ = std::make_shared<exporters::AlertPush>(std::move(alerts), metrics_);
+  exporters_.add(alerts_);
+}
+
 std::filesystem::path Worker::run_directory() const {
   return options_.run_dir.empty() ? exporters::default_run_directory(run_.run)
                                   : std::filesystem::path(options_.run_dir);
@@ -48,6 +56,7 @@ void Worker::start_endpoint() {
     throw std::runtime_error("endpoint: " + started.error +
                              "; set address or port, or port = -1 to go without");
   url_ = started.url;
+  if (alerts_ != nullptr) alerts_->set_generator_url(url_);
   if (port != 0 && started.port != port)
     say("port " + std::to_string(port) + " is taken, using " + std::to_string(started.port));
 

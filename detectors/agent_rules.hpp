@@ -24,7 +24,7 @@ class AgentRules {
  public:
   static constexpr int kKeptSteps = 100;
   static constexpr int kStretch = 100;
-  static constexpr double kFloorSeconds = 200e-6;
+  static constexpr double kFloorSeconds = 500e-6;
   static constexpr double kWell = 0.8;  ///< of the budget
 
   /// `ids` outlives it.

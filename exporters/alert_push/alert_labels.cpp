@@ -45,4 +45,21 @@ void check_alert_labels(const AlertLabels& labels) {
   }
 }
 
+AlertLabels parse_alert_labels(std::string_view text) {
+  AlertLabels labels;
+  while (!text.empty()) {
+    const auto comma = text.find(',');
+    const std::string label(text.substr(0, comma));
+    const auto equals = label.find('=');
+    if (equals == std::string::npos) refuse(label, "is not name=value");
+    if (!labels.emplace(label.substr(0, equals), label.substr(equals + 1)).second)
+      refuse(label, "is there twice");
+    if (comma == std::string_view::npos) break;
+    text.remove_prefix(comma + 1);
+    if (text.empty()) refuse("", "nothing follows the last comma");
+  }
+  check_alert_labels(labels);
+  return labels;
+}
+
 }  // namespace gradvane::exporters

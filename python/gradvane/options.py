@@ -58,6 +58,8 @@ class Options(TypedDict, total=False):
     dead_after: int
     overflow_streak: int
     cost_budget: float
+    alertmanager_url: str
+    alertmanager_labels: str
     recorder: bool
     recorder_dir: Path
     recorder_steps: int

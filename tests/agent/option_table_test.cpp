@@ -31,10 +31,10 @@ std::size_t members() {
                sync, sync_budget, sync_budget_after, sync_threshold_us, sync_profiler, sync_library,
                sync_report, detect, cooldown_seconds, loss_window, loss_sigma, loss_ratio,
                loss_absolute, loss_in_a_row, random_guess_loss, exploding_factor, vanishing_share,
-               drift_threshold, dead_after, overflow_streak, cost_budget, recorder, recorder_dir,
-               recorder_steps, recorder_memory_bytes, recorder_disk_bytes, recorder_kept,
-               recorder_signal, trace_nonfinite, handle_sigterm, log, on_incident, command_line] =
-      options;
+               drift_threshold, dead_after, overflow_streak, cost_budget, alertmanager_url,
+               alertmanager_labels, recorder, recorder_dir, recorder_steps, recorder_memory_bytes,
+               recorder_disk_bytes, recorder_kept, recorder_signal, trace_nonfinite, handle_sigterm,
+               log, on_incident, command_line] = options;
   const void* const all[] = {&enabled,
                              &run,
                              &config,
@@ -82,6 +82,8 @@ std::size_t members() {
                              &dead_after,
                              &overflow_streak,
                              &cost_budget,
+                             &alertmanager_url,
+                             &alertmanager_labels,
                              &recorder,
                              &recorder_dir,
                              &recorder_steps,

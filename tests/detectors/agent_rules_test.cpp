@@ -85,7 +85,7 @@ TEST_F(AgentRulesTest, OneSlowStepOfOursIsNoStretch) {
 }
 
 TEST_F(AgentRulesTest, StepsAsShortAsOurCallsSayNothing) {
-  observe_cost(0.00015, 0.0003, 1000);
+  observe_cost(0.00045, 0.0009, 1000);
   EXPECT_THAT(reports_, IsEmpty());
 }
 

@@ -120,9 +120,12 @@ struct Options {
   int dead_after = 50;             ///< steps in which every gradient of a group is zero
   int overflow_streak = 8;         ///< steps in a row that a gradient scaler skips
   double cost_budget = 0.05;       ///< share of a step's time that the hooks may take
-  bool recorder = true;            ///< keep the last steps for a recording
-  std::string recorder_dir = {};   ///< default: the run directory
-  int recorder_steps = 1000;       ///< most steps in memory
+  std::string alertmanager_url = {};  ///< incidents are told there directly; empty: nowhere
+  std::string alertmanager_labels =
+      {};                         ///< "name=value,name=value", as Prometheus labels its target
+  bool recorder = true;           ///< keep the last steps for a recording
+  std::string recorder_dir = {};  ///< default: the run directory
+  int recorder_steps = 1000;      ///< most steps in memory
   std::int64_t recorder_memory_bytes = 64 << 20;  ///< most memory they take
   std::int64_t recorder_disk_bytes =
       32 << 20;           ///< of a ring on disk, for runs that are killed; 0: none

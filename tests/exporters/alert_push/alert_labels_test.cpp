@@ -38,5 +38,18 @@ TEST(AlertLabels, DoNotTakeThePlaceOfTheAlertsOwn) {
     EXPECT_THAT(why_refused(name, "x"), testing::HasSubstr("has its own")) << name;
 }
 
+TEST(AlertLabels, AreReadFromAList) {
+  EXPECT_TRUE(parse_alert_labels("").empty());
+  EXPECT_EQ(parse_alert_labels("job=training,instance=node-1:9400"),
+            (AlertLabels{{"job", "training"}, {"instance", "node-1:9400"}}));
+  EXPECT_EQ(parse_alert_labels("query=a=b"), (AlertLabels{{"query", "a=b"}}));
+}
+
+TEST(AlertLabels, OfAListThatIsNoneAreRefused) {
+  for (const char* text :
+       {"job", "job=a,", ",job=a", "job=a,job=b", "=a", "job=", "run=gpt", " job=a"})
+    EXPECT_THROW((void)parse_alert_labels(text), std::invalid_argument) << text;
+}
+
 }  // namespace
 }  // namespace gradvane::exporters

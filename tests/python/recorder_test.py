@@ -1,0 +1,93 @@
+"""What a training leaves behind when it ends badly, read by `gradvane replay` with the process long dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import running
+
+TRAINING = '''
+import math, os, signal, sys, time
+import torch
+import gradvane
+
+how = sys.argv[1]
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+agent = gradvane.attach(model, optimizer, run="broken", run_dir="run", port=-1, recorder_signal="usr1", weight_every=1)
+for step in range(1, 61):
+    inputs = torch.randn(16, 8)
+    optimizer.zero_grad()
+    (model(inputs) - inputs.sum(1, keepdim=True)).square().mean().backward()
+    if step == 40 and how != "signal":
+        model[2].weight.grad[0, 11] = math.nan
+    gradvane.log(batch=1000 + step)
+    optimizer.step()
+    if step == 50:
+        agent.flush()
+        if how == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if how == "raise":
+            raise RuntimeError("no more data")
+        if how == "exit":
+            sys.exit(3)
+        if how == "signal":
+            os.kill(os.getpid(), signal.SIGUSR1)
+            time.sleep(0.5)
+'''
+
+
+def train(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
+    script = folder / "train.py"
+    script.write_text(TRAINING)
+    environment = {**os.environ, "PYTHONPATH": str(running.PACKAGE), "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, script, how], cwd=folder, env=environment, capture_output=True, text=True,
+                          check=False, timeout=120)
+
+
+def replay(file: Path, *options: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(running.PACKAGE)}
+    return subprocess.run([sys.executable, "-m", "gradvane", "replay", *options, file], env=environment,
+                          capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def recordings(folder: Path) -> dict[str, Path]:
+    """By the word that each is named by."""
+    return {file.name.split(".")[-2]: file for file in sorted((folder / "run").glob("*.gvrec"))}
+
+
+@pytest.mark.parametrize(("how", "status"), [("kill", -signal.SIGKILL), ("raise", 1), ("exit", 3)])
+def test_what_broke_first_is_read_from_what_is_left(tmp_path, how, status):
+    assert train(tmp_path, how).returncode == status, "a recording does not change how a process ends"
+    files = recordings(tmp_path)
+    assert {"ring", "nonfinite_grad"} <= set(files)
+    for word in ("ring", "nonfinite_grad"):
+        story = json.loads(replay(files[word], "--json"))
+        broke = story["incident"]
+        assert (broke["class"], broke["first_step"], broke["param"]) == ("nonfinite_grad", 40, "2.weight")
+        assert (broke["element"], broke["kind"], broke["began_in"]) == (11, "nan", "backward")
+        assert [(seen["site"], seen["run_step"]) for seen in broke["order"]] == [
+            ("grad", 40), ("weight", 40), ("loss", 41)]
+        text = replay(files[word])
+        assert "2.weight" in text
+        assert "40" in text
+    assert story["steps"]["last"] == 50
+    assert ("killed" in replay(files["ring"])) == (how == "kill")
+
+
+def test_a_signal_asks_for_a_recording_and_a_run_that_is_well_leaves_no_other(tmp_path):
+    assert train(tmp_path, "signal").returncode == 0
+    files = recordings(tmp_path)
+    assert "signal" in files
+    assert not {word for word in files if word not in ("signal", "ring", "previous")}
+    steps = [json.loads(line) for line in replay(files["signal"], "--steps").splitlines()]
+    assert [step["run_step"] for step in steps] == list(range(1, 51)), "all of them, up to the signal"
+    assert steps[6]["user"]["batch"] == 1007
+    assert all("first_nonfinite" not in step for step in steps)
