@@ -29,8 +29,8 @@ struct AlertWords {
 /// The body of a request. Text that is not UTF-8 is mended. Throws std::bad_alloc only.
 [[nodiscard]] std::string alerts_json(std::span<const Alert> alerts, const AlertWords& words);
 
-/// 2026-11-21T03:55:10.250Z, from seconds since the epoch; of a time that is none, or of no year with four
-/// digits, the nearest that is.
+/// 2026-11-21T03:55:10.250Z, from seconds since the epoch; of a time that is none, or of no year
+/// with four digits, the nearest that is.
 [[nodiscard]] std::string rfc3339(double seconds);
 
 }  // namespace gradvane::exporters

@@ -1,6 +1,7 @@
 #pragma once
-// Which alerts there are to tell of, and when: incidents in, alerts out. One alert for each rule, because a
-// process has one set of labels for it; what is newer takes the place of what was not told yet.
+// Which alerts there are to tell of, and when: incidents in, alerts out. One alert for each rule,
+// because a process has one set of labels for it; what is newer takes the place of what was not
+// told yet.
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -15,8 +16,8 @@
 
 namespace gradvane::exporters {
 
-/// As the windows of the rules: an alert that ends before the rule's does would be told again by it, and one
-/// that ends before Alertmanager's `group_wait` is over is told to nobody.
+/// As the windows of the rules: an alert that ends before the rule's does would be told again by
+/// it, and one that ends before Alertmanager's `group_wait` is over is told to nobody.
 struct AlertWindows {
   std::chrono::seconds event = std::chrono::minutes(5);  ///< an event counts for so long
   /// and its alert stays so long after its reason is gone
@@ -51,7 +52,8 @@ class AlertBook {
   [[nodiscard]] std::vector<Alert> due(const AlertMoment& now);
   /// When there is something to be told; Clock::time_point::max(): never, as things are.
   [[nodiscard]] Clock::time_point next() const noexcept;
-  /// `alerts` were told. Where they were not `taken`, telling the same at once again would not help.
+  /// `alerts` were told. Where they were not `taken`, telling the same at once again would not
+  /// help.
   void note_told(std::span<const Alert> alerts, Clock::time_point when, bool taken) noexcept;
   /// Alerts of which the latest was not told.
   [[nodiscard]] std::size_t untold() const noexcept;

@@ -2,8 +2,8 @@
 // Incidents to Alertmanager directly, for a run that is gone before the next scrape.
 //
 // The alerts are those of the rules in dashboards/alerts, of the classes that these watch, and
-// TrainingRunFailed. With the labels that Prometheus puts on its targets (job, instance) they are the same
-// alerts to Alertmanager. docs/alert-push.md says what it can and cannot do.
+// TrainingRunFailed. With the labels that Prometheus puts on its targets (job, instance) they are
+// the same alerts to Alertmanager. docs/alert-push.md says what it can and cannot do.
 #include <sys/types.h>
 
 #include <memory>
@@ -28,8 +28,9 @@ struct AlertPushOptions {
   ResolveHost resolve = resolve_host;
 };
 
-/// Nobody waits for Alertmanager: what is to be told goes out on a thread of its own, which starts with the
-/// first incident. Sent or not, the calls return ok; gradvane_alert_pushes_total counts, last_error() tells.
+/// Nobody waits for Alertmanager: what is to be told goes out on a thread of its own, which starts
+/// with the first incident. Sent or not, the calls return ok; gradvane_alert_pushes_total counts,
+/// last_error() tells.
 ///
 /// Threading: as every exporter, for all of it. In a forked child nothing happens.
 class AlertPush final : public Exporter {
@@ -51,7 +52,8 @@ class AlertPush final : public Exporter {
       std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
   [[nodiscard]] ExportResult set_run_state(record::RunState state,
                                            std::string_view reason) noexcept override;
-  /// What is still open is told once more, to end 15 minutes from now: the process is about to be gone.
+  /// What is still open is told once more, to end 15 minutes from now: the process is about to be
+  /// gone.
   [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
 
   /// Once the agent's own page has an address; anything but a web link is ignored.

@@ -1,6 +1,7 @@
 #pragma once
-// The alerts that are pushed: the same words as the rules for Prometheus in dashboards/alerts, held against
-// them by a test. An alert of both has one set of labels, and Alertmanager takes it for one.
+// The alerts that are pushed: the same words as the rules for Prometheus in dashboards/alerts, held
+// against them by a test. An alert of both has one set of labels, and Alertmanager takes it for
+// one.
 #include <array>
 #include <string_view>
 
@@ -62,7 +63,8 @@ constexpr const AlertRule* alert_rule(std::string_view name) {
 
 inline constexpr const AlertRule* kRunFailedRule = alert_rule("TrainingRunFailed");
 
-/// The rule that watches incidents of this class; nullptr where none does: such incidents are not pushed.
+/// The rule that watches incidents of this class; nullptr where none does: such incidents are not
+/// pushed.
 constexpr const AlertRule* alert_rule(record::IncidentClass kind) {
   using enum record::IncidentClass;
   switch (kind) {

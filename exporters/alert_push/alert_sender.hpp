@@ -40,8 +40,8 @@ class AlertSender {
   void put(const record::Incident& incident);
   void put_run_failed(double wall, const std::string& reason);
 
-  /// Tells what is untold within `budget` and ends the thread. A thread that cannot be ended, because it
-  /// waits for the addresses of a host, is left behind. No effect the second time.
+  /// Tells what is untold within `budget` and ends the thread. A thread that cannot be ended,
+  /// because it waits for the addresses of a host, is left behind. No effect the second time.
   void finish(std::chrono::milliseconds budget);
 
   /// For the child of a fork, where the thread does not exist and its locks may be held for ever.

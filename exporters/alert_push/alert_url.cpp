@@ -26,8 +26,9 @@ bool is_name_character(char c) {
 
 std::uint16_t parse_port(std::string_view url, std::string_view text) {
   std::uint16_t port = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, port);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, port);
   if (error != std::errc() || stop != end || port == 0) refuse(url, "the port is 1 to 65535");
   return port;
 }

@@ -16,7 +16,8 @@ struct AlertUrl {
 /// Takes "http://host:port/prefix". Throws std::invalid_argument, which says what to change.
 [[nodiscard]] AlertUrl parse_alert_url(std::string_view url);
 
-/// Whether it can stand in an alert as a link: Alertmanager refuses an alert for a link that is none.
+/// Whether it can stand in an alert as a link: Alertmanager refuses an alert for a link that is
+/// none.
 [[nodiscard]] bool is_web_link(std::string_view url) noexcept;
 
 }  // namespace gradvane::exporters

@@ -98,7 +98,8 @@ HttpAnswer HttpPost::send(const std::string& body, Clock::time_point deadline) {
   return {.error = "cannot connect to " + url_.authority + ": " + error.message()};
 }
 
-/// To the first of the addresses that answers. One that takes all the time is the last one next time.
+/// To the first of the addresses that answers. One that takes all the time is the last one next
+/// time.
 HttpPost::Error HttpPost::connect(Tcp::socket& socket) {
   Error error = asio::error::timed_out;
   for (std::size_t i = 0; i < addresses_.size() && Clock::now() < limit(); ++i) {

@@ -40,8 +40,9 @@ class HttpPost {
   HttpPost(const HttpPost&) = delete;  // its operations point to it
   HttpPost& operator=(const HttpPost&) = delete;
 
-  /// Sends `body` as JSON and waits for the answer until `deadline`, all steps together; only finding the
-  /// host's addresses may take longer. Throws std::bad_alloc only, or what the resolver throws.
+  /// Sends `body` as JSON and waits for the answer until `deadline`, all steps together; only
+  /// finding the host's addresses may take longer. Throws std::bad_alloc only, or what the resolver
+  /// throws.
   [[nodiscard]] HttpAnswer send(const std::string& body, Clock::time_point deadline);
 
   /// From now on nothing lasts longer than until `deadline`, and known addresses are good enough.

@@ -229,7 +229,7 @@ TEST_F(Push, SendsAStormInAFewRequests) {
   EXPECT_EQ(pushes("failed"), 0);
 }
 
-// ---- the end ----------------------------------------------------------------------------------------
+// ---- the end ------------------------------------------------------------------------------------
 
 class Hostile : public Push, public testing::WithParamInterface<Manner> {};
 

@@ -39,7 +39,7 @@ TEST(AlertRules, AreEachForAClassOrForTheRun) {
   EXPECT_EQ(used.size(), kAlertRules.size());
 }
 
-// ---- against the rules for Prometheus ---------------------------------------------------------------
+// ---- against the rules for Prometheus ------------------------------------------------------------
 
 struct ShippedRule {
   std::string severity, summary, runbook, keep_firing, expr;

@@ -176,6 +176,7 @@ TEST_F(Post, LeavesNoSocketToProgramsThatTheTrainingStarts) {
   }
   EXPECT_GE(sockets, 3);  // the server's two, and ours
   post_.hurry(Clock::now());
+  EXPECT_FALSE(sent.get().is_taken());
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Pushes what it is told to, for tests with a real Alertmanager.
 //   push_program URL RUN EVENT_SECONDS KEEP_SECONDS [LABEL=VALUE ...]
-// Reads commands, one a line: `open CLASS ID`, `close CLASS ID`, `fail REASON`, `finish MILLISECONDS`. After each
-// it prints "done"; after the last one how many pushes were taken, how many were not, and the latest error.
+// Reads commands, one a line: `open CLASS ID`, `close CLASS ID`, `fail REASON`,
+// `finish MILLISECONDS`. After each it prints "done"; after the last one how many pushes were
+// taken, how many were not, and the latest error.
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
@@ -68,11 +69,11 @@ int main(int argc, char** argv) {
     } else if (what == "finish") {
       (void)push.finish(std::chrono::milliseconds(std::atoi(which.c_str())));
     }
-    std::cout << "done" << std::endl;
+    std::cout << "done\n" << std::flush;
   }
   const auto pushes = [&](const char* result) {
     return metrics->value(gr::Metric::alert_pushes_total, {result});
   };
-  std::cout << pushes("ok") << ' ' << pushes("failed") << ' ' << push.last_error() << std::endl;
+  std::cout << pushes("ok") << ' ' << pushes("failed") << ' ' << push.last_error() << '\n';
   return 0;
 }
