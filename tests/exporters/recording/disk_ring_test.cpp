@@ -58,8 +58,8 @@ TEST(DiskRing, HoldsExactlyTheFramesThatWereNotOverwritten) {
     for (const Written& one : all)
       if (one.begin + kSize >= ring.written()) expected.push_back(one.step);
     std::vector<std::int64_t> found;
-    for (const StateFrame& state : recording_in(ring.path())->states)
-      found.push_back(state.run_step);
+    const auto read = recording_in(ring.path());
+    for (const StateFrame& state : read->states) found.push_back(state.run_step);
     ASSERT_EQ(found, expected) << count << " frames";
     ASSERT_EQ(file_size(ring.path()), kFileHeaderSize + kSize);
   }
@@ -117,7 +117,8 @@ TEST(FlightRecorderRing, KeepsAModelAsLongAsAStepOfIt) {
   for (int i = 0; i < 200; ++i) {
     const auto& [record, detail] = training.next();
     ASSERT_EQ(run.recorder->export_step(record, detail, *model), ExportResult::ok);
-    for (const auto& step : recording_in(run.ring())->steps)
+    const auto read = recording_in(run.ring());
+    for (const auto& step : read->steps)
       ASSERT_EQ(step.model->params.size(), step.model->id == 2 ? 13U : 9U) << i;
   }
 }
