@@ -36,6 +36,7 @@ constexpr int enumerators(record::SyncOrigin) { return record::kSyncOrigins; }
 constexpr int enumerators(record::SyncSource) { return record::kSyncSources; }
 constexpr int enumerators(record::SyncReason) { return record::kSyncReasons; }
 constexpr int enumerators(record::IncidentClass) { return record::kIncidentClasses; }
+constexpr int enumerators(record::TracedAt) { return record::kTracedAt; }
 constexpr int enumerators(record::BeganIn) { return record::kBeganIn; }
 
 /// What a reader may spend, and what it came across.

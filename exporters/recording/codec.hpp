@@ -42,7 +42,7 @@ void encode_step(std::string& out, const record::StepRecord& record, std::uint64
 /// False where the payload is malformed, or asks for more memory than `context` has left.
 [[nodiscard]] bool decode(std::string_view payload, record::RunInfo& run, ReadContext& context);
 [[nodiscard]] bool decode(std::string_view payload, record::ModelInfo& model, ReadContext& context);
-/// False also for an incident whose class this version does not know.
+/// False also for an incident with a word that this version does not know, above all its class.
 [[nodiscard]] bool decode(std::string_view payload, record::Incident& incident,
                           ReadContext& context);
 [[nodiscard]] bool decode(std::string_view payload, record::SyncSummary& syncs,

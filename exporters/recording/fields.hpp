@@ -82,6 +82,8 @@ void describe(auto& a, like<record::TracedModule> auto& r) {
   a(2, r.type);
   a(3, r.is_backward);
   a(4, r.run_step);
+  a(5, r.at);
+  a(6, r.micro_step);
 }
 
 void describe(auto& a, like<record::Incident> auto& r) {

@@ -151,6 +151,27 @@ std::string appearance_line(const record::Appearance& one) {
   return words;
 }
 
+/// What a trace found, which may have been of a later step.
+std::string traced_line(const record::TracedModule& traced) {
+  const std::string module = traced.name.empty() ? "the model itself" : plain(traced.name);
+  const std::string name = module + (traced.type.empty() ? "" : " (" + plain(traced.type) + ")");
+  std::string words = "Traced at step " + human_count(traced.run_step);
+  if (traced.micro_step > 0) words += ", micro-step " + std::to_string(traced.micro_step);
+  switch (traced.at) {
+    case record::TracedAt::module:
+      return words + ": the first module with a bad " +
+             (traced.is_backward ? "gradient is " : "output is ") + name;
+    case record::TracedAt::weight:
+      return words + ": the weights of " + name + " were bad before the step";
+    case record::TracedAt::input:
+      return words + ": " + name + " was given bad values that no module had made";
+    case record::TracedAt::loss:
+      break;
+  }
+  return words + (traced.is_backward ? ": the gradient of the loss was bad"
+                                     : ": the loss was bad, and no module's output");
+}
+
 void incident_lines(std::string& text, const record::Incident& incident) {
   line(text, "step " + human_count(incident.first_step) + ": " +
                  (incident.evidence.empty() ? words_of(incident.kind) : plain(incident.evidence)));
@@ -160,14 +181,7 @@ void incident_lines(std::string& text, const record::Incident& incident) {
     if (incident.micro_step) words += ", micro-step " + std::to_string(*incident.micro_step);
     line(text, words + ".");
   }
-  if (incident.module) {
-    const record::TracedModule& module = *incident.module;
-    line(text, "First module with a bad " +
-                   std::string(module.is_backward ? "gradient" : "output") + ", traced at step " +
-                   human_count(module.run_step) + ": " +
-                   (module.name.empty() ? "the model itself" : plain(module.name)) + " (" +
-                   plain(module.type) + ")");
-  }
+  if (incident.module) line(text, traced_line(*incident.module));
   if (incident.order.size() > 1) {
     line(text, "In this order:");
     for (const record::Appearance& one : incident.order) line(text, "  " + appearance_line(one));

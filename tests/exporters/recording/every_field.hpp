@@ -71,8 +71,8 @@ auto fields(like<record::Appearance> auto& r) {
   return std::tie(site, run_step, first, param, counts);
 }
 auto fields(like<record::TracedModule> auto& r) {
-  auto& [name, type, is_backward, run_step] = r;
-  return std::tie(name, type, is_backward, run_step);
+  auto& [name, type, is_backward, run_step, at, micro_step] = r;
+  return std::tie(name, type, is_backward, run_step, at, micro_step);
 }
 auto fields(like<record::Incident> auto& r) {
   auto& [id, kind, rank, first_step, last_step, steps, reopened, opened_at, closed_at, first, param,

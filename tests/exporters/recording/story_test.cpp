@@ -159,6 +159,26 @@ TEST(Story, SaysNothingOfNumbersThatStayWhereTheyAre) {
   EXPECT_THAT(story_of(*recording_in(run.recorder->last_file())).moved, testing::IsEmpty());
 }
 
+TEST(Story, SaysWhatATraceFound) {
+  RecordedRun run;
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(3);
+  record::Incident incident = run.bad_step();
+  const auto told = [&](record::TracedModule module) {
+    Story story;
+    incident.module = std::move(module);
+    story.broke = incident;
+    return text_of(story);
+  };
+  EXPECT_THAT(told({.name = "blocks.0.mlp", .type = "Linear", .run_step = 4, .micro_step = 2}),
+              HasSubstr("Traced at step 4, micro-step 2: the first module with a bad output is "
+                        "blocks.0.mlp (Linear)\n"));
+  EXPECT_THAT(told({.name = "", .type = "GPT", .run_step = 4, .at = record::TracedAt::input}),
+              HasSubstr("the model itself (GPT) was given bad values that no module had made"));
+  EXPECT_THAT(told({.name = "", .type = "", .is_backward = true, .at = record::TracedAt::loss}),
+              HasSubstr("the gradient of the loss was bad"));
+}
+
 TEST(Story, LetsNoTerminalObeyNames) {
   RecordedRun run;
   run.run.run = "evil\x1b[2J";
