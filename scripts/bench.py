@@ -216,6 +216,10 @@ def main():
     in_python = python_lines("hook_cost.py")
     python_steps = [python_step_time(100, 1), python_step_time(100, cores)]
     print_python_tables(in_python, python_steps)
+    tracing = python_lines("tracing_cost.py")
+    for row in tracing:
+        print(f"{row['case']:28} {row['arm']:40} {1e3 * row['seconds']:9.2f} ms, {row['over_off']:.3f} of unwatched")
+    paths.append(save(about, "tracing_cost", tracing))
     paths += [save(about, "python_hooks", in_python), save(about, "python_step_time", python_steps)]
     print("raw numbers:", ", ".join(str(path.relative_to(ROOT)) for path in paths))
     return 0

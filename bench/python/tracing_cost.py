@@ -43,10 +43,12 @@ CASES = {
 
 @contextlib.contextmanager
 def looking_at_each_output(model):
-    handles = [
-        module.register_forward_hook(lambda module, args, output: print(module) if not output.isfinite().all() else None)
-        for module in model.modules()
-    ]
+    def look(module, args, output):
+        for tensor in output if isinstance(output, tuple) else (output,):
+            if tensor is not None and not tensor.isfinite().all():
+                print(module)
+
+    handles = [module.register_forward_hook(look) for module in model.modules()]
     yield
     for handle in handles:
         handle.remove()

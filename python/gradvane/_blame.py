@@ -33,7 +33,7 @@ class Kind(enum.Enum):
     WEIGHT_GRADIENT = enum.auto()
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Call:
     """One run of a module's forward."""
 
@@ -55,7 +55,7 @@ class Call:
         return calls
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Passage:
     """A tensor on its way between modules."""
 
