@@ -22,7 +22,7 @@ class Run:
 
     def watch(self, model: torch.nn.Module, optimizers: object, **options: object) -> None:
         self._agent = gradvane.attach(  # type: ignore[call-overload]
-            model, optimizers, port=-1, ring_slots=8192, detect="all,-agent_cost", cooldown_seconds=0,
+            model, optimizers, port=-1, ring_slots=8192, detect="default,-agent_cost", cooldown_seconds=0,
             **{**self._options, **options})
         self._agent.on_incident(self._note)
 

@@ -172,9 +172,16 @@ std::string traced_line(const record::TracedModule& traced) {
                                      : ": the loss was bad, and no module's output");
 }
 
+/// Evidence that says itself when it was needs no step in front.
+std::string told(const record::Incident& incident) {
+  const std::string words =
+      incident.evidence.empty() ? std::string(words_of(incident.kind)) : plain(incident.evidence);
+  if (words.find("tep " + std::to_string(incident.first_step)) != std::string::npos) return words;
+  return "step " + human_count(incident.first_step) + ": " + words;
+}
+
 void incident_lines(std::string& text, const record::Incident& incident) {
-  line(text, "step " + human_count(incident.first_step) + ": " +
-                 (incident.evidence.empty() ? words_of(incident.kind) : plain(incident.evidence)));
+  line(text, told(incident));
   if (incident.began_in) {
     std::string words = "It began in the " + std::string(name_of(*incident.began_in));
     if (*incident.began_in != record::BeganIn::update) words += " pass";
@@ -202,8 +209,7 @@ void broke_part(std::string& text, const Story& story) {
   if (story.broke) incident_lines(text, *story.broke);
   if (!by_step && !story.broke) line(text, "Nothing that the recording knows of.");
   for (const record::Incident& other : story.others) {
-    line(text, "also, step " + human_count(other.first_step) + ": " +
-                   (other.evidence.empty() ? words_of(other.kind) : plain(other.evidence)));
+    line(text, "also, " + told(other));
   }
 }
 

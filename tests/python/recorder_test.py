@@ -88,6 +88,6 @@ def test_a_signal_asks_for_a_recording_and_a_run_that_is_well_leaves_no_other(tm
     assert "signal" in files
     assert not {word for word in files if word not in ("signal", "ring", "previous")}
     steps = [json.loads(line) for line in replay(files["signal"], "--steps").splitlines()]
-    assert [step["run_step"] for step in steps] == list(range(1, 51)), "all of them, up to the signal"
+    assert [step["run_step"] for step in steps] == list(range(1, 61)), "up to the signal, and what came after"
     assert steps[6]["user"]["batch"] == 1007
     assert all("first_nonfinite" not in step for step in steps)
