@@ -81,6 +81,7 @@ def test_promtool_finds_nothing_to_complain_about(run):
 # What a run on a CPU, with one optimizer, no scaler and nothing of the user's own cannot have.
 NOT_IN_THIS_RUN = {
     "gradvane_shard_grad_norm",  # nothing is sharded
+    "gradvane_incident_info",  # nothing has gone wrong
     "gradvane_loss_scale", "gradvane_user_metric", "gradvane_samples_total",
     "gradvane_device_memory_allocated_bytes", "gradvane_device_memory_reserved_bytes",
     # No GPU to wait for, so nothing is counted.
