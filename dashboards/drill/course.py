@@ -143,13 +143,13 @@ class Drill:
 
     def _break(self, runs: list[Run]) -> None:
         for run in runs:
-            if run.fault.ends:
+            if run.fault.ends and run.fault.ends != "of it":
                 self.outcomes[run.fault.name].step = run.status()["latest"]["run_step"]
                 run.broken_at = time.time()
                 run.end()
             (run.folder / "trigger").touch()
         for run in runs:
-            if run.fault.alert and not run.fault.ends:
+            if run.fault.alert and run.fault.ends in ("", "of it"):
                 event = run.folder / "event.json"
                 wait_for(event.exists, f"{run.fault.name} to break", 10, run.program)
                 told = json.loads(event.read_text(encoding="utf-8"))
@@ -201,7 +201,7 @@ class Drill:
             # Also those that were pending, or never left Prometheus.
             seen = {result["metric"]["alertname"] for result in servers.query(
                 f'count by (alertname) (count_over_time(ALERTS{{run="{run.fault.name}"}}[10m]))')}
-            outcome.surprises = tuple(sorted(seen - {run.fault.alert}))
+            outcome.surprises = tuple(sorted(seen - {run.fault.alert, *run.fault.also}))
             if not run.fault.alert and not run.fault.ends:
                 missed = servers.query(f'count_over_time((up{{job="training"}} == 0)[5m:1s]) and on (instance) '
                                        f'gradvane_run_info{{run="{run.fault.name}"}}')

@@ -18,7 +18,9 @@ class Fault:
     needs: str = ""
     """option without which this build has no such detector"""
     ends: str = ""
-    """how the process ends: killed, terminated, by itself; "" where it goes on"""
+    """how the process ends: killed, terminated, by itself, of it; "" where it goes on"""
+    also: tuple[str, ...] = ()
+    """alerts that may come besides"""
 
 
 FAULTS = (
@@ -28,6 +30,9 @@ FAULTS = (
     Fault("stall", "TrainingStalled", "stalled"),
     Fault("killed", "TrainingTargetDown", ends="killed"),
     Fault("terminated", "TrainingRunFailed", ends="terminated"),
+    # Gone a tenth of a second after the step, between two scrapes.
+    Fault("dies_of_nan", "TrainingNonFinite", param="body.weight", element=13, ends="of it",
+          also=("TrainingRunFailed",)),
     Fault("overflow", "AmpOverflowStreak", "amp_overflow", needs="overflow_streak"),
     Fault("healthy", ""),
     # Its target stays on the list, as on a fixed one.
@@ -78,6 +83,8 @@ class Outcome:
             wrong.append(f"told after {self.told_after:.1f} s, later than 10 s")
         if self.told and self.resolved_after is None:
             wrong.append("never resolved")
+        if want.param and f"element {want.element} of {want.param}" not in self.description:
+            wrong.append(f"the notification does not name the element: {self.description}")
         if want.incident:
             wrong += self._incident_faults()
         return wrong
@@ -93,6 +100,4 @@ class Outcome:
             wrong.append(f"names element {self.incident.get('element')}, not {want.element}")
         if self.step is not None and want.alert.endswith("NonFinite") and self.incident["first_step"] != self.step:
             wrong.append(f"says step {self.incident['first_step']}, not {self.step}")
-        if want.param and f"element {want.element} of {want.param}" not in self.description:
-            wrong.append(f"the notification does not name the element: {self.description}")
         return wrong

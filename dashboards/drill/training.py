@@ -22,8 +22,9 @@ import gradvane
 STEP_SECONDS = 0.05
 STALL_SECONDS = 12.0
 # How many steps in a row are bad. The norm is judged three in a row, overflow eight.
-BAD_STEPS = {"nan_gradient": 1, "inf_loss": 1, "exploding_norm": 8, "overflow": 10, "stall": 1}
+BAD_STEPS = {"nan_gradient": 1, "dies_of_nan": 1, "inf_loss": 1, "exploding_norm": 8, "overflow": 10, "stall": 1}
 BAD_ELEMENT = 13
+SPOILED = ("nan_gradient", "dies_of_nan", "exploding_norm", "overflow")
 
 
 class Breaker:
@@ -54,14 +55,14 @@ class Breaker:
         return loss * float("inf") if self.is_bad and self._fault == "inf_loss" else loss
 
     def _spoil(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
-        if not self.is_bad or self._fault not in ("nan_gradient", "exploding_norm", "overflow"):
+        if not self.is_bad or self._fault not in SPOILED:
             return gradient
         if self._fault == "exploding_norm":
             return gradient * 1e4
         if name != "body.weight":
             return gradient
         gradient = gradient.clone()
-        bad = float("nan") if self._fault == "nan_gradient" else float("inf")
+        bad = float("inf") if self._fault == "overflow" else float("nan")
         gradient.view(-1)[BAD_ELEMENT] = bad
         return gradient
 
@@ -97,6 +98,9 @@ def main() -> None:
         with torch.no_grad():
             for parameter, value in zip(model.parameters(), before):
                 parameter.copy_(value)
+        if breaker.is_bad and fault == "dies_of_nan":
+            time.sleep(0.1)
+            raise RuntimeError("gradients are not finite")
         time.sleep(STEP_SECONDS)
 
 

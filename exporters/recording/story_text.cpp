@@ -174,7 +174,7 @@ std::string traced_line(const record::TracedModule& traced) {
 
 /// Evidence that says itself when it was needs no step in front.
 std::string told(const record::Incident& incident) {
-  const std::string words =
+  std::string words =
       incident.evidence.empty() ? std::string(words_of(incident.kind)) : plain(incident.evidence);
   if (words.find("tep " + std::to_string(incident.first_step)) != std::string::npos) return words;
   return "step " + human_count(incident.first_step) + ": " + words;
