@@ -257,6 +257,7 @@ void Worker::look_around() {
   metrics_->add(record::Metric::agent_seconds_total, cpu - cpu_seconds_, {"worker"});
   cpu_seconds_ = cpu;
   note_alert_error();
+  show_open_incidents();
   if (ledger_ != nullptr) {
     ledger_->look();
     report_syncs();

@@ -90,6 +90,7 @@ class Worker final : public ProcessMember {
   void judge_traced();
   void record_on_request();
   void note_alert_error();
+  void show_open_incidents();
   void record_at_the_end(const Ending& ending) noexcept;
   void count_syncs(const collectors::StepFacts& facts, record::StepRecord& record);
   void report_syncs() noexcept;

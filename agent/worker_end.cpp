@@ -16,7 +16,8 @@ constexpr auto kStopBudget = 1s;
 void Worker::wind_up(const Ending& ending) noexcept {
   try {
     set_state(ending.state, ending.reason.empty() ? device_failure_ : ending.reason);
-  } catch (...) {  // no memory for the reason: the end itself matters more
+    show_open_incidents();
+  } catch (...) {  // no memory for it: the end itself matters more
   }
   report_syncs();
   record_at_the_end(ending);

@@ -41,6 +41,12 @@ void Worker::tell(const record::Incident& incident) noexcept {
   }
 }
 
+/// Who looks at the page sees how long it has lasted; nobody is told of it again.
+void Worker::show_open_incidents() {
+  judge_.tell_open(
+      [this](const record::Incident& incident) { (void)board_->export_incident(incident); });
+}
+
 /// Said once, until it is another one or there was none in between.
 void Worker::note_alert_error() {
   if (alerts_ == nullptr) return;

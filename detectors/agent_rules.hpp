@@ -33,6 +33,10 @@ class AgentRules {
 
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step);
+  /// Incidents that are open, as they stand.
+  void tell_open(const Report& tell) const {
+    for (const IncidentSlot* slot : {&dropped_, &cost_}) slot->tell_open(tell);
+  }
 
  private:
   void judge_dropped(const record::StepRecord& step);

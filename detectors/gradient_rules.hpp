@@ -43,6 +43,10 @@ class GradientRules {
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step, const record::StepDetail& detail,
                const record::ModelInfo& model);
+  /// Incidents that are open, as they stand.
+  void tell_open(const Report& tell) const {
+    for (const IncidentSlot* slot : {&vanishing_, &health_, &dead_}) slot->tell_open(tell);
+  }
 
  private:
   void judge_vanishing(const record::StepRecord& step);

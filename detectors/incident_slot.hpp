@@ -55,6 +55,10 @@ class IncidentSlot {
   /// The open incident ends now, however many good ones there were. No effect where none is open.
   void close(const Moment& now, const Report& report);
 
+  /// The open incident as it stands, if there is one.
+  void tell_open(const Report& tell) const {
+    if (open_) tell(*open_);
+  }
   [[nodiscard]] bool is_open() const noexcept { return open_.has_value(); }
   /// Bad ones in a row up to now.
   [[nodiscard]] int bad_in_a_row() const noexcept { return bad_in_a_row_; }

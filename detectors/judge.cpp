@@ -116,6 +116,19 @@ void Judge::observe(const record::StepRecord& step, const record::StepDetail& de
   rules.gradient.observe(step, detail, model);
 }
 
+void Judge::tell_open(const Report& tell) const {
+  nonfinite_.tell_open(tell);
+  syncs_.tell_open(tell);
+  agent_.tell_open(tell);
+  stall_.tell_open(tell);
+  for (const auto& [optimizer, rules] : by_optimizer_) {
+    rules.loss.tell_open(tell);
+    rules.norm.tell_open(tell);
+    rules.gradient.tell_open(tell);
+    rules.skip.tell_open(tell);
+  }
+}
+
 void Judge::observe_syncs(const record::StepRecord& step, const SyncBudgetDetector::Sites& sites) {
   syncs_.observe(step, sites);
 }

@@ -60,6 +60,8 @@ class Judge {
   /// About once a second, while the run lasts.
   void tick(const Moment& now) { stall_.tick(now); }
   void trace_found(const record::TracedModule& module) { nonfinite_.trace_found(module); }
+  /// Incidents that are open, with the steps they have had up to now.
+  void tell_open(const Report& tell) const;
   void fill(record::SyncSummary& summary) const { syncs_.fill(summary); }
 
  private:

@@ -48,6 +48,10 @@ class LossRules {
 
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
+  /// Incidents that are open, as they stand.
+  void tell_open(const Report& tell) const {
+    for (const IncidentSlot* slot : {&spike_, &divergence_, &random_guess_}) slot->tell_open(tell);
+  }
 
  private:
   /// How high a loss may be, given its history.

@@ -40,6 +40,10 @@ class NonfiniteDetector {
   /// that this very step opens, once its record has come.
   void trace_found(const record::TracedModule& module);
 
+  /// The open incident as it stands, if there is one.
+  void tell_open(const Report& tell) const {
+    if (open_) tell(*open_);
+  }
   [[nodiscard]] bool is_open() const noexcept { return open_.has_value(); }
 
  private:

@@ -42,6 +42,10 @@ class NormRules {
 
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
+  /// Incidents that are open, as they stand.
+  void tell_open(const Report& tell) const {
+    for (const IncidentSlot* slot : {&exploding_, &drift_}) slot->tell_open(tell);
+  }
 
  private:
   [[nodiscard]] bool judge_exploding(const record::StepRecord& step, double norm);

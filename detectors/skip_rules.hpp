@@ -37,6 +37,10 @@ class SkipRules {
   /// Judges one step of one optimizer; `is_explained`: an incident that is open says why it was skipped.
   /// Throws only what `report` throws.
   void observe(const record::StepRecord& step, bool is_explained);
+  /// Incidents that are open, as they stand.
+  void tell_open(const Report& tell) const {
+    for (const IncidentSlot* slot : {&overflow_, &skipped_}) slot->tell_open(tell);
+  }
 
  private:
   void judge_overflow(const record::StepRecord& step);

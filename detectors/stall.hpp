@@ -20,6 +20,8 @@ class StallDetector {
   void step(const Moment& now);
   /// Nothing has happened since. Both throw only what `report` throws.
   void tick(const Moment& now);
+  /// Incidents that are open, as they stand.
+  void tell_open(const Report& tell) const { slot_.tell_open(tell); }
 
  private:
   double after_seconds_;

@@ -42,6 +42,10 @@ class SyncBudgetDetector {
 
   /// Judges one step. Throws only what `report` and `sites` throw.
   void observe(const record::StepRecord& step, const Sites& sites);
+  /// Incidents that are open, as they stand.
+  void tell_open(const Report& tell) const {
+    for (const IncidentSlot* slot : {&training_, &own_}) slot->tell_open(tell);
+  }
 
   /// Fills what budgets make of a summary.
   void fill(record::SyncSummary& summary) const;

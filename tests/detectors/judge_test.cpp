@@ -119,6 +119,30 @@ TEST_F(JudgeTest, ARunWhereEverythingIsNanIsOneIncident) {
   EXPECT_THAT(reports_[0].order, SizeIs(3));
 }
 
+TEST_F(JudgeTest, WhatIsOpenIsToldWithItsStepsSoFarAndWhatHasClosedIsNot) {
+  observe_healthy(50);
+  for (int i = 0; i < 40; ++i) {
+    StepRecord bad = healthy();
+    bad.nonfinite[static_cast<std::size_t>(Site::grad)] = {1, 0, 0};
+    bad.dropped_before = i == 0 ? 1 : 0;
+    observe(bad);
+  }
+  std::vector<record::Incident> open;
+  const auto look = [&] {
+    open.clear();
+    judge_->tell_open([&](const record::Incident& incident) { open.push_back(incident); });
+  };
+  look();
+  ASSERT_THAT(open, SizeIs(2));
+  EXPECT_EQ(open[0].kind, IncidentClass::nonfinite_grad);
+  EXPECT_EQ(open[0].steps, 40);
+  EXPECT_EQ(open[0].last_step, 90);
+  EXPECT_EQ(open[1].kind, IncidentClass::data_dropped);
+  observe_healthy(200);
+  look();
+  EXPECT_THAT(open, IsEmpty());
+}
+
 TEST_F(JudgeTest, NumbersOfIncidentsAreOneSequence) {
   observe_healthy(50);
   StepRecord bad = healthy();
