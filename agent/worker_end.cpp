@@ -16,7 +16,9 @@ constexpr auto kStopBudget = 1s;
 void Worker::wind_up(const Ending& ending) noexcept {
   try {
     set_state(ending.state, ending.reason.empty() ? device_failure_ : ending.reason);
-    show_open_incidents();
+    // With all the steps they had, for whoever keeps them.
+    judge_.tell_open(
+        [this](const record::Incident& incident) { (void)exporters_.export_incident(incident); });
   } catch (...) {  // no memory for it: the end itself matters more
   }
   report_syncs();

@@ -78,6 +78,8 @@ def test_what_broke_first_is_read_from_what_is_left(tmp_path, how, status):
         order = [("grad", 40), ("weight", 40), ("loss", 41)]
         assert [(seen["site"], seen["run_step"]) for seen in broke["order"]] == [at for at in order if at[1] <= last]
         assert story["steps"]["last"] == last
+        if how != "kill":
+            assert (broke["last_step"], broke["steps"]) == (50, 11), "with all the steps it had"
         assert "the gradient of 2.weight: 1 NaN, the first at element 11" in replay(files[word])
     assert ("killed" in replay(files["ring"])) == (how == "kill")
 

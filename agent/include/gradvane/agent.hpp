@@ -137,8 +137,8 @@ struct Options {
   /// Receives the few lines the agent has to say. Called on the agent's threads and in set-up.
   /// Default: nothing is written anywhere.
   std::function<void(std::string_view line)> log = {};
-  /// Receives every incident when it opens and when it clears. Called on the agent's thread, which waits
-  /// for it; what it throws is dropped.
+  /// Receives every incident when it opens, when more is known of it, and when it clears. Called on the
+  /// agent's thread, which waits for it; what it throws is dropped.
   std::function<void(const Incident& incident)> on_incident = {};
   /// "key=value", stronger than the environment; take_arguments() fills it.
   std::vector<std::string> command_line = {};
