@@ -30,7 +30,7 @@ mkdir -p build
 ) 9>build/$(1).lock
 endef
 
-.PHONY: deps build test test-all wheel demo stack drill bench sass lint format clean help
+.PHONY: deps build test test-all wheel demo stack drill dashboards dashboards-preview bench sass lint format clean help
 
 deps:  ## install what is needed: Debian packages, and the rest under .deps/
 	@scripts/setup.sh
@@ -68,6 +68,13 @@ drill: deps  ## break trainings in seven ways, and time how long it takes until 
 	export GRADVANE_SERVERS
 	exec "$$GRADVANE_VENV_PYTHON" -B scripts/alert_drill.py
 
+dashboards: deps  ## write the Grafana dashboards anew, from dashboards/grafana_boards
+	@$(use_deps)
+	exec "$$GRADVANE_VENV_PYTHON" -B dashboards/make_dashboards.py --out dashboards/grafana
+
+dashboards-preview: deps  ## draw every panel with Grafana's own components (0.6 GB; wants node, npm, chromium)
+	@exec scripts/dashboards_preview.sh
+
 bench: deps  ## measure, write bench/results/ and print one table
 	@$(call configure_and_build,release)
 	exec scripts/bench.sh
@@ -94,4 +101,4 @@ clean:  ## remove build/ (what make deps installed stays in .deps/)
 	@rm -rf build
 
 help:  ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

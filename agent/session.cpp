@@ -7,7 +7,7 @@
 #include <array>
 #include <exception>
 
-#include "agent/clocks.hpp"
+#include "record/clocks.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -24,7 +24,7 @@ record::RunInfo describe_run(const ResolvedOptions& resolved) {
   run.pid = ::getpid();
   run.version = GRADVANE_VERSION;
   run.torch_version = TORCH_VERSION;
-  run.start_time = unix_time();
+  run.start_time = record::unix_time();
   run.settings = resolved.settings;
   return run;
 }

@@ -200,6 +200,8 @@ class StepRecorder {
   [[nodiscard]] bool reads_weights(const Watched& watched) const noexcept;
   void publish_loss(Watched& watched, const collectors::ReadPlan& plan) noexcept;
   StepResult result_of(const collectors::StepFacts& facts);
+  [[nodiscard]] bool leads(int optimizer) const noexcept;
+  [[nodiscard]] std::int64_t next_run_step(int optimizer) const noexcept;
   Watched& at(int optimizer) noexcept { return *watched_[static_cast<std::size_t>(optimizer)]; }
   [[nodiscard]] const Watched& at(int optimizer) const noexcept {
     return *watched_[static_cast<std::size_t>(optimizer)];
@@ -215,7 +217,8 @@ class StepRecorder {
   SlotGatherer gatherer_;  ///< of immediate mode, as the next one
   collectors::StepBuilder builder_;
   std::vector<std::unique_ptr<Watched>> watched_;
-  int first_stepper_ = -1;
+  int leader_ = -1;            ///< the optimizer whose steps are the run's
+  std::int64_t run_step_ = 0;  ///< of its last step; 0 before the first
 
   // Of the step in progress, whichever optimizer ends it.
   Losses losses_;

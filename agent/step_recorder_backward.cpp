@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "agent/clocks.hpp"
 #include "agent/step_recorder.hpp"
 #include "collectors/tensor_view.hpp"
+#include "record/clocks.hpp"
 
 namespace gradvane::agent {
 
@@ -89,11 +89,11 @@ void StepRecorder::hand_over_superseded(int optimizer) noexcept {
   facts.superseded = true;
   facts.skipped = record::SkipReason::loop;
   facts.step = watched.step + 1;
-  facts.run_step = (first_stepper_ < 0 ? watched.step : at(first_stepper_).step) + 1;
+  facts.run_step = next_run_step(optimizer);
   facts.optimizer = optimizer;
   facts.micro_steps = std::max(watched.backwards, 1);
-  facts.time = unix_time();
-  facts.monotonic = monotonic_time();
+  facts.time = record::unix_time();
+  facts.monotonic = record::monotonic_time();
   handoff_.publish(facts);
   forget_read(watched);
 }

@@ -5,11 +5,11 @@
 #include <limits>
 #include <utility>
 
-#include "agent/clocks.hpp"
 #include "agent/step_recorder.hpp"
 #include "agent/step_result.hpp"
 #include "collectors/device_memory.hpp"
 #include "collectors/tensor_view.hpp"
+#include "record/clocks.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -66,8 +66,11 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
   const collectors::OwnCalls own(ledger_);
   Watched& watched = at(optimizer);
   start(optimizer);
+  if (leads(optimizer)) {
+    run_step_ = next_run_step(optimizer);
+    leader_ = optimizer;
+  }
   ++watched.step;
-  if (first_stepper_ < 0) first_stepper_ = optimizer;
   if (!enabled_) {
     forget_step(watched);
     return std::nullopt;
@@ -78,11 +81,11 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
 
   collectors::StepFacts& facts = watched.facts;
   facts.step = watched.step;
-  facts.run_step = at(first_stepper_).step;
+  facts.run_step = run_step_;
   facts.optimizer = optimizer;
   facts.skipped = skipped;
   facts.micro_steps = watched.backwards > 0 ? watched.backwards : micro_steps_ + 1;
-  facts.time = unix_time();
+  facts.time = record::unix_time();
   facts.bad_micro_step = losses_of(watched).first_bad();
   facts.user = user_;
   facts.user_count = static_cast<std::int32_t>(watch_.user_metrics());
@@ -143,8 +146,17 @@ void StepRecorder::note_syncs(Watched& watched, bool has_waited) noexcept {
 
 std::int64_t StepRecorder::run_step(int optimizer) noexcept {
   start(optimizer);
-  const bool leads = first_stepper_ < 0 || first_stepper_ == optimizer;
-  return leads ? at(optimizer).step + 1 : at(first_stepper_).step;
+  return leads(optimizer) ? next_run_step(optimizer) : run_step_;
+}
+
+/// The first one to step leads; when it is gone, as that of one fold of a cross-validation is in the
+/// next, another one leads, and the run counts on.
+bool StepRecorder::leads(int optimizer) const noexcept {
+  return leader_ < 0 || leader_ == optimizer || watch_.is_removed(leader_);
+}
+
+std::int64_t StepRecorder::next_run_step(int optimizer) const noexcept {
+  return (run_step_ > 0 ? run_step_ : at(optimizer).step) + 1;
 }
 
 /// Devices that hold anything of the step.

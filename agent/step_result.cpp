@@ -34,11 +34,8 @@ StepResult step_result(const record::StepRecord& record, const record::ModelInfo
   const auto& counts = record.nonfinite[static_cast<std::size_t>(record::Site::grad)];
   result.grad_nonfinite = {counts[0], counts[1], counts[2]};
   if (record.first_nonfinite) {
-    const auto param = static_cast<std::size_t>(record.first_nonfinite->param);
-    result.blame = blame_of(*record.first_nonfinite,
-                            record.first_nonfinite->param >= 0 && param < model.params.size()
-                                ? model.params[param].name
-                                : std::string());
+    result.blame =
+        blame_of(*record.first_nonfinite, model.param_name(record.first_nonfinite->param));
   }
   return result;
 }

@@ -6,12 +6,12 @@
 #include <stdexcept>
 #include <utility>
 
-#include "agent/clocks.hpp"
 #include "agent/detector_settings.hpp"
 #include "agent/step_result.hpp"
 #include "collectors/process_memory.hpp"
 #include "exporters/prometheus_exporter.hpp"
 #include "exporters/step_log.hpp"
+#include "record/clocks.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::agent {
@@ -33,11 +33,6 @@ double thread_cpu_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-bool any_nonfinite(const record::StepRecord& record, record::Site site) {
-  const auto& counts = record.nonfinite[static_cast<std::size_t>(site)];
-  return std::any_of(counts.begin(), counts.end(), [](auto count) { return count > 0; });
-}
-
 }  // namespace
 
 Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
@@ -49,6 +44,7 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
           run_, exporters::MetricSetOptions{static_cast<std::size_t>(options.max_series)})),
       board_(std::make_shared<exporters::StatusBoard>(
           static_cast<std::size_t>(options.history_steps))),
+      history_(std::make_shared<exporters::RunHistory>()),
       exporters_(metrics_),
       builder_({options.vanishing_threshold, options.exploding_threshold}),
       judge_(run_.rank, detector_settings(options),
@@ -60,6 +56,7 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
       held_(exchange) {
   exporters_.add(std::make_shared<exporters::PrometheusExporter>(metrics_));
   exporters_.add(board_);
+  if (options_.port >= 0) exporters_.add(history_);
   if (!options_.step_log.empty())
     exporters_.add(std::make_shared<exporters::StepLog>(
         exporters::StepLogOptions{options_.step_log, options_.step_log_max_bytes}));
@@ -190,9 +187,11 @@ bool Worker::export_replays(SlotGatherer::Look look) {
   bool found = false;
   while (auto facts = gatherer_.next_replay(look)) {
     std::int64_t& last = last_steps_[facts->optimizer];
-    facts->step = facts->run_step = last = last == 0 ? facts->step : last + 1;
-    facts->time = unix_time();
-    facts->monotonic = monotonic_time();
+    const std::int64_t captured = facts->step;
+    facts->step = last = last == 0 ? captured : last + 1;
+    facts->run_step += facts->step - captured;  // which goes on from other trainings before it
+    facts->time = record::unix_time();
+    facts->monotonic = record::monotonic_time();
     facts->step_seconds = collectors::kNotMeasured;
     export_step(*facts, gatherer_.take_replay(), 0);
     found = true;
@@ -245,7 +244,8 @@ void Worker::export_record(const record::StepRecord& record, const record::StepD
     (void)exporters_.set_model(model_);
   }
   (void)exporters_.export_step(record, detail, *model_);
-  judge_.observe(record, detail, *model_, {record.run_step, unix_time(), monotonic_time()});
+  judge_.observe(record, detail, *model_,
+                 {record.run_step, record::unix_time(), record::monotonic_time()});
   note_status(record);
 }
 
@@ -263,7 +263,7 @@ void Worker::look_around() {
     report_syncs();
   }
   if (state_ == RunState::running || state_ == RunState::stalled)
-    judge_.tick({0, unix_time(), monotonic_time()});
+    judge_.tick({0, record::unix_time(), record::monotonic_time()});
   const std::chrono::duration<double> since = now - last_step_;
   if (state_ == RunState::running && options_.stall_seconds > 0 &&
       since.count() > options_.stall_seconds)
@@ -288,8 +288,8 @@ void Worker::note_status(const record::StepRecord& record) {
                             ? *record.step_seconds
                             : 0.9 * step_seconds_ema_ + 0.1 * *record.step_seconds;
   }
-  const bool bad = any_nonfinite(record, record::Site::loss) ||
-                   (any_nonfinite(record, record::Site::grad) && !record.is_handled_overflow());
+  const bool bad = record.has_nonfinite(record::Site::loss) ||
+                   (record.has_nonfinite(record::Site::grad) && !record.is_handled_overflow());
   const std::lock_guard lock(mutex_);
   status_.steps += (record.is_step() ? 1 : 0) + record.dropped_before;
   status_.nonfinite_steps += bad ? 1 : 0;

@@ -28,6 +28,7 @@
 #include "exporters/endpoint.hpp"
 #include "exporters/endpoint_file.hpp"
 #include "exporters/exporter_set.hpp"
+#include "exporters/history/run_history.hpp"
 #include "exporters/metric_set.hpp"
 #include "exporters/recording/flight_recorder.hpp"
 #include "exporters/status_board.hpp"
@@ -109,6 +110,7 @@ class Worker final : public ProcessMember {
 
   std::shared_ptr<exporters::MetricSet> metrics_;
   std::shared_ptr<exporters::StatusBoard> board_;
+  std::shared_ptr<exporters::RunHistory> history_;  ///< fed where there is an endpoint to show it
   std::shared_ptr<exporters::recording::FlightRecorder> recorder_;  ///< null: none
   std::shared_ptr<exporters::AlertPush> alerts_;                    ///< null: none
   exporters::ExporterSet exporters_;

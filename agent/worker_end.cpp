@@ -36,9 +36,8 @@ void Worker::linger(RunState state) noexcept {
   if (!endpoint_) return;
   const auto scrapes = endpoint_->scrapes();
   if (scrapes.count == 0 && !options_.expect_scraper) return;  // nobody is listening
-  const bool is_news =
-      state == RunState::failed || !open_incidents_.empty() ||
-      (last_opened_ != std::chrono::steady_clock::time_point{} && scrapes.last <= last_opened_);
+  const bool is_news = state == RunState::failed || !open_incidents_.empty() ||
+                       (last_opened_ && scrapes.last <= last_opened_);
   const double patience = is_news
                               ? std::max(options_.linger_seconds, options_.linger_incident_seconds)
                               : options_.linger_seconds;

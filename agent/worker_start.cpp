@@ -42,7 +42,7 @@ std::filesystem::path Worker::run_directory() const {
 }
 
 void Worker::start_endpoint() {
-  endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_);
+  endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_, history_);
   exporters::EndpointOptions endpoint;
   endpoint.address = options_.address;
   const int port = options_.port == 0 ? 0 : options_.port + run_.local_rank;
@@ -51,6 +51,7 @@ void Worker::start_endpoint() {
                                 std::to_string(run_.local_rank) + " is above 65535");
   endpoint.port = static_cast<std::uint16_t>(port);
   endpoint.host = run_.host;
+  endpoint.run_directory = run_directory();
   const exporters::EndpointStart started = endpoint_->start(endpoint);
   if (started.url.empty())
     throw std::runtime_error("endpoint: " + started.error +

@@ -1,6 +1,7 @@
 #include "collectors/model_watch.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <stdexcept>
@@ -23,13 +24,30 @@ std::vector<const void*> identities(const ModelSource& source) {
   return all;
 }
 
+/// As torch.dtype has it: float32, bfloat16. Looked at for every parameter in every step, so it is made once.
+const std::string& dtype_name(c10::ScalarType type) {
+  static const auto kNames = [] {
+    std::array<std::string, c10::NumScalarTypes> names;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto each = static_cast<c10::ScalarType>(i);
+      try {
+        names[i] = c10::getDtypeNames(each).first;
+      } catch (...) {  // none that a parameter can have
+        names[i] = c10::toString(each);
+      }
+    }
+    return names;
+  }();
+  return kNames[static_cast<std::size_t>(type)];
+}
+
 record::ParamInfo describe(const at::Tensor& tensor, std::vector<std::string> names) {
   record::ParamInfo info;
   info.name = std::move(names.front());
   info.aliases.assign(names.begin() + 1, names.end());
   info.shape = tensor.sizes().vec();
   info.numel = tensor.numel();
-  info.dtype = c10::toString(tensor.scalar_type());
+  info.dtype = dtype_name(tensor.scalar_type());
   info.device = tensor.device().str();
   info.requires_grad = tensor.requires_grad();
   return info;
@@ -38,7 +56,7 @@ record::ParamInfo describe(const at::Tensor& tensor, std::vector<std::string> na
 /// .to() keeps the tensor and changes what it holds. A parameter that thaws is news; one that is frozen
 /// for a while, as adversarial training does every step, is not.
 bool differs(const at::Tensor& tensor, const record::ParamInfo& info) {
-  return info.dtype != c10::toString(tensor.scalar_type()) || tensor.sizes() != info.shape ||
+  return info.dtype != dtype_name(tensor.scalar_type()) || tensor.sizes() != info.shape ||
          info.device != tensor.device().str() || (tensor.requires_grad() && !info.requires_grad);
 }
 

@@ -105,7 +105,7 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
 /// What a gradient scaler does when gradients overflow follows from the gradients: it skips the step.
 void StepBuilder::judge_overflow(bool has_scaler) {
   const auto& counts = record_.nonfinite[index(Site::grad)];
-  const bool bad = std::any_of(counts.begin(), counts.end(), [](auto n) { return n > 0; });
+  const bool bad = record::any(counts);
   if (has_scaler && bad) record_.skipped = record::SkipReason::amp_overflow;
   if (record_.skipped != record::SkipReason::amp_overflow) {
     if (record_.site_measured[index(Site::grad)]) overflows_in_a_row_ = 0;

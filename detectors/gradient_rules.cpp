@@ -13,11 +13,6 @@ using record::ParamState;
 
 constexpr std::size_t kNamed = 3;  // groups in a sentence
 
-bool has_nonfinite(const record::StepRecord& step) {
-  const auto& counts = step.nonfinite[static_cast<std::size_t>(record::Site::grad)];
-  return std::any_of(counts.begin(), counts.end(), [](auto n) { return n > 0; });
-}
-
 int params_with_gradient(const record::StepRecord& step) {
   int sum = 0;
   for (const ParamState state : {ParamState::zero, ParamState::finite, ParamState::nonfinite})
@@ -39,7 +34,7 @@ GradientRules::GradientRules(std::int32_t rank, const GradientSettings& settings
 void GradientRules::observe(const record::StepRecord& step, const record::StepDetail& detail,
                             const record::ModelInfo& model) {
   if (!step.grad_norm && !step.shard_grad_norm) return;
-  if (has_nonfinite(step)) return;
+  if (step.has_nonfinite(record::Site::grad)) return;
   if (settings_.judge_vanishing) judge_vanishing(step);
   if (settings_.judge_health) judge_health(step);
   if (settings_.judge_dead) judge_dead(step, detail, model);

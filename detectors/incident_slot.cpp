@@ -50,12 +50,6 @@ bool IncidentSlot::is_back(const Moment& now) const noexcept {
   return last_ && now.monotonic - closed_monotonic_ < rule_.cooldown_seconds;
 }
 
-void IncidentSlot::amend(const Describe& change, const Report& report) {
-  if (!open_) return;
-  change(*open_);
-  report(*open_);
-}
-
 void IncidentSlot::close(const Moment& now, const Report& report) {
   if (!open_) return;
   good_in_a_row_ = bad_in_a_row_ = 0;

@@ -50,8 +50,6 @@ class IncidentSlot {
   /// `describe` and `report` throw; where `describe` throws, nothing has opened.
   void judge(bool is_bad, const Moment& now, const Describe& describe, const Report& report);
 
-  /// Adds to the incident that is open, if there is one, and reports it again.
-  void amend(const Describe& change, const Report& report);
   /// The open incident ends now, however many good ones there were. No effect where none is open.
   void close(const Moment& now, const Report& report);
 

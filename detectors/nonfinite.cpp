@@ -15,12 +15,17 @@ constexpr std::array kOrder{Site::loss, Site::grad, Site::weight};
 
 constexpr std::size_t at(Site site) { return static_cast<std::size_t>(site); }
 
-bool any(const record::NonfiniteCounts& counts) {
-  return std::any_of(counts.begin(), counts.end(), [](auto n) { return n > 0; });
+bool was_read(Site site, const record::StepRecord& step) {
+  return step.site_measured[at(site)].value_or(false);
+}
+
+/// What a gradient scaler got over is neither bad nor clean.
+bool is_judged(Site site, const record::StepRecord& step) {
+  return was_read(site, step) && !(site == Site::grad && step.is_handled_overflow());
 }
 
 bool was_finite(Site site, const record::StepRecord& step) {
-  return step.site_measured[at(site)].value_or(false) && !any(step.nonfinite[at(site)]);
+  return was_read(site, step) && !step.has_nonfinite(site);
 }
 
 /// Where in its step the first bad site came about, as far as the others tell.
@@ -40,12 +45,13 @@ void NonfiniteDetector::observe(const record::StepRecord& step, const record::Mo
   bool is_news = false;
   for (const Site site : kOrder) {
     if (!sites_[at(site)]) continue;
-    const bool bad = is_bad(site, step);
+    const bool judged = is_judged(site, step);
+    const bool bad = judged && step.has_nonfinite(site);
     const std::int64_t lost = take_lost(site, step, bad);
     if (bad || lost > 0) {
       is_news |= appear(site, step, model, bad ? 0 : lost);
-    } else {
-      note_clean(site, step);
+    } else if (judged) {
+      ++clean_reads_[at(site)];
     }
     any_bad |= bad || lost > 0;
   }
@@ -60,12 +66,6 @@ void NonfiniteDetector::observe(const record::StepRecord& step, const record::Mo
   }
   if (is_news) report_(*open_);
   close_if_clean(step);
-}
-
-bool NonfiniteDetector::is_bad(Site site, const record::StepRecord& step) const {
-  if (!step.site_measured[at(site)].value_or(false)) return false;
-  if (site == Site::grad && step.is_handled_overflow()) return false;
-  return any(step.nonfinite[at(site)]);
 }
 
 /// Bad steps that the totals know of and no record told.
@@ -88,9 +88,7 @@ bool NonfiniteDetector::appear(Site site, const record::StepRecord& step,
   if (lost == 0) {
     appearance.counts = step.nonfinite[at(site)];
     appearance.first = step.first_by_site[at(site)];
-    const std::int32_t param = appearance.first ? appearance.first->param : -1;
-    if (param >= 0 && static_cast<std::size_t>(param) < model.params.size())
-      appearance.param = model.params[static_cast<std::size_t>(param)].name;
+    if (appearance.first) appearance.param = model.param_name(appearance.first->param);
   }
   if (open_) {
     open_->evidence += describe_joined(appearance);
@@ -122,23 +120,13 @@ void NonfiniteDetector::open(Site site, const record::StepRecord& step,
   is_part_ = {};
 }
 
-void NonfiniteDetector::note_clean(Site site, const record::StepRecord& step) {
-  if (!step.site_measured[at(site)].value_or(false)) return;
-  if (site == Site::grad && step.is_handled_overflow()) return;
-  ++clean_reads_[at(site)];
-}
-
 void NonfiniteDetector::close_if_clean(const record::StepRecord& step) {
   for (const Site site : kOrder) {
     const int needed = site == Site::weight ? kWeightsClearAfter : kClearAfter;
     if (is_part_[at(site)] && clean_reads_[at(site)] < needed) return;
   }
-  const record::Incident closed = [&] {
-    record::Incident incident = std::move(*open_);
-    incident.closed_at = step.time;
-    return incident;
-  }();
-  open_.reset();
+  record::Incident closed = *std::exchange(open_, std::nullopt);
+  closed.closed_at = step.time;
   report_(closed);
 }
 

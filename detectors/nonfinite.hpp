@@ -47,14 +47,12 @@ class NonfiniteDetector {
   [[nodiscard]] bool is_open() const noexcept { return open_.has_value(); }
 
  private:
-  [[nodiscard]] bool is_bad(record::Site site, const record::StepRecord& step) const;
   std::int64_t take_lost(record::Site site, const record::StepRecord& step, bool bad);
   bool appear(record::Site site, const record::StepRecord& step, const record::ModelInfo& model,
               std::int64_t lost);
   void open(record::Site site, const record::StepRecord& step, const record::Appearance& first,
             std::int64_t lost);
   void name_module(const record::TracedModule& module);
-  void note_clean(record::Site site, const record::StepRecord& step);
   void close_if_clean(const record::StepRecord& step);
 
   std::int32_t rank_;

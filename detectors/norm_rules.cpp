@@ -15,11 +15,6 @@ using record::IncidentClass;
 constexpr double kMomentum = 0.99;
 constexpr double kTiny = 1e-8;  // no norm below it is told from zero
 
-bool has_nonfinite(const record::StepRecord& step) {
-  const auto& counts = step.nonfinite[static_cast<std::size_t>(record::Site::grad)];
-  return std::any_of(counts.begin(), counts.end(), [](auto n) { return n > 0; });
-}
-
 }  // namespace
 
 NormRules::NormRules(std::int32_t rank, const NormSettings& settings, double cooldown_seconds,
@@ -32,7 +27,7 @@ NormRules::NormRules(std::int32_t rank, const NormSettings& settings, double coo
       report_(std::move(report)) {}
 
 void NormRules::observe(const record::StepRecord& step) {
-  if (!step.grad_norm || !(*step.grad_norm >= 0) || has_nonfinite(step)) return;
+  if (!step.grad_norm || !(*step.grad_norm >= 0) || step.has_nonfinite(record::Site::grad)) return;
   const bool explodes = judge_exploding(step, *step.grad_norm);
   if (!std::isfinite(*step.grad_norm)) return;
   judge_drift(step, *step.grad_norm, !explodes && !exploding_.is_open());

@@ -7,8 +7,12 @@
 #include <string_view>
 
 #include "exporters/api.hpp"
+#include "exporters/event_stream.hpp"
 #include "exporters/exposition.hpp"
+#include "exporters/history/history_api.hpp"
 #include "exporters/page.hpp"
+#include "exporters/page_files.hpp"
+#include "exporters/ranks_json.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
@@ -44,6 +48,8 @@ std::string_view word_of(HttpDrop drop) {
 struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
   std::shared_ptr<MetricSet> metrics;
   std::shared_ptr<StatusBoard> board;
+  std::shared_ptr<RunHistory> history;
+  std::filesystem::path run_directory;
   std::atomic<std::uint64_t> scrapes = 0;
   std::atomic<Clock::rep> last_scrape = 0;
   std::size_t last_size = 0;  ///< of /metrics, so that the next one is written in one piece
@@ -72,13 +78,24 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
     return {.status = 503, .body = "no step has been seen yet\n"};
   }
 
+  void count_time(Clock::time_point begin) const {
+    metrics->add(Metric::agent_seconds_total, seconds(Clock::now() - begin), {"http"});
+  }
+
   [[nodiscard]] std::map<std::string, HttpHandler> routes() {
     using Self = std::shared_ptr<Wiring>;
     const auto timed = [self = shared_from_this()](auto handler) -> HttpHandler {
       return [self, handler](const HttpRequest& request) {
         const auto begin = Clock::now();
         HttpResponse response = handler(self, request);
-        self->metrics->add(Metric::agent_seconds_total, seconds(Clock::now() - begin), {"http"});
+        self->count_time(begin);
+        if (response.stream)
+          response.stream = [self, stream = std::move(response.stream)] {
+            const auto from = Clock::now();
+            std::string part = stream();
+            self->count_time(from);
+            return part;
+          };
         return response;
       };
     };
@@ -86,6 +103,9 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
     routes["/"] =
         timed([](const Self& self, const HttpRequest&) { return overview_page(*self->board); });
     routes["/style.css"] = timed([](const Self&, const HttpRequest&) { return style_sheet(); });
+    routes["/icon.svg"] = timed([](const Self&, const HttpRequest&) { return page_icon(); });
+    if (has_script())
+      routes["/page.js"] = timed([](const Self&, const HttpRequest&) { return page_script(); });
     routes["/metrics"] = timed(
         [](const Self& self, const HttpRequest& request) { return self->metrics_page(request); });
     routes["/-/healthy"] =
@@ -97,6 +117,21 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
     });
     routes["/api/v1/params"] = timed([](const Self& self, const HttpRequest& request) {
       return params_json(*self->board, request.query);
+    });
+    routes["/api/v1/param"] = timed([](const Self& self, const HttpRequest& request) {
+      return param_history_json(*self->board, *self->history, request.query);
+    });
+    routes["/api/v1/history"] = timed([](const Self& self, const HttpRequest& request) {
+      return history_json(*self->board, *self->history, request.query);
+    });
+    routes["/api/v1/heatmap"] = timed([](const Self& self, const HttpRequest& request) {
+      return heatmap_json(*self->board, *self->history, request.query);
+    });
+    routes["/api/v1/ranks"] = timed([](const Self& self, const HttpRequest& request) {
+      return ranks_json(self->board->status()->run.get(), self->run_directory, request.query);
+    });
+    routes["/api/v1/events"] = timed([](const Self& self, const HttpRequest& request) {
+      return event_stream(self->board, request);
     });
     routes["/api/v1/steps"] = timed([](const Self& self, const HttpRequest& request) {
       return steps_json(*self->board, request.query);
@@ -118,15 +153,18 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
   }
 };
 
-Endpoint::Endpoint(std::shared_ptr<MetricSet> metrics, std::shared_ptr<StatusBoard> board)
+Endpoint::Endpoint(std::shared_ptr<MetricSet> metrics, std::shared_ptr<StatusBoard> board,
+                   std::shared_ptr<RunHistory> history)
     : wiring_(std::make_shared<Wiring>()) {
   wiring_->metrics = std::move(metrics);
   wiring_->board = std::move(board);
+  wiring_->history = std::move(history);
 }
 
 Endpoint::~Endpoint() = default;
 
 EndpointStart Endpoint::start(const EndpointOptions& options) noexcept try {
+  wiring_->run_directory = options.run_directory;
   server_ = std::make_unique<HttpServer>(wiring_->routes(), wiring_->counted(options.http));
   HttpStart started = server_->start(options.address, options.port, options.port_tries);
   if (!started.error.empty()) return {.error = std::move(started.error)};

@@ -1,20 +1,28 @@
 #pragma once
 // The run's HTTP endpoint: which path shows what.
 //
-//   /                 a page for people, without JavaScript
+//   /                 a page for people: what it needs is below, and without JavaScript it shows less
+//   /page.js, /style.css, /icon.svg
 //   /metrics          for Prometheus
 //   /-/healthy        200 while the endpoint answers
 //   /-/ready          200 from the first step, or from the state `running` on; 503 before
 //   /api/v1/status    the run now
-//   /api/v1/params    every parameter; ?sort=&order=&limit=&search=
+//   /api/v1/params    every parameter; ?sort=&order=&limit=&offset=&search=
+//   /api/v1/param     one parameter over time; ?name=
 //   /api/v1/steps     steps lately; ?since=&limit=
+//   /api/v1/history   the run over time, in columns; ?resolution=&since=&limit=&optimizer=
+//   /api/v1/heatmap   groups or parameters by steps; ?rows=&value=&group=&search=&since=&limit=
 //   /api/v1/syncs     what made the CPU wait for the GPU; ?limit=&origin=
+//   /api/v1/ranks     processes of the run on this machine
+//   /api/v1/events    what happens, as it happens; ?since=&optimizer=
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 
+#include "exporters/history/run_history.hpp"
 #include "exporters/http_server.hpp"
 #include "exporters/metric_set.hpp"
 #include "exporters/status_board.hpp"
@@ -25,7 +33,8 @@ struct EndpointOptions {
   std::string address = "127.0.0.1";
   std::uint16_t port = 9464;  ///< taken: the next free one of `port_tries`; 0: any
   int port_tries = 101;
-  std::string host = {};  ///< in the URL where `address` is 0.0.0.0 or ::
+  std::string host = {};                     ///< in the URL where `address` is 0.0.0.0 or ::
+  std::filesystem::path run_directory = {};  ///< with the endpoint files of the run; empty: none
   HttpServerOptions http = {};
 };
 
@@ -46,7 +55,9 @@ struct Scrapes {
 /// reads snapshots and the metric set only, and shares no lock with the training thread.
 class Endpoint {
  public:
-  Endpoint(std::shared_ptr<MetricSet> metrics, std::shared_ptr<StatusBoard> board);
+  /// Without a history of its own, nothing is ever drawn: a process that takes no steps.
+  Endpoint(std::shared_ptr<MetricSet> metrics, std::shared_ptr<StatusBoard> board,
+           std::shared_ptr<RunHistory> history = std::make_shared<RunHistory>());
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;  // one endpoint, one port
   Endpoint& operator=(const Endpoint&) = delete;

@@ -4,8 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +11,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "exporters/file_word.hpp"
 #include "exporters/record_json.hpp"
 #include "record/names.hpp"
 
@@ -51,15 +50,7 @@ std::string claim_directory(const fs::path& directory) {
 fs::path default_run_directory(std::string_view run) {
   const char* temporary = std::getenv("TMPDIR");
   const fs::path base = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
-  std::string name(run.substr(0, 100));
-  std::ranges::replace_if(
-      name,
-      [](char c) {
-        return std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_' && c != '.';
-      },
-      '_');
-  if (name.empty() || name.front() == '.') name.insert(0, "_");
-  return base / ("gradvane-" + std::to_string(::geteuid())) / name;
+  return base / ("gradvane-" + std::to_string(::geteuid())) / file_word(run);
 }
 
 EndpointFile::EndpointFile(fs::path directory, const record::RunInfo& run)

@@ -29,6 +29,13 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kDrainTime{500};
 constexpr std::size_t kDrainBytes = 64 * 1024;
 
+// Only what we serve is ever loaded, and nothing frames it. The page paints its icon itself: a data: image.
+constexpr std::string_view kPolicy =
+    "\r\nContent-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+    "\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer";
+
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -46,14 +53,17 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       : shared_(shared),
         closed_(std::move(closed)),
         socket_(std::move(socket)),
-        deadline_(socket_.get_executor()) {}
+        deadline_(socket_.get_executor()),
+        pause_(socket_.get_executor()) {}
 
   ~Connection() override { close(); }
 
   void start() override { read_request(); }
 
   void finish() override {
-    if (is_answering_) {
+    if (stream_) {
+      if (!is_sending_) send_part();  // what there is to say at the end; closes after it
+    } else if (is_answering_) {
       keep_alive_ = false;
     } else {
       close();
@@ -65,6 +75,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   void close() {
     disarm();
+    if (stream_) end_stream();
     if (closed_) std::exchange(closed_, nullptr)();
     error_code ignored;
     socket_.close(ignored);
@@ -159,10 +170,17 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     const auto route = shared_.routes.find(path);
     if (route == shared_.routes.end()) return {.status = 404, .body = "not found\n"};
     try {
-      return route->second(
-          {.path = path,
-           .query = question == std::string::npos ? "" : target.substr(question + 1),
-           .accept = text_of(request[http::field::accept])});
+      const std::string known = text_of(request[http::field::if_none_match]);
+      HttpResponse response =
+          route->second({.path = path,
+                         .query = question == std::string::npos ? "" : target.substr(question + 1),
+                         .accept = text_of(request[http::field::accept]),
+                         .last_event_id = text_of(request["Last-Event-ID"])});
+      if (response.etag.empty() || known.find(response.etag) == std::string::npos) return response;
+      response.status = 304;
+      response.packed = {};
+      response.body.clear();
+      return response;
     } catch (...) {
       return {.status = 500, .body = "this page could not be made\n"};
     }
@@ -178,32 +196,50 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   void respond(HttpResponse response, const std::string& accept_encoding) {
-    std::string_view encoding;
-    if (response.body.size() >= shared_.options.gzip_from_bytes && accepts_gzip(accept_encoding)) {
-      if (auto packed = gzip(response.body)) {
-        response.body = std::move(*packed);
-        encoding = "Content-Encoding: gzip\r\n";
-      }
+    if (response.stream && shared_.streams >= shared_.options.max_streams) {
+      response = {.status = 503, .body = "as many viewers as there may be\n"};
     }
+    const bool is_packed = pack(response, accepts_gzip(accept_encoding));
+    if (response.stream) keep_alive_ = false;
     head_ = "HTTP/1.1 " + std::to_string(response.status) + ' ';
     head_.append(reason_phrase(response.status));
     head_.append("\r\nDate: ").append(date_now());
-    head_.append("\r\nContent-Type: ").append(response.content_type);
-    head_.append("\r\nContent-Length: ").append(std::to_string(response.body.size()));
-    head_.append("\r\n").append(encoding);
-    head_.append("Vary: ").append(response.vary);
+    if (response.status != 304) {
+      head_.append("\r\nContent-Type: ").append(response.content_type);
+      if (!response.stream)
+        head_.append("\r\nContent-Length: ").append(std::to_string(response.body.size()));
+    }
+    if (is_packed) head_.append("\r\nContent-Encoding: gzip");
+    if (!response.etag.empty()) head_.append("\r\nETag: ").append(response.etag);
+    head_.append("\r\nVary: ").append(response.vary);
     head_.append("\r\nCache-Control: ").append(response.cache_control);
-    // Nothing but our own style sheet and pages is ever loaded, framed or run.
-    head_.append("\r\nContent-Security-Policy: default-src 'self'; frame-ancestors 'none'");
-    head_.append("\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer");
+    head_.append(kPolicy);
     if (response.status == 405) head_.append("\r\nAllow: GET, HEAD");
+    if (response.status == 503) head_.append("\r\nRetry-After: 5");
     head_.append(keep_alive_ ? "\r\nConnection: keep-alive" : "\r\nConnection: close");
     head_.append("\r\n\r\n");
 
     body_ = is_head_ ? std::string() : std::move(response.body);
     delivered_ = is_head_ ? nullptr : std::move(response.delivered);
+    if (!is_head_ && response.stream) begin_stream(std::move(response.stream));
     if (shared_.options.answered) shared_.options.answered(response.status);
     send();
+  }
+
+  /// True where the body is gzip's.
+  [[nodiscard]] bool pack(HttpResponse& response, bool may_be_packed) const {
+    if (!response.packed.empty()) {
+      if (may_be_packed) {
+        response.body = response.packed;
+      } else {
+        response.body = gunzip(response.packed).value_or("");
+      }
+      return may_be_packed;
+    }
+    if (!may_be_packed || response.body.size() < shared_.options.gzip_from_bytes) return false;
+    auto packed = gzip(response.body);
+    if (packed) response.body = std::move(*packed);
+    return packed.has_value();
   }
 
   void send() {
@@ -219,6 +255,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void on_sent() {
     disarm();
     body_ = {};  // a large one must not stay while the connection idles
+    if (stream_) return send_part();
     if (delivered_) std::exchange(delivered_, nullptr)();
     if (keep_alive_) return wait_for_next();
     if (!is_refused_) return close();
@@ -227,6 +264,58 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     is_answering_ = false;
     arm(kDrainTime, std::nullopt);
     drain(0);
+  }
+
+  void begin_stream(std::function<std::string()> stream) {
+    stream_ = std::move(stream);
+    ++shared_.streams;
+    is_sending_ = true;  // its headers
+    watch_for_end();
+  }
+
+  void end_stream() {
+    stream_ = nullptr;
+    --shared_.streams;
+    try {
+      pause_.cancel();
+    } catch (...) {  // it finds the stream gone
+    }
+  }
+
+  /// Whoever left is noticed now, and not when there is something to send. What is sent here is not read.
+  void watch_for_end() {
+    socket_.async_read_some(asio::buffer(drained_),
+                            [self = shared_from_this()](const error_code& error, std::size_t) {
+                              if (error) return self->close();
+                              if (self->stream_) self->watch_for_end();
+                            });
+  }
+
+  void send_part() {
+    is_sending_ = false;
+    try {
+      body_ = stream_();
+    } catch (...) {  // no memory for this part; the next one may be smaller
+      body_.clear();
+    }
+    if (body_.empty()) return shared_.is_stopping ? close() : pause();
+    is_sending_ = true;
+    arm(shared_.options.write_deadline, HttpDrop::write_deadline);
+    asio::async_write(socket_, asio::buffer(body_),
+                      [self = shared_from_this()](const error_code& error, std::size_t) {
+                        if (error || !self->stream_) return self->close();
+                        self->disarm();
+                        self->is_sending_ = false;
+                        if (self->shared_.is_stopping) return self->close();
+                        self->pause();
+                      });
+  }
+
+  void pause() {
+    pause_.expires_after(shared_.options.stream_pause);
+    pause_.async_wait([self = shared_from_this()](const error_code& error) {
+      if (!error && self->stream_ && !self->is_sending_) self->send_part();
+    });
   }
 
   void drain(std::size_t so_far) {
@@ -251,6 +340,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   std::string head_;
   std::string body_;
   std::function<void()> delivered_;
+  std::function<std::string()> stream_;
+  asio::steady_timer pause_;
+  bool is_sending_ = false;  ///< a part of the stream
   std::array<char, 1024> drained_{};
 };
 
@@ -260,6 +352,8 @@ std::string_view reason_phrase(int status) noexcept {
   switch (status) {
     case 200:
       return "OK";
+    case 304:
+      return "Not Modified";
     case 400:
       return "Bad Request";
     case 404:

@@ -15,6 +15,7 @@ struct HttpShared {
   std::map<std::string, HttpHandler> routes;
   HttpServerOptions options;
   bool is_stopping = false;
+  std::size_t streams = 0;  ///< answers that go on
 };
 
 /// Reads requests and answers them, one after the other. Lives as long as an operation of its is pending;

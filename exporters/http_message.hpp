@@ -10,12 +10,19 @@ struct HttpRequest {
   std::string path;   ///< as sent, without the query; routes match it byte by byte
   std::string query;  ///< what stood after `?`, still percent-encoded
   std::string accept;
+  std::string last_event_id = {};
 };
 
 struct HttpResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body = {};
+  /// In place of `body`: gzip's bytes, which live as long as the program. Unpacked for who cannot read them.
+  std::string_view packed = {};
+  /// In place of `body`: an answer that goes on until one side ends it. Called four times a second, on the
+  /// server's thread; what it returns is sent, unless that before is still on its way.
+  std::function<std::string()> stream = {};
+  std::string etag = {};  ///< with its quotes; a request that names it gets 304
   std::string_view vary = "Accept-Encoding";
   std::string_view cache_control = "no-store";
   /// Called on the server's thread once all of the response is with the kernel; never for HEAD.

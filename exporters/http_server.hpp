@@ -27,6 +27,8 @@ struct HttpServerOptions {
   std::chrono::milliseconds header_deadline = std::chrono::seconds(5);
   std::chrono::milliseconds write_deadline = std::chrono::seconds(30);  ///< for a whole response
   std::chrono::milliseconds idle_deadline = std::chrono::seconds(60);   ///< between requests
+  std::size_t max_streams = 16;  ///< answers that go on; one more is refused with 503
+  std::chrono::milliseconds stream_pause = std::chrono::milliseconds(250);  ///< between its parts
   std::size_t gzip_from_bytes = 512;  ///< smaller bodies are sent as they are
 
   /// Both are called on the server's thread.

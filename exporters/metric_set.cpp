@@ -55,17 +55,24 @@ std::size_t weight_of(const MetricInfo& info) {
   return record::step_duration_buckets().size() + 3;  // +Inf, _sum, _count
 }
 
-/// An info metric has one series whatever its labels say.
-bool counts_as_closed(const MetricInfo& info) {
-  return info.type == MetricType::info || record::is_closed(info);
+/// Of the series that are always there. An info metric has one whatever its labels say, and what has a
+/// label only where several optimizers step has one without it.
+bool counts_as_closed(const MetricInfo& info, bool has_labels) {
+  return info.type == MetricType::info || record::is_closed(info) ||
+         (record::is_of_optimizer(info) && !has_labels);
+}
+
+bool has_these(const MetricInfo& info, MetricSet::LabelValues labels) {
+  return labels.size() == info.labels.size() ||
+         (labels.size() == 0 && record::is_of_optimizer(info));
 }
 
 std::size_t closed_capacity() {
   std::size_t total = 0;
   for (const MetricInfo& info : record::metric_catalogue()) {
-    if (!counts_as_closed(info)) continue;
+    if (!counts_as_closed(info, false)) continue;
     std::size_t series = 1;
-    if (info.type != MetricType::info) {
+    if (info.type != MetricType::info && record::is_closed(info)) {
       for (const LabelInfo& label : info.labels) series *= label.values.size();
     }
     total += series * weight_of(info);
@@ -101,19 +108,20 @@ struct MetricSet::Store {
     std::string key = key_of(labels);
     if (Series* series = find(metric, key)) return series;
     const MetricInfo& info = record::info_of(metric);
-    if (labels.size() != info.labels.size()) return nullptr;
-    if (!admit(info, key)) return nullptr;
+    if (!has_these(info, labels)) return nullptr;
+    const bool is_closed = counts_as_closed(info, labels.size() > 0);
+    if (!admit(info, is_closed, key)) return nullptr;
     Series& series = families[index_of(metric)].series[std::move(key)];
     series = create(info, labels);
-    (counts_as_closed(info) ? closed_used : open_used) += weight_of(info);
+    (is_closed ? closed_used : open_used) += weight_of(info);
     publish_size();
     return &series;
   }
 
-  bool admit(const MetricInfo& info, const std::string& key) {
+  bool admit(const MetricInfo& info, bool is_closed, const std::string& key) {
     const std::size_t more = weight_of(info);
-    const bool fits = counts_as_closed(info) ? closed_used + open_used + more <= max_series
-                                             : closed_reserve + open_used + more <= max_series;
+    const std::size_t taken = (is_closed ? closed_used : closed_reserve) + open_used;
+    const bool fits = taken + more <= max_series;
     if (fits) return true;
     const std::size_t hash =
         std::hash<std::string>{}(key) ^ (index_of(info.metric) * 0x9e3779b97f4a7c15ULL);
@@ -123,8 +131,8 @@ struct MetricSet::Store {
 
   Series create(const MetricInfo& info, LabelValues values) {
     prometheus::Labels labels;
-    auto value = values.begin();
-    for (const LabelInfo& label : info.labels) labels.emplace(label.name, *value++);
+    auto label = info.labels.begin();
+    for (const std::string_view value : values) labels.emplace((label++)->name, value);
 
     const Family& family = families[index_of(info.metric)];
     Series series;
@@ -270,7 +278,8 @@ void MetricSet::remove(Metric metric, LabelValues labels) noexcept try {
   if (series.histogram != nullptr) family.histograms->Remove(series.histogram);
   family.series.erase(found);
   const MetricInfo& info = record::info_of(metric);
-  (counts_as_closed(info) ? store_->closed_used : store_->open_used) -= weight_of(info);
+  const bool is_closed = counts_as_closed(info, labels.size() > 0);
+  (is_closed ? store_->closed_used : store_->open_used) -= weight_of(info);
   store_->publish_size();
 } catch (...) {  // out of memory for the key: the series stays, which is stale but harmless
 }

@@ -7,10 +7,12 @@
 
 #include "exporters/chart.hpp"
 #include "exporters/human_text.hpp"
+#include "exporters/page_files.hpp"
+#include "exporters/page_params.hpp"
 #include "exporters/page_syncs.hpp"
-#include "exporters/param_order.hpp"
 #include "exporters/text_escape.hpp"
 #include "exporters/tile.hpp"
+#include "record/clocks.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
@@ -21,12 +23,7 @@ using record::Site;
 namespace {
 
 constexpr std::size_t kChartSteps = 600;
-constexpr std::size_t kWorstParams = 20;
 constexpr std::size_t kIncidents = 10;
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string_view words_of(Site site) {
   switch (site) {
@@ -118,7 +115,7 @@ std::string sentence_of(const Status& status) {
   if (!status.reason.empty()) sentence.append(" Reason: ").append(status.reason).append(".");
   if (status.latest) {
     sentence.append(" Last step ").append(human_time(status.latest->time));
-    const double age = now_seconds() - status.latest->time;
+    const double age = record::unix_time() - status.latest->time;
     if (!is_over(status.state) && status.recording.empty() && age >= 0) {
       sentence.append(", ").append(human_duration(age)).append(" ago");
     }
@@ -174,13 +171,13 @@ void nonfinite_tile(std::string& html, const Status& status) {
               is_measured ? "since the start of the run" : "not measured");
 }
 
-void loss_tile(std::string& html, const Status& status) {
-  const auto& loss = status.latest->loss;
+void loss_tile(std::string& html, const LatestNumbers& row) {
+  const auto& loss = row.latest->loss;
   const bool is_bad = loss && !std::isfinite(*loss);
   std::string note;
-  if ((is_bad || !loss) && status.loss) {
-    note = "last finite one " + human_number(status.loss->value) + " at step " +
-           human_count(status.loss->run_step);
+  if ((is_bad || !loss) && row.loss) {
+    note = "last finite one " + human_number(row.loss->value) + " at step " +
+           human_count(row.loss->run_step);
   }
   append_tile(html, "Loss", human_number(loss), note, is_bad ? "bad" : "");
 }
@@ -197,13 +194,14 @@ void memory_tile(std::string& html, const Status& status) {
               resident ? bytes(*resident) + " resident" : "");
 }
 
-void tiles(std::string& html, const Status& status, const std::vector<record::StepRecord>& steps) {
-  const record::StepRecord& latest = *status.latest;
+void tiles(std::string& html, const Status& status, const LatestNumbers& row,
+           const std::vector<record::StepRecord>& steps) {
+  const record::StepRecord& latest = *row.latest;
   html += "<dl class=\"tiles\">\n";
   std::string note = human_number(steps_per_second(steps)) + " steps/s";
   if (status.skipped_steps > 0) note += ", " + human_count(status.skipped_steps) + " skipped";
   append_tile(html, "Step", human_count(latest.run_step), note);
-  loss_tile(html, status);
+  loss_tile(html, row);
 
   note.clear();
   if (latest.clip_coefficient && *latest.clip_coefficient < 1) {
@@ -215,10 +213,9 @@ void tiles(std::string& html, const Status& status, const std::vector<record::St
   nonfinite_tile(html, status);
   append_tile(html, "Learning rate", rates_of(latest),
               latest.lr_count > 1 ? human_count(latest.lr_count) + " parameter groups" : "");
-  append_tile(
-      html, "Update / weight",
-      status.update_ratio ? human_number(status.update_ratio->value) : human_number(std::nullopt),
-      status.update_ratio ? "estimate, step " + human_count(status.update_ratio->run_step) : "");
+  append_tile(html, "Update / weight",
+              row.update_ratio ? human_number(row.update_ratio->value) : human_number(std::nullopt),
+              row.update_ratio ? "estimate, step " + human_count(row.update_ratio->run_step) : "");
 
   std::optional<double> share;
   if (status.timed_seconds > 0) share = status.agent_seconds / status.timed_seconds;
@@ -232,7 +229,16 @@ void tiles(std::string& html, const Status& status, const std::vector<record::St
   html += "</dl>\n";
 }
 
-void charts(std::string& html, const std::vector<record::StepRecord>& steps) {
+/// Whose steps the charts show; empty where there is no choice.
+std::string chart_note(const Status& status) {
+  const auto& optimizers = status.model->optimizers;
+  const auto leading = static_cast<std::size_t>(status.lead.optimizer());
+  if (optimizers.size() < 2 || leading >= optimizers.size()) return {};
+  return ", optimizer " + std::to_string(leading) + " (" + optimizers[leading] + ")";
+}
+
+void charts(std::string& html, const std::vector<record::StepRecord>& steps,
+            const std::string& note) {
   std::vector<ChartPoint> loss;
   std::vector<ChartPoint> norm;
   for (const record::StepRecord& record : steps) {
@@ -242,61 +248,9 @@ void charts(std::string& html, const std::vector<record::StepRecord>& steps) {
     norm.push_back({record.run_step, record.grad_norm, is_bad});
   }
   html += "<section class=\"charts\" aria-label=\"Lately\">\n";
-  append_chart(html, "Loss", loss);
-  append_chart(html, "Gradient norm", norm);
+  append_chart(html, "Loss" + note, loss);
+  append_chart(html, "Gradient norm" + note, norm);
   html += "</section>\n";
-}
-
-std::string remark_of(const ParamRow& row) {
-  if (!row.first_bad) return {};
-  std::string remark = human_count(row.nonfinite_steps) +
-                       (row.nonfinite_steps == 1 ? " bad step, first " : " bad steps, first ") +
-                       human_count(row.first_bad->run_step);
-  if (row.first_bad->element >= 0) remark += ", element " + human_count(row.first_bad->element);
-  return remark;
-}
-
-void params(std::string& html, const ParamTable& table) {
-  const auto rows = choose_params(table, {.key = "worst"});
-  html += "<section><h2>Parameters, worst first</h2>\n";
-  if (rows.empty()) {
-    html += "<p class=\"empty\">No parameters are being watched.</p></section>\n";
-    return;
-  }
-  html +=
-      "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">parameter</th>"
-      "<th scope=\"col\">state</th><th scope=\"col\" class=\"n\">elements</th>"
-      "<th scope=\"col\" class=\"n\">grad norm</th><th scope=\"col\" class=\"n\">grad max</th>"
-      "<th scope=\"col\" class=\"n\">zeros</th><th scope=\"col\" class=\"n\">weight norm</th>"
-      "<th scope=\"col\" class=\"n\">update / weight</th><th scope=\"col\">not "
-      "finite</th></tr></thead>"
-      "<tbody>\n";
-  for (std::size_t i = 0; i < std::min(rows.size(), kWorstParams); ++i) {
-    const record::ParamInfo& info = table.model->params[rows[i]];
-    const ParamRow& row = table.rows[rows[i]];
-    std::optional<double> norm, largest, zeros, weight, update;
-    if (row.grad) {
-      norm = row.grad->value.norm;
-      largest = row.grad->value.abs_max;
-      zeros = zero_ratio_of(row.grad->value);
-    }
-    if (row.weight) weight = row.weight->value.norm;
-    if (row.update_ratio) update = row.update_ratio->value;
-    html.append("<tr><th scope=\"row\"><code>").append(html_of(info.name));
-    html.append("</code></th><td><span class=\"state ").append(name_of(row.state)).append("\">");
-    html.append(name_of(row.state)).append("</span></td><td class=\"n\">");
-    html.append(human_count(info.numel)).append("</td><td class=\"n\">");
-    html.append(human_number(norm)).append("</td><td class=\"n\">").append(human_number(largest));
-    html.append("</td><td class=\"n\">")
-        .append(human_percent(zeros))
-        .append("</td><td class=\"n\">");
-    html.append(human_number(weight)).append("</td><td class=\"n\">").append(human_number(update));
-    html.append("</td><td class=\"remark\">").append(remark_of(row)).append("</td></tr>\n");
-  }
-  html.append("</tbody></table></div>\n<p class=\"more\">").append(human_count(std::ssize(rows)));
-  html +=
-      " parameters in all: <a href=\"/api/v1/params?sort=worst\">the whole table as JSON</a>.</p>"
-      "</section>\n";
 }
 
 void incidents(std::string& html, const Status& status) {
@@ -327,10 +281,12 @@ void head(std::string& html, const Status& status) {
   html += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n";
   // When the run is over its process is about to go, and a reload would replace this page by an error.
   if (!is_over(status.state) && status.recording.empty())
-    html += "<meta http-equiv=\"refresh\" content=\"5\">\n";
+    html += "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n";
   html.append("<title>").append(run).append(": ").append(heading_of(status.state));
-  html +=
-      " \xC2\xB7 Gradvane</title>\n<link rel=\"stylesheet\" href=\"/style.css\"></head>\n<body>\n";
+  html += " \xC2\xB7 Gradvane</title>\n<link rel=\"stylesheet\" href=\"/style.css\">";
+  html += "\n<link rel=\"icon\" href=\"/icon.svg\">";
+  if (has_script()) html += "\n<script src=\"/page.js\" defer></script>";
+  html += "</head>\n<body><div id=\"plain\">\n";
   html.append("<header><h1>").append(run).append(" <span class=\"badge ");
   html.append(name_of(status.state)).append("\">").append(heading_of(status.state));
   html.append("</span></h1>\n<p>").append(html_of(sentence_of(status))).append("</p>");
@@ -353,25 +309,26 @@ void foot(std::string& html, const Status& status) {
       "<a href=\"/metrics\">metrics</a> \xC2\xB7 <a href=\"/api/v1/status\">status</a> \xC2\xB7 "
       "<a href=\"/api/v1/params\">parameters</a> \xC2\xB7 <a href=\"/api/v1/steps\">steps</a> "
       "\xC2\xB7 <a href=\"/api/v1/syncs\">host syncs</a>"
-      "</p></footer>\n</body></html>\n";
+      "</p></footer>\n</div><div id=\"app\"></div></body></html>\n";
 }
 
 }  // namespace
 
 HttpResponse overview_page(const StatusBoard& board) {
   const auto status = board.status();
-  const auto steps = board.latest_steps(kChartSteps);
   std::string html;
   html.reserve(64 * 1024);
   head(html, *status);
   html += "<main>\n";
-  if (status->latest) {
-    tiles(html, *status, steps);
-    charts(html, steps);
+  // Of several optimizers this page shows one: their losses on one line would be a zigzag.
+  if (const LatestNumbers* row = status->optimizers.find(status->lead.optimizer())) {
+    const auto steps = board.steps_of(status->lead.optimizer(), 0, kChartSteps).steps;
+    tiles(html, *status, *row, steps);
+    charts(html, steps, chart_note(*status));
   }
   incidents(html, *status);
   append_sync_section(html, *status->syncs);
-  params(html, *board.params());
+  append_params_section(html, *board.params());
   html += "</main>\n";
   foot(html, *status);
   return {.content_type = "text/html; charset=utf-8", .body = std::move(html)};

@@ -5,10 +5,8 @@
 
 namespace gradvane::exporters {
 
-/// `/`: the run in words and numbers. Reloads itself while the run lasts.
+/// `/`: the run in words and numbers, for everybody. Where scripts run, /page.js puts another in its place;
+/// where they do not, it reloads itself while the run lasts.
 [[nodiscard]] HttpResponse overview_page(const StatusBoard& board);
-
-/// `/style.css`
-[[nodiscard]] HttpResponse style_sheet();
 
 }  // namespace gradvane::exporters

@@ -18,12 +18,6 @@ bool contains(std::string_view text, std::string_view part) {
   return std::ranges::search(text, part, {}, lower, lower).begin() != text.end() || part.empty();
 }
 
-bool matches(const record::ParamInfo& info, std::string_view search) {
-  return contains(info.name, search) || std::ranges::any_of(info.aliases, [&](const auto& name) {
-           return contains(name, search);
-         });
-}
-
 int badness(const ParamRow& row) {
   if (row.state == ParamState::nonfinite) return 5;
   if (row.first_bad) return 4;
@@ -87,11 +81,17 @@ void sort_by_number(std::vector<std::size_t>& rows, const ParamTable& table, std
 
 }  // namespace
 
+bool param_matches(const record::ParamInfo& info, std::string_view search) {
+  return contains(info.name, search) || std::ranges::any_of(info.aliases, [&](const auto& name) {
+           return contains(name, search);
+         });
+}
+
 std::vector<std::size_t> choose_params(const ParamTable& table, const ParamChoice& choice) {
   std::vector<std::size_t> rows;
   const std::size_t count = std::min(table.rows.size(), table.model->params.size());
   for (std::size_t i = 0; i < count; ++i) {
-    if (matches(table.model->params[i], choice.search)) rows.push_back(i);
+    if (param_matches(table.model->params[i], choice.search)) rows.push_back(i);
   }
   const std::string_view key = choice.key;
   if (key == "index") {

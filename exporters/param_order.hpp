@@ -24,6 +24,9 @@ struct ParamChoice {
   std::string search = {};              ///< in names and aliases, ASCII case ignored; empty: all
 };
 
+/// Whether the name or an alias has `search` in it, ASCII case ignored.
+[[nodiscard]] bool param_matches(const record::ParamInfo& info, std::string_view search);
+
 /// Indices into the table's rows. Rows without the value come last whichever the order; ties keep the
 /// model's order.
 [[nodiscard]] std::vector<std::size_t> choose_params(const ParamTable& table,

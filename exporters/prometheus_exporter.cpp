@@ -23,10 +23,6 @@ constexpr std::array kParameterSites{Site::grad, Site::weight};
 
 std::size_t index_of(Site site) { return static_cast<std::size_t>(site); }
 
-bool any(const NonfiniteCounts& counts) {
-  return std::ranges::any_of(counts, [](std::int64_t n) { return n > 0; });
-}
-
 void set_if(MetricSet& metrics, Metric metric, const std::optional<double>& value,
             MetricSet::LabelValues labels = {}) {
   if (value) metrics.set(metric, *value, labels);
@@ -165,36 +161,83 @@ void PrometheusExporter::export_time(const record::StepRecord& record) {
   if (record.samples) metrics.add(Metric::samples_total, *record.samples);
 }
 
+/// With the first step beside the leader's the numbers get a label that says whose they are, until
+/// another training begins.
+void PrometheusExporter::note_optimizer(const record::StepRecord& record) {
+  const std::int32_t before = lead_.optimizer();
+  lead_.note(record);
+  if (lead_.optimizer() != before) {
+    forget_unlabelled();
+    forget_optimizer(before);
+    for (const std::int32_t gone : in_turns_.optimizers()) forget_optimizer(gone);
+    in_turns_ = {};
+  }
+  const bool is_beside = record.is_step() && record.optimizer != lead_.optimizer();
+  if (is_beside && in_turns_.empty()) {
+    forget_unlabelled();
+    in_turns_.at(lead_.optimizer(), record.run_step);
+  }
+  if (!is_beside && !has_label(record.optimizer)) return;
+  std::optional<std::int32_t> gone;
+  in_turns_.at(record.optimizer, record.run_step, &gone);
+  if (gone) forget_optimizer(*gone);
+}
+
+void PrometheusExporter::forget_unlabelled() {
+  for (const record::MetricInfo& info : record::metric_catalogue())
+    if (record::is_of_optimizer(info)) metrics_->remove(info.metric);
+}
+
+void PrometheusExporter::forget_optimizer(std::int32_t optimizer) {
+  const std::string label = std::to_string(optimizer);
+  for (const record::MetricInfo& info : record::metric_catalogue())
+    if (record::is_of_optimizer(info)) metrics_->remove(info.metric, {label});
+  for (std::int32_t i = 0; i < record::kMaxLearningRates; ++i)
+    metrics_->remove(Metric::learning_rate, {label, std::to_string(i)});
+}
+
+void PrometheusExporter::put_of_optimizer(Metric metric, std::optional<double> value,
+                                          std::int32_t optimizer) {
+  if (in_turns_.empty()) return set_if(*metrics_, metric, value);
+  if (!has_label(optimizer)) return;
+  set_if(*metrics_, metric, value, {std::to_string(optimizer)});
+}
+
 void PrometheusExporter::export_numbers(const record::StepRecord& record,
                                         const record::ModelInfo& model) {
   MetricSet& metrics = *metrics_;
-  set_if(metrics, Metric::loss, record.loss);
-  set_if(metrics, Metric::loss_scale, record.loss_scale);
-  set_if(metrics, Metric::grad_norm, record.grad_norm);
-  set_if(metrics, Metric::grad_norm_at_step, record.grad_norm_at_step);
-  set_if(metrics, Metric::shard_grad_norm, record.shard_grad_norm);
-  set_if(metrics, Metric::clip_coefficient, record.clip_coefficient);
-  set_if(metrics, Metric::grad_abs_max, record.grad_abs_max);
-  set_if(metrics, Metric::grad_health, record.grad_health);
-  set_if(metrics, Metric::weight_norm, record.weight_norm);
-  set_if(metrics, Metric::update_ratio, record.update_ratio);
+  note_optimizer(record);
+  const auto put = [&](Metric metric, std::optional<double> value) {
+    put_of_optimizer(metric, value, record.optimizer);
+  };
+  put(Metric::loss, record.loss);
+  put(Metric::loss_scale, record.loss_scale);
+  put(Metric::grad_norm, record.grad_norm);
+  put(Metric::grad_norm_at_step, record.grad_norm_at_step);
+  put(Metric::shard_grad_norm, record.shard_grad_norm);
+  put(Metric::clip_coefficient, record.clip_coefficient);
+  put(Metric::grad_abs_max, record.grad_abs_max);
+  put(Metric::grad_health, record.grad_health);
+  put(Metric::weight_norm, record.weight_norm);
+  put(Metric::update_ratio, record.update_ratio);
   set_if(metrics, Metric::process_resident_memory_bytes, record.process_resident_bytes);
   set_if(metrics, Metric::device_memory_allocated_bytes, record.device_allocated_bytes);
   set_if(metrics, Metric::device_memory_reserved_bytes, record.device_reserved_bytes);
   metrics.add(Metric::contiguous_copies_total, record.contiguous_copies);
 
   if (record.grad_numel > 0) {
-    metrics.set(Metric::grad_zero_ratio,
-                static_cast<double>(record.grad_zero) / static_cast<double>(record.grad_numel));
-    metrics.set(Metric::params_vanishing, record.vanishing);
-    metrics.set(Metric::params_exploding, record.exploding);
+    put(Metric::grad_zero_ratio,
+        static_cast<double>(record.grad_zero) / static_cast<double>(record.grad_numel));
+    put(Metric::params_vanishing, record.vanishing);
+    put(Metric::params_exploding, record.exploding);
   }
   for (std::size_t state = 0; state < record::kParamStates; ++state) {
     metrics.set(Metric::params, record.params[state], {record::kParamStateNames[state]});
   }
 
   const std::string optimizer = std::to_string(record.optimizer);
-  const auto rates = std::clamp(record.lr_count, 0, record::kMaxLearningRates);
+  const bool has_place = in_turns_.empty() || has_label(record.optimizer);
+  const auto rates = has_place ? std::clamp(record.lr_count, 0, record::kMaxLearningRates) : 0;
   for (std::int32_t i = 0; i < rates; ++i) {
     metrics.set(Metric::learning_rate, record.lr[static_cast<std::size_t>(i)],
                 {optimizer, std::to_string(i)});
@@ -271,7 +314,7 @@ void PrometheusExporter::count_lost_steps(const record::StepRecord& record, Site
   const std::size_t s = index_of(site);
   const bool is_handled = record.is_handled_overflow() && site == Site::grad;
   const NonfiniteCounts own_elements = is_handled ? NonfiniteCounts{} : record.nonfinite[s];
-  const std::int64_t own = any(own_elements) ? 1 : 0;
+  const std::int64_t own = record::any(own_elements) ? 1 : 0;
   const std::int64_t lost = record.nonfinite_steps_total[s] - steps_seen_[s] - own;
   for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind) {
     const std::int64_t elements =

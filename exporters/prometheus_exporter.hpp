@@ -2,8 +2,11 @@
 // Steps in, metrics out: turns each record into the metrics of a MetricSet.
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <variant>
 #include <vector>
 
+#include "exporters/by_optimizer.hpp"
 #include "exporters/exporter.hpp"
 #include "exporters/incident_metrics.hpp"
 #include "exporters/metric_set.hpp"
@@ -35,6 +38,13 @@ class PrometheusExporter final : public Exporter {
  private:
   void take_model(const record::ModelInfo& model);
   void export_time(const record::StepRecord& record);
+  void note_optimizer(const record::StepRecord& record);
+  [[nodiscard]] bool has_label(std::int32_t optimizer) const {
+    return in_turns_.find(optimizer) != nullptr;
+  }
+  void forget_unlabelled();
+  void forget_optimizer(std::int32_t optimizer);
+  void put_of_optimizer(record::Metric metric, std::optional<double> value, std::int32_t optimizer);
   void export_numbers(const record::StepRecord& record, const record::ModelInfo& model);
   void export_groups(const record::StepDetail& detail, const record::ModelInfo& model);
   void export_nonfinite(const record::StepRecord& record, const record::StepDetail& detail,
@@ -45,6 +55,9 @@ class PrometheusExporter final : public Exporter {
   bool open_ = false;
   std::uint64_t model_id_ = 0;
   bool has_stepped_ = false;
+  RunLead lead_;
+  /// Those that step in turns, whose series are labelled; none where there is only one.
+  ByOptimizer<std::monostate> in_turns_;
   std::vector<std::string> groups_;
   std::array<record::NonfiniteCounts, record::kSites> elements_seen_{};  ///< running totals so far
   std::array<std::int64_t, record::kSites> steps_seen_{};

@@ -34,9 +34,8 @@ Json learning_rates(const record::StepRecord& record) {
 
 Json first_nonfinite(const record::FirstNonfinite& first, const record::ModelInfo& model) {
   Json result{{"site", name_of(first.site)}, {"kind", name_of(first.kind)}};
-  if (first.param >= 0 && static_cast<std::size_t>(first.param) < model.params.size()) {
-    result["param"] = model.params[static_cast<std::size_t>(first.param)].name;
-  }
+  if (std::string param = model.param_name(first.param); !param.empty())
+    result["param"] = std::move(param);
   if (first.element >= 0) result["element"] = first.element;
   return result;
 }
@@ -228,6 +227,22 @@ Json to_json(const record::Incident& incident) {
   }
   json["evidence"] = incident.evidence;
   return json;
+}
+
+Json to_json(const record::RunInfo& run) {
+  Json settings = Json::array();
+  for (const record::Setting& setting : run.settings) {
+    settings.push_back(
+        {{"key", setting.key}, {"value", setting.value}, {"source", setting.source}});
+  }
+  return {{"local_rank", run.local_rank},
+          {"world_size", run.world_size},
+          {"host", run.host},
+          {"pid", run.pid},
+          {"version", run.version},
+          {"torch_version", run.torch_version},
+          {"start_time", to_json(run.start_time)},
+          {"settings", std::move(settings)}};
 }
 
 std::string to_text(const Json& value) {

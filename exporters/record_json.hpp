@@ -21,6 +21,8 @@ namespace gradvane::exporters {
 [[nodiscard]] nlohmann::ordered_json to_json(const record::StepRecord& record,
                                              const record::ModelInfo& model);
 [[nodiscard]] nlohmann::ordered_json to_json(const record::Incident& incident);
+/// The process, without the names of run and rank.
+[[nodiscard]] nlohmann::ordered_json to_json(const record::RunInfo& run);
 
 /// The text of a JSON value on one line. Bytes that are not UTF-8 become U+FFFD.
 [[nodiscard]] std::string to_text(const nlohmann::ordered_json& value);

@@ -13,7 +13,7 @@ using record::TensorNumbers;
 namespace {
 
 bool is_bad(const std::optional<TensorNumbers>& numbers) {
-  return numbers && std::ranges::any_of(numbers->nonfinite, [](std::int64_t n) { return n > 0; });
+  return numbers && record::any(numbers->nonfinite);
 }
 
 /// The kind, where only one kind was there.
@@ -30,6 +30,13 @@ std::optional<NonfiniteKind> only_kind(const NonfiniteCounts& counts) {
 template <typename T>
 void note(std::optional<Dated<T>>& place, const std::optional<T>& value, std::int64_t run_step) {
   if (value) place = Dated<T>{*value, run_step};
+}
+
+void note_step(LatestNumbers& row, const record::StepRecord& record) {
+  row.latest = record;
+  if (record.loss && std::isfinite(*record.loss)) note(row.loss, record.loss, record.run_step);
+  note(row.weight_norm, record.weight_norm, record.run_step);
+  note(row.update_ratio, record.update_ratio, record.run_step);
 }
 
 }  // namespace
@@ -97,10 +104,11 @@ ExportResult StatusBoard::export_step(const record::StepRecord& record,
   if (!open_) return ExportResult::closed;
   if (model.id != now_.model->id) take_model(std::make_shared<const record::ModelInfo>(model));
 
-  now_.latest = record;
-  if (record.loss && std::isfinite(*record.loss)) note(now_.loss, record.loss, record.run_step);
-  note(now_.weight_norm, record.weight_norm, record.run_step);
-  note(now_.update_ratio, record.update_ratio, record.run_step);
+  note_step(now_, record);
+  if (LatestNumbers* row = now_.optimizers.at(record.optimizer, record.run_step)) {
+    note_step(*row, record);
+  }
+  now_.lead.note(record);
   note(now_.process_resident_bytes, record.process_resident_bytes, record.run_step);
   note(now_.device_allocated_bytes, record.device_allocated_bytes, record.run_step);
   now_.steps += record.is_step() ? 1 : 0;
@@ -117,6 +125,7 @@ ExportResult StatusBoard::export_step(const record::StepRecord& record,
     const std::scoped_lock lock(mutex_);
     if (history_.size() >= capacity_) history_.pop_front();
     history_.push_back(record);
+    ++taken_;
   }
   publish_params();
   publish();
@@ -190,10 +199,18 @@ std::vector<record::StepRecord> StatusBoard::steps(std::int64_t since, std::size
   return result;
 }
 
-std::vector<record::StepRecord> StatusBoard::latest_steps(std::size_t count) const {
+TakenSteps StatusBoard::steps_of(std::int32_t optimizer, std::uint64_t since,
+                                 std::size_t count) const {
   const std::scoped_lock lock(mutex_);
-  const auto kept = std::min(count, history_.size());
-  return {history_.end() - static_cast<std::ptrdiff_t>(kept), history_.end()};
+  TakenSteps result{.next = taken_};
+  std::uint64_t number = taken_;  // of the record at hand, from 1
+  for (auto record = history_.rbegin(); record != history_.rend() && number > since;
+       ++record, --number) {
+    if (result.steps.size() >= count) break;
+    if (record->optimizer == optimizer) result.steps.push_back(*record);
+  }
+  std::ranges::reverse(result.steps);
+  return result;
 }
 
 /// Keeps what is known of parameters and groups that are still there, by name.
@@ -255,7 +272,8 @@ void StatusBoard::note_groups(const record::StepRecord& record, const record::St
   const std::size_t count = std::min(now_.groups.size(), detail.groups.size());
   for (std::size_t i = 0; i < count; ++i) {
     GroupRow& row = now_.groups[i];
-    row.latest = detail.groups[i];
+    // Another optimizer's step reads none of the group's gradients, and says nothing of them.
+    if (detail.groups[i].params > 0) row.latest = detail.groups[i];
     note(row.weight_norm, detail.groups[i].weight_norm, record.run_step);
     note(row.update_ratio, detail.groups[i].update_ratio, record.run_step);
   }
@@ -268,10 +286,7 @@ void StatusBoard::note_first_bad(const record::StepRecord& record) {
   const record::FirstNonfinite& first = *record.first_nonfinite;
   FirstBad bad;
   bad.what = {record.run_step, first.site, first.kind, first.element};
-  const auto& params = now_.model->params;
-  if (first.param >= 0 && static_cast<std::size_t>(first.param) < params.size()) {
-    bad.param = params[static_cast<std::size_t>(first.param)].name;
-  }
+  bad.param = now_.model->param_name(first.param);
   now_.first_bad = std::move(bad);
 }
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "exporters/by_optimizer.hpp"
 #include "exporters/exporter.hpp"
 
 namespace gradvane::exporters {
@@ -41,7 +42,15 @@ struct ParamRow {
 };
 
 struct GroupRow {
-  record::GroupStats latest;
+  record::GroupStats latest;  ///< of the last step that read a gradient of the group
+  std::optional<Dated<double>> weight_norm;
+  std::optional<Dated<double>> update_ratio;
+};
+
+/// What steps left behind: those of one optimizer, or all.
+struct LatestNumbers {
+  std::optional<record::StepRecord> latest;
+  std::optional<Dated<double>> loss;  ///< the last finite one
   std::optional<Dated<double>> weight_norm;
   std::optional<Dated<double>> update_ratio;
 };
@@ -52,17 +61,13 @@ struct FirstBad {
   std::string param;  ///< empty for the loss
 };
 
-/// One moment of the run. Immutable once published.
-struct Status {
+/// One moment of the run: of whichever optimizer stepped last, and of each. Immutable once published.
+struct Status : LatestNumbers {
   std::shared_ptr<const record::RunInfo> run;
   std::shared_ptr<const record::ModelInfo> model;
   record::RunState state = record::RunState::starting;
   std::string reason;
   std::string recording;  ///< the file that all of this is from; empty while the run lasts
-  std::optional<record::StepRecord> latest;
-  std::optional<Dated<double>> loss;  ///< the last finite one
-  std::optional<Dated<double>> weight_norm;
-  std::optional<Dated<double>> update_ratio;
   std::optional<Dated<std::int64_t>> process_resident_bytes;
   std::optional<Dated<std::int64_t>> device_allocated_bytes;
   std::shared_ptr<const record::SyncSummary> syncs;  ///< never null
@@ -72,6 +77,8 @@ struct Status {
   double agent_seconds = 0;  ///< in hooks, of timed_seconds
   double timed_seconds = 0;  ///< sum of step_seconds where it was measured
   std::optional<FirstBad> first_bad;
+  RunLead lead;
+  ByOptimizer<LatestNumbers> optimizers;
   std::vector<GroupRow> groups;             ///< index = ModelInfo::groups
   std::vector<record::Incident> incidents;  ///< newest first, the last kMaxIncidents
   std::int64_t incidents_total = 0;
@@ -82,6 +89,11 @@ struct ParamTable {
   std::shared_ptr<const record::ModelInfo> model;
   std::int64_t run_step = 0;
   std::vector<ParamRow> rows;  ///< index = ModelInfo::params
+};
+
+struct TakenSteps {
+  std::vector<record::StepRecord> steps = {};  ///< oldest first
+  std::uint64_t next = 0;                      ///< the cursor to ask with next time
 };
 
 inline constexpr std::size_t kMaxIncidents = 100;
@@ -119,8 +131,10 @@ class StatusBoard final : public Exporter {
   /// The oldest `limit` kept steps whose run step is above `since`, oldest first. Records of one run step
   /// stay together, so that several optimizers never lose one at the end of a page.
   [[nodiscard]] std::vector<record::StepRecord> steps(std::int64_t since, std::size_t limit) const;
-  /// The newest `count` kept steps, oldest first.
-  [[nodiscard]] std::vector<record::StepRecord> latest_steps(std::size_t count) const;
+  /// Of one optimizer the newest `count` kept steps that were taken after `since`, a cursor from an
+  /// earlier answer; 0: any. A cursor tells records of the same run step apart.
+  [[nodiscard]] TakenSteps steps_of(std::int32_t optimizer, std::uint64_t since,
+                                    std::size_t count) const;
 
  private:
   void take_model(std::shared_ptr<const record::ModelInfo> model);
@@ -142,6 +156,7 @@ class StatusBoard final : public Exporter {
   std::shared_ptr<const Status> status_;
   std::shared_ptr<const ParamTable> params_;
   std::deque<record::StepRecord> history_;
+  std::uint64_t taken_ = 0;  ///< records that ever went into history_
 };
 
 }  // namespace gradvane::exporters

@@ -17,6 +17,7 @@
 #include "exporters/signals_blocked.hpp"
 #include "exporters/status_board.hpp"
 #include "exporters/sync_report.hpp"
+#include "record/clocks.hpp"
 
 namespace gradvane::inject {
 namespace {
@@ -61,8 +62,7 @@ record::RunInfo describe(const Settings& settings) {
   if (::gethostname(host.data(), host.size() - 1) == 0) run.host = host.data();
   run.pid = ::getpid();
   run.version = GRADVANE_VERSION;
-  run.start_time =
-      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  run.start_time = record::unix_time();
   return run;
 }
 

@@ -13,11 +13,12 @@ using Words = std::string_view;
 
 constexpr std::array kAgentPlaces{Words{"hooks"}, Words{"worker"}, Words{"http"}};
 constexpr std::array kDropReasons{Words{"ring_overrun"}, Words{"user_metric_limit"}};
-constexpr std::array kExporters{Words{"prometheus"}, Words{"status_board"}, Words{"step_log"},
-                                Words{"flight_recorder"}, Words{"alert_push"}};
+constexpr std::array kExporters{Words{"prometheus"}, Words{"status_board"},    Words{"run_history"},
+                                Words{"step_log"},   Words{"flight_recorder"}, Words{"alert_push"}};
 constexpr std::array kResults{Words{"ok"}, Words{"failed"}};
-constexpr std::array kHttpCodes{Words{"200"}, Words{"400"}, Words{"404"}, Words{"405"},
-                                Words{"413"}, Words{"431"}, Words{"500"}, Words{"503"}};
+constexpr std::array kHttpCodes{Words{"200"}, Words{"304"}, Words{"400"},
+                                Words{"404"}, Words{"405"}, Words{"413"},
+                                Words{"431"}, Words{"500"}, Words{"503"}};
 constexpr std::array kConnectionDrops{Words{"limit"}, Words{"header_deadline"},
                                       Words{"write_deadline"}};
 constexpr std::array kBudgetOrigins{name_of(SyncOrigin::training), name_of(SyncOrigin::gradvane)};
@@ -30,6 +31,9 @@ constexpr std::array kBuildInfoLabels{LabelInfo{"version", kOpen}};
 constexpr std::array kStateLabels{LabelInfo{"state", kRunStateNames}};
 constexpr std::array kPhaseLabels{LabelInfo{"phase", kPhaseNames}};
 constexpr std::array kRateLabels{LabelInfo{"optimizer", kOpen}, LabelInfo{"param_group", kOpen}};
+/// A run with one optimizer, as nearly all are, is spared the label.
+constexpr std::array kOptimizerLabels{
+    LabelInfo{.name = "optimizer", .values = kOpen, .optional = true}};
 constexpr std::array kUserLabels{LabelInfo{"name", kOpen}};
 constexpr std::array kParamLabels{LabelInfo{"state", kParamStateNames}};
 constexpr std::array kGroupLabels{LabelInfo{"group", kOpen}};
@@ -109,45 +113,45 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
     {Metric::samples_total, "gradvane_samples_total", counter, "", kNone,
      "Samples trained on, as the training loop counts them", "Once samples were counted.", false},
 
-    {Metric::loss, "gradvane_loss", gauge, "", kNone,
+    {Metric::loss, "gradvane_loss", gauge, "", kOptimizerLabels,
      "Loss of the latest step in which it was finite", "Once a finite loss was handed over.",
      false},
     {Metric::learning_rate, "gradvane_learning_rate", gauge, "", kRateLabels,
      "Learning rate of each parameter group of each optimizer", kFirstStep, false},
-    {Metric::loss_scale, "gradvane_loss_scale", gauge, "", kNone,
+    {Metric::loss_scale, "gradvane_loss_scale", gauge, "", kOptimizerLabels,
      "Factor by which a gradient scaler multiplies the loss", "Once a gradient scaler was seen.",
      false},
     {Metric::user_metric, "gradvane_user_metric", gauge, "", kUserLabels,
      "Numbers that the training loop logs itself", "Once the name was logged with a finite value.",
      false},
 
-    {Metric::grad_norm, "gradvane_grad_norm", gauge, "", kNone,
+    {Metric::grad_norm, "gradvane_grad_norm", gauge, "", kOptimizerLabels,
      "L2 norm of all gradients over their finite elements, before clipping", kGradRead, false},
-    {Metric::grad_norm_at_step, "gradvane_grad_norm_at_step", gauge, "", kNone,
+    {Metric::grad_norm_at_step, "gradvane_grad_norm_at_step", gauge, "", kOptimizerLabels,
      "L2 norm of all gradients as the optimizer used them, after clipping",
      "Once gradients were clipped or read by the optimizer's hook.", false},
-    {Metric::shard_grad_norm, "gradvane_shard_grad_norm", gauge, "", kNone,
+    {Metric::shard_grad_norm, "gradvane_shard_grad_norm", gauge, "", kOptimizerLabels,
      "L2 norm of the part of the gradients that lies in this process, of sharded parameters",
      "Once gradients of sharded parameters were read.", false},
-    {Metric::clip_coefficient, "gradvane_clip_coefficient", gauge, "", kNone,
+    {Metric::clip_coefficient, "gradvane_clip_coefficient", gauge, "", kOptimizerLabels,
      "Factor by which clipping multiplied the gradients, 1 where it left them alone",
      "Once gradients were clipped.", false},
-    {Metric::grad_abs_max, "gradvane_grad_abs_max", gauge, "", kNone,
+    {Metric::grad_abs_max, "gradvane_grad_abs_max", gauge, "", kOptimizerLabels,
      "Largest magnitude among the finite elements of all gradients", kGradRead, false},
-    {Metric::grad_zero_ratio, "gradvane_grad_zero_ratio", gauge, "ratio", kNone,
+    {Metric::grad_zero_ratio, "gradvane_grad_zero_ratio", gauge, "ratio", kOptimizerLabels,
      "Share of gradient elements that are exactly zero", kGradRead, false},
-    {Metric::weight_norm, "gradvane_weight_norm", gauge, "", kNone,
+    {Metric::weight_norm, "gradvane_weight_norm", gauge, "", kOptimizerLabels,
      "L2 norm of all weights over their finite elements", kWeightRead, false},
-    {Metric::update_ratio, "gradvane_update_ratio", gauge, "ratio", kNone,
+    {Metric::update_ratio, "gradvane_update_ratio", gauge, "ratio", kOptimizerLabels,
      "Norm of a step's change of the weights over the norm of the weights, estimated from a sample",
      kUpdateRead, false},
-    {Metric::grad_health, "gradvane_grad_health", gauge, "", kNone,
+    {Metric::grad_health, "gradvane_grad_health", gauge, "", kOptimizerLabels,
      "Health score of the gradients from 0 (bad) to 1, preset esper_v1", kGradRead, false},
     {Metric::params, "gradvane_params", gauge, "", kParamLabels,
      "Parameters by what their gradient was in the latest step", kFirstStep, false},
-    {Metric::params_vanishing, "gradvane_params_vanishing", gauge, "", kNone,
+    {Metric::params_vanishing, "gradvane_params_vanishing", gauge, "", kOptimizerLabels,
      "Parameters whose gradient norm is below the vanishing threshold", kGradRead, false},
-    {Metric::params_exploding, "gradvane_params_exploding", gauge, "", kNone,
+    {Metric::params_exploding, "gradvane_params_exploding", gauge, "", kOptimizerLabels,
      "Parameters whose gradient norm is above the exploding threshold", kGradRead, false},
 
     {Metric::group_grad_norm, "gradvane_group_grad_norm", gauge, "", kGroupLabels,
@@ -308,6 +312,10 @@ std::string_view name_of(MetricType type) noexcept {
 bool is_closed(const MetricInfo& metric) noexcept {
   return std::ranges::none_of(metric.labels,
                               [](const LabelInfo& label) { return label.values.empty(); });
+}
+
+bool is_of_optimizer(const MetricInfo& metric) noexcept {
+  return std::ranges::any_of(metric.labels, &LabelInfo::optional);
 }
 
 std::span<const double> step_duration_buckets() noexcept { return kStepBuckets; }

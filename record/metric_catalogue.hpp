@@ -106,6 +106,7 @@ enum class MetricType : std::uint8_t { counter, gauge, histogram, info };
 struct LabelInfo {
   std::string_view name;
   std::span<const std::string_view> values;  ///< all it can be; empty: not known beforehand
+  bool optional = false;                     ///< runs with one optimizer are without it
 };
 
 struct MetricInfo {
@@ -126,6 +127,9 @@ struct MetricInfo {
 
 /// Every label's values are known beforehand (also true where there is no label).
 [[nodiscard]] bool is_closed(const MetricInfo& info) noexcept;
+
+/// Where several optimizers step, its series say whose they are.
+[[nodiscard]] bool is_of_optimizer(const MetricInfo& info) noexcept;
 
 /// Upper bounds of the buckets of gradvane_step_duration_seconds, in seconds; +Inf comes on top.
 [[nodiscard]] std::span<const double> step_duration_buckets() noexcept;

@@ -25,6 +25,9 @@ Everything that Gradvane publishes at `/metrics`. Every series also carries the 
 - At most `max_series` series are published (2,000 by default), the buckets of histograms counted one by one.
   What does not fit is counted in `gradvane_series_dropped_total`. Series with the labels `group`, `name`,
   `optimizer`, `param_group` or `location` give way first.
+- Where several optimizers step in turns, what is of one of them has the label `optimizer`, its index in the
+  order in which they were seen; eight at most. A run with one optimizer is spared it, and so is one that has
+  one after another, as the folds of a cross-validation are.
 - Host syncs are counted while `gradvane_sync_source_info` has `source="cupti"` or `source="shared"`. What
   happens in the time of `gradvane_sync_coverage_seconds_total{state="blind"}` is in no other metric.
 - A place in the code that has a series of `gradvane_host_sync_location_seconds_total` keeps it. The places
@@ -42,6 +45,10 @@ std::string labels_of(const gr::MetricInfo& metric) {
     if (!text.empty()) text += "; ";
     text.append("`").append(label.name).append("`");
     const char* separator = ": ";
+    if (label.optional) {
+      text += ", of several";
+      continue;
+    }
     for (const std::string_view value : label.values) {
       text.append(separator).append(value);
       separator = ", ";

@@ -48,6 +48,12 @@ struct ModelInfo {
   std::vector<std::string> groups;
   std::vector<std::string> optimizers;    ///< type name of each optimizer seen
   std::vector<std::string> user_metrics;  ///< names, index = StepRecord::user
+
+  /// Empty for an index that none of them has, as the loss's -1.
+  [[nodiscard]] std::string param_name(std::int32_t index) const {
+    const bool is_there = index >= 0 && static_cast<std::size_t>(index) < params.size();
+    return is_there ? params[static_cast<std::size_t>(index)].name : std::string();
+  }
 };
 
 }  // namespace gradvane::record

@@ -1,6 +1,7 @@
 #pragma once
 // What is known of one optimizer step: the one record that detectors judge and exporters write.
 // A value that was not measured is absent, never 0.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -21,6 +22,9 @@ inline constexpr int kNonfiniteKinds = 3;
 
 /// Elements of each kind, indexed by NonfiniteKind.
 using NonfiniteCounts = std::array<std::int64_t, kNonfiniteKinds>;
+[[nodiscard]] inline bool any(const NonfiniteCounts& counts) noexcept {
+  return std::any_of(counts.begin(), counts.end(), [](std::int64_t n) { return n > 0; });
+}
 
 enum class Phase : std::uint8_t { data, forward, backward, optimizer, other };
 inline constexpr int kPhases = 5;
@@ -88,7 +92,7 @@ inline constexpr int kMaxUserMetrics = 32;
 /// Everything global about one optimizer step. Per group and per parameter detail is StepDetail.
 struct StepRecord {
   std::int64_t step = 0;      ///< of this optimizer, from 1
-  std::int64_t run_step = 0;  ///< of the optimizer that stepped first
+  std::int64_t run_step = 0;  ///< of the run: counts those of the optimizer that leads it
   std::int32_t optimizer = 0;
   std::int32_t micro_steps = 1;  ///< backward passes that went into this step
   double time = 0;               ///< wall clock at the end of the step, seconds since the epoch
@@ -153,6 +157,9 @@ struct StepRecord {
   std::int64_t dropped_before = 0;  ///< records lost between the last one and this one
   std::int32_t contiguous_copies = 0;
 
+  [[nodiscard]] bool has_nonfinite(Site site) const noexcept {
+    return any(nonfinite[static_cast<std::size_t>(site)]);
+  }
   /// False where the loop read gradients and took no step with them.
   [[nodiscard]] bool is_step() const noexcept { return skipped != SkipReason::loop; }
   /// Non-finite gradients that a gradient scaler got over by itself: they are no event, and are not in

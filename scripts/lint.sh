@@ -47,7 +47,7 @@ shell_scripts() {
 # One idea a file; past 400 lines it is two.
 file_length() {
   local long
-  long=$(files '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.py' '*.sh' '*.ts' '*.cmake' '*CMakeLists.txt' Makefile |
+  long=$(files '*.hpp' '*.cpp' '*.cu' '*.cuh' '*.py' '*.sh' '*.ts' '*.tsx' '*.mjs' '*.css' '*.cmake' '*CMakeLists.txt' Makefile |
     xargs -r -d '\n' wc -l | awk '$2 != "total" && $1 > 400 { print "  " $2 ": " $1 " lines" }')
   [[ -z $long ]] || { printf 'longer than 400 lines:\n%s\n' "$long"; return 1; }
 }

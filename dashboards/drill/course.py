@@ -114,10 +114,11 @@ class Drill:
                 stack.callback(run.kill)
             self._warm_up(runs, servers)
             self._break(runs)
-            self._wait_until_told(runs, hook)
+            self._wait_until("firing", [run for run in runs if run.fault.alert], hook, MOST_SECONDS_TO_TELL)
             self._look_at_incidents(runs)
             self._bring_back(runs)
-            self._wait_until_resolved(runs, hook)
+            told = [run for run in runs if run.fault.alert and self._notices(run, hook, "firing")]
+            self._wait_until("resolved", told, hook, MOST_SECONDS_TO_RESOLVE)
             time.sleep(2)
             self._sum_up(runs, hook, servers)
         return list(self.outcomes.values())
@@ -159,12 +160,12 @@ class Drill:
         return [notice for notice in hook.notices(run.fault.name)
                 if notice.status == status and notice.labels["alertname"] == run.fault.alert]
 
-    def _wait_until_told(self, runs: list[Run], hook: Webhook) -> None:
-        until = time.time() + MOST_SECONDS_TO_TELL
-        waiting = [run for run in runs if run.fault.alert]
+    def _wait_until(self, status: str, runs: list[Run], hook: Webhook, seconds: float) -> None:
+        until = time.time() + seconds
+        waiting = runs
         while waiting and time.time() < until:
             time.sleep(0.1)
-            waiting = [run for run in waiting if not self._notices(run, hook, "firing")]
+            waiting = [run for run in waiting if not self._notices(run, hook, status)]
 
     def _look_at_incidents(self, runs: list[Run]) -> None:
         for run in runs:
@@ -180,13 +181,6 @@ class Drill:
         for run in runs:
             if run.fault.ends == "killed":
                 run.program = launch(run.fault, run.folder, run.environment)
-
-    def _wait_until_resolved(self, runs: list[Run], hook: Webhook) -> None:
-        until = time.time() + MOST_SECONDS_TO_RESOLVE
-        waiting = [run for run in runs if run.fault.alert and self._notices(run, hook, "firing")]
-        while waiting and time.time() < until:
-            time.sleep(0.1)
-            waiting = [run for run in waiting if not self._notices(run, hook, "resolved")]
 
     def _sum_up(self, runs: list[Run], hook: Webhook, servers: Servers) -> None:
         for run in runs:

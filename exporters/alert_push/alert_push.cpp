@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "exporters/alert_push/alert_sender.hpp"
+#include "record/clocks.hpp"
 
 namespace gradvane::exporters {
 
@@ -83,8 +84,7 @@ ExportResult AlertPush::set_run_state(record::RunState state, std::string_view r
     try {
   if (!sender_ || is_child()) return ExportResult::closed;
   if (state != record::RunState::failed) return ExportResult::ok;
-  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
-  sender_->put_run_failed(now.count(), std::string(reason));
+  sender_->put_run_failed(record::unix_time(), std::string(reason));
   return ExportResult::ok;
 } catch (...) {
   return ExportResult::failed;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "exporters/signals_blocked.hpp"
+#include "record/clocks.hpp"
 
 namespace gradvane::exporters {
 namespace {
@@ -22,11 +23,6 @@ constexpr int kNiceness = 5;                         // training goes first
 constexpr std::chrono::milliseconds kGrace{100};     // for the thread to notice that time is up
 constexpr std::chrono::hours kLongWait{1};           // looks again, for no reason
 constexpr std::chrono::milliseconds kLastPause{50};  // between tries at the end
-
-AlertMoment moment_now() {
-  const std::chrono::duration<double> wall = std::chrono::system_clock::now().time_since_epoch();
-  return {wall.count(), Clock::now()};
-}
 
 }  // namespace
 
@@ -133,7 +129,7 @@ class AlertSender::Impl : public std::enable_shared_from_this<AlertSender::Impl>
       changed_.wait_until(lock, until);
       return;
     }
-    const std::vector<Alert> alerts = book_.due(moment_now());
+    const std::vector<Alert> alerts = book_.due({record::unix_time(), Clock::now()});
     if (alerts.empty()) return;
     const std::string body = alerts_json(alerts, options_.words);
     lock.unlock();

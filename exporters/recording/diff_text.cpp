@@ -7,6 +7,7 @@
 #include "exporters/number_text.hpp"
 #include "exporters/record_json.hpp"
 #include "exporters/recording/diff.hpp"
+#include "exporters/recording/report_text.hpp"
 
 namespace gradvane::exporters::recording {
 
@@ -16,15 +17,6 @@ using exporters::to_json;
 namespace {
 
 constexpr std::size_t kMostNames = 10;
-
-std::string plain(std::string_view text) {
-  std::string safe(text);
-  std::ranges::replace_if(
-      safe, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
-  return safe;
-}
-
-void line(std::string& text, const std::string& words) { text.append("  ").append(words) += '\n'; }
 
 /// Every digit: they differ in the last one, perhaps.
 std::string exact(const std::optional<double>& value) {

@@ -5,16 +5,14 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "exporters/file_word.hpp"
+#include "record/clocks.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters::recording {
 namespace {
 
 constexpr std::chrono::seconds kSyncsEvery(10);
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
@@ -138,7 +136,7 @@ ExportResult FlightRecorder::set_run_state(record::RunState state, std::string_v
   if (known.state == state && known.reason == reason) return ExportResult::ok;
   known.state = state;
   known.reason = reason;
-  known.time = seconds_now();
+  known.time = record::unix_time();
   if (!ring_) return ExportResult::ok;
   frames_.clear();
   maker_.append(frames_, FrameType::state, known);
@@ -177,7 +175,7 @@ ExportResult FlightRecorder::write_now(std::string_view reason) noexcept try {
 }
 
 EndFrame FlightRecorder::end_of(std::string_view reason, bool run_is_over) const {
-  return {.reason = std::string(reason), .run_is_over = run_is_over, .time = seconds_now()};
+  return {.reason = std::string(reason), .run_is_over = run_is_over, .time = record::unix_time()};
 }
 
 }  // namespace gradvane::exporters::recording

@@ -42,19 +42,9 @@ void put_ending(const Recording& recording, Exporter& to) {
 }
 
 Json run_json(const record::RunInfo& run) {
-  Json settings = Json::array();
-  for (const record::Setting& one : run.settings)
-    settings.push_back({{"key", one.key}, {"value", one.value}, {"source", one.source}});
-  return {{"run", run.run},
-          {"rank", run.rank},
-          {"local_rank", run.local_rank},
-          {"world_size", run.world_size},
-          {"host", run.host},
-          {"pid", run.pid},
-          {"version", run.version},
-          {"torch_version", run.torch_version},
-          {"start_time", to_json(run.start_time)},
-          {"settings", std::move(settings)}};
+  Json json{{"run", run.run}, {"rank", run.rank}};
+  json.update(to_json(run));
+  return json;
 }
 
 Json model_json(const record::ModelInfo& model) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "exporters/file_word.hpp"
 #include "exporters/recording/file_signals.hpp"
 
 namespace gradvane::exporters::recording {
@@ -36,21 +37,6 @@ bool write_all(int descriptor, Parts parts) noexcept {
 }
 
 }  // namespace
-
-std::string file_word(std::string_view text) {
-  constexpr std::size_t kMost = 100;
-  std::string word(text.substr(0, kMost));
-  std::ranges::replace_if(
-      word,
-      [](char c) {
-        const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
-                              (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
-        return !is_plain;
-      },
-      '_');
-  if (word.empty() || word.front() == '.') word.insert(0, "_");
-  return word;
-}
 
 bool make_directories(const fs::path& directory) noexcept try {
   fs::path so_far;

@@ -11,9 +11,6 @@ namespace gradvane::exporters::recording {
 /// What is written in one go without being put together first.
 using Parts = std::span<const std::string_view>;
 
-/// Only letters, digits, '-', '_' and '.', and no more than a name can have; what else there is becomes '_'.
-[[nodiscard]] std::string file_word(std::string_view text);
-
 /// The recordings of one rank of one run in one directory. Nothing throws. Not thread-safe.
 class SnapshotFiles {
  public:

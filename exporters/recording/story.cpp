@@ -48,11 +48,8 @@ std::size_t index_of_step(const Recording& recording, std::int64_t run_step) {
 std::optional<FirstBadStep> first_bad_step(const Recording& recording) {
   for (const RecordedStep& step : recording.steps) {
     if (!is_bad(step.record)) continue;
-    FirstBadStep bad{step.record.run_step, *step.record.first_nonfinite, {}};
-    const auto param = static_cast<std::size_t>(bad.what.param);
-    if (bad.what.param >= 0 && param < step.model->params.size())
-      bad.param = step.model->params[param].name;
-    return bad;
+    const record::FirstNonfinite& what = *step.record.first_nonfinite;
+    return FirstBadStep{step.record.run_step, what, step.model->param_name(what.param)};
   }
   return std::nullopt;
 }
@@ -86,8 +83,7 @@ After after_fault(const Recording& recording, std::int64_t fault) {
   for (const RecordedStep& step : recording.steps) {
     const record::StepRecord& record = step.record;
     if (record.run_step < fault) continue;
-    const auto& weights = record.nonfinite[static_cast<std::size_t>(Site::weight)];
-    if (!after.bad_weights_since && std::ranges::any_of(weights, [](auto n) { return n > 0; }))
+    if (!after.bad_weights_since && record.has_nonfinite(Site::weight))
       after.bad_weights_since = record.run_step;
     if (record.run_step == fault) continue;
     ++after.steps;

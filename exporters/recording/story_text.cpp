@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "exporters/human_text.hpp"
+#include "exporters/recording/report_text.hpp"
 #include "exporters/recording/story.hpp"
 #include "record/names.hpp"
 
@@ -12,14 +13,6 @@ namespace gradvane::exporters::recording {
 namespace {
 
 constexpr std::size_t kMostMoved = 8;
-
-/// Names come from outside: no terminal is to obey them.
-std::string plain(std::string_view text) {
-  std::string safe(text);
-  std::ranges::replace_if(
-      safe, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
-  return safe;
-}
 
 std::string steps_text(std::int64_t count) {
   return human_count(count) + (count == 1 ? " step" : " steps");
@@ -64,8 +57,6 @@ std::string factor_of(double factor) {
 void heading(std::string& text, std::string_view words) {
   text.append("\n").append(words).append("\n");
 }
-
-void line(std::string& text, const std::string& words) { text.append("  ").append(words) += '\n'; }
 
 void opening(std::string& text, const Story& story) {
   if (story.run) {

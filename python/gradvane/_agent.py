@@ -103,9 +103,9 @@ def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> T
     if agent is not None:
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         parameters = params
-        indices, is_whole = agent._native.owners(params)
-        if is_whole:
-            return agent._native.clip_grad_norm(indices[0], float(max_norm))
+        clipped = agent._watcher.before_clip(params)
+        if clipped is not None and clipped[1]:
+            return agent._native.clip_grad_norm(clipped[0][0], float(max_norm))
     return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
 

@@ -27,7 +27,7 @@ class StepRecord:
     step: int
     """of its optimizer, from 1"""
     run_step: int
-    """of the optimizer that stepped first"""
+    """of the run: counts those of the optimizer that stepped first, and goes on with the next when that is gone"""
     micro_steps: int
     """backward passes that went into it"""
     read_at: str

@@ -353,7 +353,7 @@ class Watcher:
             return
         self._clip_depth = 1
         try:
-            clipped = self._before_clip(params)
+            clipped = self.before_clip(params)
             yield
             if clipped is not None:
                 self._after_clip(*clipped, max_norm)
@@ -368,7 +368,9 @@ class Watcher:
             self._read(known.index, known.optimizer(), "clip")
 
     @contained
-    def _before_clip(self, params: list[Any]) -> tuple[list[int], bool]:
+    def before_clip(self, params: list[Any]) -> tuple[list[int], bool]:
+        """Reads what is about to be clipped, with its scale. Whose the parameters are, and whether they are all of
+        one optimizer's; None where that failed."""
         if not self._has_looked:
             self._look_around(None)
         indices, is_whole = self._native.owners(params)

@@ -23,8 +23,10 @@ RecordingServer::RecordingServer(const gx::recording::Recording& recording, cons
   gx::ExporterSet all(metrics);
   all.add(std::make_shared<gx::PrometheusExporter>(metrics));
   all.add(board);
+  const auto history = std::make_shared<gx::RunHistory>();
+  all.add(history);
   gx::recording::replay(recording, all);
-  endpoint_ = std::make_unique<gx::Endpoint>(metrics, board);
+  endpoint_ = std::make_unique<gx::Endpoint>(metrics, board, history);
   const auto started = endpoint_->start({.address = address, .port = port});
   if (!started.error.empty()) throw std::runtime_error(started.error);
   url_ = started.url;

@@ -88,7 +88,7 @@ TEST(ModelWatch, DescribesEveryParameterAsItsModuleNamesIt) {
   const ParamInfo& weight = info_of(watch, "weight");
   EXPECT_THAT(weight.shape, ElementsAre(2, 3));
   EXPECT_EQ(weight.numel, 6);
-  EXPECT_EQ(weight.dtype, "Float");
+  EXPECT_EQ(weight.dtype, "float32");
   EXPECT_EQ(weight.device, "cpu");
   EXPECT_TRUE(weight.requires_grad);
   EXPECT_FALSE(info_of(watch, "bias").requires_grad);
@@ -264,7 +264,7 @@ TEST(ModelWatch, AnotherDtypeIsNoticedAlsoWhereTheTensorStaysTheSame) {
   ASSERT_EQ(linear->weight.unsafeGetTensorImpl(), before) << "else the other tests say it all";
   EXPECT_TRUE(watch.changed_anywhere());
   watch.rebuild();
-  EXPECT_EQ(info_of(watch, "weight").dtype, "Double");
+  EXPECT_EQ(info_of(watch, "weight").dtype, "float64");
   EXPECT_FALSE(watch.changed_anywhere());
   {
     const at::NoGradGuard no_grad;

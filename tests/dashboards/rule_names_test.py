@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from catalogue import catalogue, selectors, wrong_names
+
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
 FOLDER = ROOT / "dashboards"
 FILES = sorted((FOLDER / "alerts").glob("*.yaml"))
-FROM_SCRAPING = {"job", "instance", "run", "rank"}
 RUNBOOKS = ROOT / "docs" / "runbooks"
 
 
@@ -24,50 +25,6 @@ def rules() -> list[dict[str, object]]:
 
 
 ALERTS = [rule for rule in rules() if "alert" in rule]
-
-
-def catalogue() -> dict[str, dict[str, set[str]]]:
-    """Metric -> label -> values that it may have; none where it may have any. As docs/metrics.md says."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for line in (ROOT / "docs" / "metrics.md").read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("| `gradvane_"):
-            continue
-        metric = cells[0].strip("`")
-        labels: dict[str, set[str]] = {}
-        for part in cells[3].split(";"):
-            if part.strip():
-                name, _, values = part.partition(":")
-                labels[name.strip(" `")] = {value.strip() for value in values.split(",") if value.strip()}
-        found[metric] = labels
-        if cells[1] == "histogram":
-            found |= {metric + "_sum": labels, metric + "_count": labels, metric + "_bucket": {**labels, "le": set()}}
-    return found
-
-
-def selectors(text: str) -> list[tuple[str, list[tuple[str, str, str]]]]:
-    """Every gradvane metric in an expression or a template, with its matchers."""
-    text = re.sub(r"run(?:_rank)?:gradvane_[a-z_]+:[a-z0-9_]+", "", text)  # recording rules
-    return [(match[1], re.findall(r'(\w+)(=~|!~|!=|=)"?([^",}]*)', match[2] or ""))
-            for match in re.finditer(r"\b(gradvane_[a-z_]+)\b(?:\{([^}]*)\})?", text)]
-
-
-def wrong_names(text: str, known: dict[str, dict[str, set[str]]]) -> list[str]:
-    wrong = []
-    for metric, matchers in selectors(text):
-        if metric not in known:
-            wrong.append(metric)
-            continue
-        for label, operator, value in matchers:
-            if label in FROM_SCRAPING:
-                continue
-            if label not in known[metric]:
-                wrong.append(f"{metric}{{{label}}}")
-            elif known[metric][label]:
-                parts = value.split("|") if "~" in operator else [value]
-                wrong += [f"{metric}{{{label}={part}}}" for part in parts
-                          if not any(re.fullmatch(part, allowed) for allowed in known[metric][label])]
-    return wrong
 
 
 def texts(rule: dict[str, object]) -> str:

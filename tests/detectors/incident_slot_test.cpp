@@ -131,18 +131,6 @@ TEST_F(CooldownTest, OneThatFlickersForAnHourIsOneIncident) {
   EXPECT_EQ(reports_.back().steps, 3600);
 }
 
-TEST_F(IncidentSlotTest, WhatIsLearnedLaterIsAddedAndReported) {
-  const auto rename = [](Incident& incident) { incident.param = "head.bias"; };
-  const auto report = [this](const Incident& incident) { reports_.push_back(incident); };
-  slot_.amend(rename, report);
-  EXPECT_THAT(reports_, IsEmpty()) << "nothing is open";
-  judge("bbb");
-  slot_.amend(rename, report);
-  ASSERT_THAT(reports_, SizeIs(2));
-  EXPECT_EQ(reports_[1].param, "head.bias");
-  EXPECT_EQ(reports_[1].id, 1);
-}
-
 TEST_F(IncidentSlotTest, ItCanBeClosedAtOnceAndTheRowBeginsAnew) {
   judge("bbb");
   slot_.close({9, 500, 0}, [this](const Incident& incident) { reports_.push_back(incident); });

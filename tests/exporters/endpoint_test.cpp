@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "exporters/exporter_set.hpp"
+#include "exporters/page_files.hpp"
 #include "exporters/prometheus_exporter.hpp"
 #include "exporters/query.hpp"
 #include "tests/exporters/fake_run.hpp"
@@ -34,6 +35,7 @@ class EndpointTest : public testing::Test {
   EndpointTest() {
     exporters_.add(std::make_shared<PrometheusExporter>(metrics_));
     exporters_.add(board_);
+    exporters_.add(history_);
     EXPECT_EQ(exporters_.start(fakes::fake_run(), model_), ExportResult::ok);
     const auto started = endpoint_.start({.port = 0});
     EXPECT_THAT(started.error, IsEmpty());
@@ -65,9 +67,10 @@ class EndpointTest : public testing::Test {
   std::shared_ptr<const record::ModelInfo> model_ = fakes::fake_model();
   std::shared_ptr<MetricSet> metrics_ = std::make_shared<MetricSet>(fakes::fake_run());
   std::shared_ptr<StatusBoard> board_ = std::make_shared<StatusBoard>();
+  std::shared_ptr<RunHistory> history_ = std::make_shared<RunHistory>();
   ExporterSet exporters_{metrics_};
   FakeTraining training_{model_};
-  Endpoint endpoint_{metrics_, board_};
+  Endpoint endpoint_{metrics_, board_, history_};
   std::uint16_t port_ = 0;
   std::string url_;
 };
@@ -77,7 +80,7 @@ TEST_F(EndpointTest, NamesItsUrl) { EXPECT_EQ(url_, "http://127.0.0.1:" + std::t
 TEST(EndpointUrl, NamesTheHostWhereItListensEverywhere) {
   const auto url = [](const std::string& address, const std::string& host) {
     Endpoint endpoint(std::make_shared<MetricSet>(fakes::fake_run()),
-                      std::make_shared<StatusBoard>());
+                      std::make_shared<StatusBoard>(), std::make_shared<RunHistory>());
     const auto started = endpoint.start({.address = address, .port = 0, .host = host});
     const auto port = started.url.rfind(':');
     return port == std::string::npos ? started.url : started.url.substr(0, port) + ":PORT";
@@ -196,13 +199,14 @@ TEST_F(EndpointTest, AQueryThatIsNotAllowedIsToldWhatIs) {
       {"/api/v1/params?limit=ten", "a whole number"},
       {"/api/v1/params?limit=5x", "a whole number"},
       {"/api/v1/params?limit=99999999999999999999", "a whole number"},
-      {"/api/v1/params?colour=red", "sort, order, limit, search"},
+      {"/api/v1/params?colour=red", "sort, order, limit, offset, search"},
       {"/api/v1/params?limit=1&limit=2", "once"},
       {"/api/v1/params?search=%zz", "hexadecimal"},
       {"/api/v1/params?search=%4", "hexadecimal"},
       {"/api/v1/steps?since=-1", "from 0 to"},
       {"/api/v1/steps?limit=1000000", "to 10000"},
-      {"/api/v1/status?x=1", "takes no query"},
+      {"/api/v1/status?x=1", "optimizer"},
+      {"/api/v1/status?optimizer=-1", "from 0 to"},
       {"/api/v1/syncs?origin=me", "training, gradvane, profiler"},
       {"/api/v1/syncs?limit=0", "from 1 to"},
   };
@@ -213,6 +217,20 @@ TEST_F(EndpointTest, AQueryThatIsNotAllowedIsToldWhatIs) {
     EXPECT_EQ(body.size(), 1U);
     EXPECT_THAT(body["error"].get<std::string>(), HasSubstr(hint)) << target;
   }
+}
+
+TEST_F(EndpointTest, TheStatusOfOneOptimizerIsThatOfItsSteps) {
+  training_.next();
+  for (const int optimizer : {1, 0}) {  // in the same run step
+    training_.current().record.optimizer = optimizer;
+    training_.current().record.loss = 5 + optimizer;
+    export_current();
+  }
+  EXPECT_EQ(api("/api/v1/status?optimizer=0")["latest"]["loss"], 5);
+  EXPECT_EQ(api("/api/v1/status?optimizer=1")["latest"]["loss"], 6);
+  EXPECT_EQ(api("/api/v1/status?optimizer=1")["last_finite_loss"]["value"], 6);
+  EXPECT_FALSE(api("/api/v1/status?optimizer=2").contains("latest"));
+  EXPECT_EQ(api("/api/v1/status")["latest"]["loss"], 5);
 }
 
 TEST_F(EndpointTest, NumbersThatAreNotFiniteAreWords) {
@@ -242,83 +260,31 @@ TEST_F(EndpointTest, ThePageWorksBeforeTheFirstStep) {
   EXPECT_THAT(answer.body, HasSubstr("No step has been seen yet."));
 }
 
-TEST_F(EndpointTest, ThePageShowsTheRun) {
-  step(20);
-  set_state(RunState::running);
-  const std::string html = page();
-  EXPECT_THAT(html, HasSubstr(">Running</span>"));
-  EXPECT_THAT(html, HasSubstr("<dt>Step</dt><dd>20</dd>"));
-  EXPECT_THAT(html, HasSubstr("<dt>NaN and infinity</dt><dd>none</dd>"));
-  EXPECT_THAT(html, HasSubstr("<dt>Learning rate</dt><dd>0.001</dd>"));
-  EXPECT_THAT(html, HasSubstr("<dt>Cost of the agent</dt><dd>0.32 %</dd>"));
-  EXPECT_THAT(html, HasSubstr("<code>blocks.1.mlp.bias</code>"));
-  EXPECT_THAT(html, HasSubstr("http-equiv=\"refresh\""));
-}
-
-TEST_F(EndpointTest, ThePageNamesTheFirstBadParameter) {
-  step(4);
-  training_.next();
-  training_.poison_gradient(3, NonfiniteKind::pos_inf, 1234);
-  export_current();
-  EXPECT_EQ(exporters_.export_incident(fakes::fake_incident(1, 5)), ExportResult::ok);
+TEST_F(EndpointTest, ThePageLoadsItsOwnFilesAndNothingElse) {
   step(3);
-  const std::string html = page();
-  EXPECT_THAT(html, HasSubstr("1 step, 1 element"));
-  EXPECT_THAT(html, HasSubstr("first at step 5: +Inf in the gradient of "
-                              "<code>blocks.0.mlp.weight</code>, element 1,234"));
-  EXPECT_THAT(html, HasSubstr("Non-finite gradient"));
-  EXPECT_THAT(html, HasSubstr("1 step not finite"));
-}
-
-TEST_F(EndpointTest, ThePageDoesNotCallUnmeasuredHealthy) {
-  record::StepRecord bare;
-  bare.run_step = 1;
-  EXPECT_EQ(exporters_.export_step(bare, {}, *model_), ExportResult::ok);
-  EXPECT_THAT(page(), HasSubstr("<dd class=\"note\">not measured</dd>"));
-  EXPECT_THAT(page(), Not(HasSubstr("<dd>none</dd>")));
-}
-
-TEST_F(EndpointTest, ThePageStaysWhenTheRunIsOver) {
-  step();
-  set_state(RunState::failed, "out of memory");
-  const std::string html = page();
-  EXPECT_THAT(html, HasSubstr(">Failed</span>"));
-  EXPECT_THAT(html, HasSubstr("out of memory"));
-  EXPECT_THAT(html, Not(HasSubstr("http-equiv=\"refresh\"")));
-}
-
-TEST_F(EndpointTest, NothingThatARunNamesBecomesMarkup) {
-  const std::string evil = "<script>alert('x')</script>\"&";
-  auto odd = std::make_shared<record::ModelInfo>(*model_);
-  odd->id = 2;
-  for (auto& param : odd->params) param.name = evil;
-  auto run = fakes::fake_run();
-  run.run = run.host = run.version = evil;
-  EXPECT_EQ(board_->start(run, odd), ExportResult::ok);
-  FakeTraining training(odd);
-  training.next();
-  training.poison_gradient(0, NonfiniteKind::nan);
-  EXPECT_EQ(board_->export_step(training.current().record, training.current().detail, *odd),
-            ExportResult::ok);
-  auto incident = fakes::fake_incident(1, 1);
-  incident.evidence = evil;
-  EXPECT_EQ(board_->export_incident(incident), ExportResult::ok);
-  set_state(RunState::stalled, evil);
-  const std::string html = page();
-  EXPECT_THAT(html, Not(HasSubstr("<script")));
-  EXPECT_THAT(html, HasSubstr("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot;&amp;"));
-}
-
-TEST_F(EndpointTest, ThePageNeedsNothingFromElsewhereAndNoScript) {
-  step(3);
-  const std::string html = page();
+  std::string html = page();
+  if (has_script()) {
+    const std::string script = "<script src=\"/page.js\" defer></script>";
+    ASSERT_THAT(html, HasSubstr(script));
+    html.erase(html.find(script), script.size());
+  }
   for (const auto* forbidden :
        {"<script", " style=", "javascript:", "http://", "https://", "src="}) {
     EXPECT_THAT(html, Not(HasSubstr(forbidden)));
   }
+  EXPECT_EQ(get(port_, "/icon.svg").fields.at("content-type"), "image/svg+xml");
   const auto style = get(port_, "/style.css");
   EXPECT_EQ(style.fields.at("content-type"), "text/css; charset=utf-8");
   EXPECT_THAT(style.body, Not(HasSubstr("url(")));
+}
+
+TEST_F(EndpointTest, AFileThatABrowserHasIsNotSentAgain) {
+  const auto style = get(port_, "/style.css");
+  const std::string etag = style.fields.at("etag");
+  const auto again = get(port_, "/style.css", "If-None-Match: " + etag + "\r\n");
+  EXPECT_EQ(again.status, 304);
+  EXPECT_THAT(again.body, IsEmpty());
+  EXPECT_EQ(get(port_, "/style.css", "If-None-Match: \"other\"\r\n").body, style.body);
 }
 
 // ---- everything at once ---------------------------------------------------------------------------

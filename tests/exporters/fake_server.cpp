@@ -57,6 +57,8 @@ int main(int argc, char** argv) {
   gx::ExporterSet exporters(metrics);
   exporters.add(std::make_shared<gx::PrometheusExporter>(metrics));
   exporters.add(board);
+  const auto history = std::make_shared<gx::RunHistory>();
+  exporters.add(history);
   const std::filesystem::path directory = options["--dir"];
   if (!directory.empty()) {
     exporters.add(
@@ -85,7 +87,7 @@ int main(int argc, char** argv) {
     }
   }
 
-  gx::Endpoint endpoint(metrics, board);
+  gx::Endpoint endpoint(metrics, board, history);
   const auto started = endpoint.start({.port = static_cast<std::uint16_t>(number("--port"))});
   if (!started.error.empty()) {
     std::fprintf(stderr, "%s\n", started.error.c_str());

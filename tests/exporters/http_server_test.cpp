@@ -69,7 +69,8 @@ TEST_F(HttpServerTest, AnswersARoute) {
   EXPECT_EQ(answer.fields.at("vary"), "Accept-Encoding");
   EXPECT_EQ(answer.fields.at("cache-control"), "no-store");
   EXPECT_EQ(answer.fields.at("x-content-type-options"), "nosniff");
-  EXPECT_THAT(answer.fields.at("content-security-policy"), HasSubstr("default-src 'self'"));
+  EXPECT_THAT(answer.fields.at("content-security-policy"),
+              HasSubstr("default-src 'none'; script-src 'self'"));
   EXPECT_THAT(answer.fields.at("date"), HasSubstr("GMT"));
 }
 

@@ -76,6 +76,90 @@ TEST_F(PrometheusExporterTest, NothingIsMeasuredBeforeTheFirstStep) {
   }
 }
 
+TEST_F(PrometheusExporterTest, OfSeveralOptimizersEachHasItsOwnNumbers) {
+  std::int64_t run_step = 0;
+  const auto step_of = [&](std::int32_t optimizer, double loss, bool leads) {
+    training_.next();
+    run_step += leads ? 1 : 0;
+    training_.current().record.run_step = run_step;
+    training_.current().record.optimizer = optimizer;
+    training_.current().record.loss = loss;
+    const auto& [record, detail] = training_.current();
+    EXPECT_EQ(exporter_.export_step(record, detail, training_.model()), ExportResult::ok);
+  };
+  step_of(1, 5, true);
+  step_of(1, 4, true);
+  EXPECT_EQ(value(Metric::loss), 4);  // so far it is the only one
+  step_of(0, 7, false);
+  EXPECT_TRUE(is_absent(Metric::loss));
+  EXPECT_TRUE(is_absent(Metric::grad_norm));
+  EXPECT_EQ(value(Metric::loss, {"0"}), 7);
+  step_of(1, 3, true);
+  EXPECT_EQ(value(Metric::loss, {"1"}), 3);
+  EXPECT_EQ(value(Metric::loss, {"0"}), 7);
+  for (int other = 2; other < 9; ++other) step_of(other, other, false);
+  EXPECT_EQ(value(Metric::loss, {"7"}), 7);
+  EXPECT_TRUE(is_absent(Metric::loss, {"8"}));  // the ninth
+  // Then another training begins, as the next fold of a cross-validation.
+  step_of(20, 2, true);
+  EXPECT_EQ(value(Metric::loss), 2);
+  EXPECT_TRUE(is_absent(Metric::loss, {"1"}));
+}
+
+TEST_F(PrometheusExporterTest, ALostRecordOfTheLeaderMakesNobodyElseLead) {
+  const auto put = [&](std::int32_t optimizer, std::int64_t run_step, std::int64_t lost) {
+    training_.next();
+    training_.current().record.optimizer = optimizer;
+    training_.current().record.run_step = run_step;
+    training_.current().record.dropped_before = lost;
+    export_current();
+  };
+  for (std::int64_t run_step = 1; run_step <= 2; ++run_step) {
+    put(0, run_step, 0);
+    put(1, run_step, 0);
+  }
+  put(1, 3, 1);  // that of the leader never arrived
+  EXPECT_TRUE(is_absent(Metric::loss));
+  EXPECT_FALSE(is_absent(Metric::loss, {"0"}));
+  EXPECT_FALSE(is_absent(Metric::loss, {"1"}));
+}
+
+TEST_F(PrometheusExporterTest, OneThatStepsNoMoreBesideTheLeaderGivesItsPlaceToTheNext) {
+  std::int64_t run_step = 0;
+  const auto step_of = [&](std::int32_t optimizer) {
+    training_.next();
+    training_.current().record.optimizer = optimizer;
+    training_.current().record.run_step = run_step;
+    export_current();
+  };
+  for (std::int32_t head = 1; head <= 20; ++head) {
+    for (int i = 0; i < 3; ++i) {
+      ++run_step;
+      step_of(0);
+      step_of(head);
+    }
+    EXPECT_FALSE(is_absent(Metric::loss, {std::to_string(head)})) << head;
+    EXPECT_FALSE(is_absent(Metric::loss, {"0"}));
+  }
+  EXPECT_TRUE(is_absent(Metric::loss, {"1"}));
+  EXPECT_TRUE(is_absent(Metric::learning_rate, {"1", "0"}));
+}
+
+TEST_F(PrometheusExporterTest, TrainingsOneAfterAnotherAreOneSeries) {
+  for (int fold = 0; fold < 20; ++fold) {
+    for (int i = 0; i < 3; ++i) {
+      training_.next();
+      training_.current().record.optimizer = fold;
+      training_.current().record.loss = fold;
+      export_current();
+      EXPECT_EQ(value(Metric::loss), fold);
+      EXPECT_TRUE(is_absent(Metric::loss, {std::to_string(fold)}));
+      EXPECT_EQ(value(Metric::learning_rate, {std::to_string(fold), "0"}), 1e-3);
+      EXPECT_TRUE(is_absent(Metric::learning_rate, {std::to_string(fold - 1), "0"}));
+    }
+  }
+}
+
 TEST_F(PrometheusExporterTest, AStepShowsInItsMetrics) {
   for (int i = 0; i < 10; ++i) step();
   const auto& record = training_.current().record;

@@ -64,6 +64,12 @@ Answer RawClient::receive(bool has_body, std::chrono::milliseconds limit) {
     answer.fields[name] = head.substr(colon + 2, next - colon - 2);
     line = next + 2;
   }
+  if (has_body && !answer.fields.contains("content-length")) {
+    while (more(limit)) {
+    }
+    answer.body = std::exchange(buffer_, {});
+    return answer;
+  }
   const std::size_t length = has_body ? std::stoul(answer.fields["content-length"]) : 0;
   while (buffer_.size() < length) {
     if (!more(limit)) return {};

@@ -26,7 +26,8 @@ class RawClient {
   [[nodiscard]] bool is_open() const { return descriptor_ >= 0; }
   /// False where the other side has gone.
   bool send(std::string_view bytes);
-  /// One answer; `has_body` false for HEAD. Waits at most `limit` for each piece.
+  /// One answer; `has_body` false for HEAD. Waits at most `limit` for each piece. Without a length it goes
+  /// on to the end of the connection.
   Answer receive(bool has_body = true, std::chrono::milliseconds limit = std::chrono::seconds(20));
   /// The other side closed within `limit`; what it still sent is thrown away.
   bool is_closed_within(std::chrono::milliseconds limit);

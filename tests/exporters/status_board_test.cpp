@@ -173,7 +173,7 @@ TEST_F(StatusBoardTest, KeepsTheStepsThatFitAndGivesThemOldestFirst) {
   ASSERT_EQ(some.size(), 5U);
   EXPECT_EQ(some.front().run_step, 61);
   EXPECT_TRUE(board_.steps(150, 5).empty());
-  const auto latest = board_.latest_steps(3);
+  const auto latest = board_.steps_of(0, 0, 3).steps;
   ASSERT_EQ(latest.size(), 3U);
   EXPECT_EQ(latest.front().run_step, 148);
 }
@@ -187,6 +187,47 @@ TEST_F(StatusBoardTest, RecordsOfOneRunStepStayTogether) {
   }
   EXPECT_EQ(board_.steps(0, 1).size(), 2U);
   EXPECT_EQ(board_.steps(1, 3).size(), 4U);
+}
+
+TEST_F(StatusBoardTest, KeepsTheNumbersOfEachOptimizerApart) {
+  training_.next();
+  for (const int optimizer : {1, 0}) {  // in the same run step
+    training_.current().record.optimizer = optimizer;
+    training_.current().record.loss = 3 + optimizer;
+    export_current();
+  }
+  const auto status = board_.status();
+  EXPECT_EQ(status->lead.optimizer(), 1);
+  EXPECT_EQ(status->optimizers.find(0)->loss->value, 3);
+  EXPECT_EQ(status->optimizers.find(1)->loss->value, 4);
+  EXPECT_EQ(status->optimizers.find(2), nullptr);
+  EXPECT_EQ(status->latest->optimizer, 0);
+}
+
+TEST_F(StatusBoardTest, OfTrainingsOneAfterAnotherTheLatestLeadsAndTheLastFewAreKept) {
+  for (int fold = 0; fold < 20; ++fold) {
+    training_.next();
+    training_.current().record.optimizer = fold;
+    export_current();
+    training_.next();
+    training_.current().record.optimizer = fold;
+    export_current();
+    EXPECT_EQ(board_.status()->lead.optimizer(), fold);
+  }
+  EXPECT_EQ(board_.status()->optimizers.find(19)->latest->run_step, 40);
+  EXPECT_NE(board_.status()->optimizers.find(12), nullptr);
+  EXPECT_EQ(board_.status()->optimizers.find(11), nullptr);
+}
+
+TEST_F(StatusBoardTest, AStepThatReadsNothingOfAGroupLeavesItsNumbers) {
+  training_.next();
+  export_current();
+  const auto before = board_.status()->groups[0].latest.grad_norm;
+  ASSERT_TRUE(before);
+  training_.next();
+  training_.current().detail.groups[0] = {};
+  export_current();
+  EXPECT_EQ(board_.status()->groups[0].latest.grad_norm, before);
 }
 
 TEST_F(StatusBoardTest, KeepsTheNewestIncidentsAndCountsThemAll) {
@@ -221,7 +262,7 @@ TEST_F(StatusBoardTest, ReadersOnOtherThreadsSeeWholeSteps) {
         if (status->latest) {
           EXPECT_EQ(status->latest->run_step, status->steps);
         }
-        (void)board_.latest_steps(10);
+        (void)board_.steps_of(0, 0, 10);
         ++reads;
       }
     });

@@ -1,27 +1,13 @@
 """Optimizers and loops of every kind."""
 
-import gc
 import weakref
 
 import pytest
 import torch
 from conftest import reference_norm
+from small_net import net, one_step
 
 import gradvane
-
-
-def one_step(model, optimizer, inputs=None):
-    optimizer.zero_grad()
-    inputs = torch.randn(4, 6) if inputs is None else inputs
-    loss = model(inputs).square().mean()
-    loss.backward()
-    norm = reference_norm([p for g in optimizer.param_groups for p in g["params"]])
-    optimizer.step()
-    return float(loss.detach()), norm
-
-
-def net():
-    return torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
 
 
 @pytest.mark.parametrize("options", [{"foreach": True}, {"foreach": False}, {"fused": True}, {"capturable": False}])
@@ -276,31 +262,6 @@ def test_two_losses_of_two_optimizers_are_kept_apart_whatever_the_order(watching
         one.step()
         two.step()
     assert [s["loss"] for s in watching.steps()] == pytest.approx(expected)
-
-
-def test_a_resumed_run_goes_on_counting(watching):
-    model = net()
-    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    for _ in range(7):
-        one_step(model, optimizer)
-    state = optimizer.state_dict()
-    resumed = torch.optim.AdamW(model.parameters(), 1e-3)
-    watching(model, resumed)
-    resumed.load_state_dict(state)  # after attach, as scripts do under `gradvane run`
-    one_step(model, resumed)
-    assert [s["step"] for s in watching.steps()] == [8]
-
-
-def test_a_model_that_is_gone_is_not_kept_alive(watching):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    watching(model, optimizer)
-    one_step(model, optimizer)
-    weight = weakref.ref(model[0].weight)
-    model_gone = weakref.ref(model)
-    del model, optimizer
-    gc.collect()
-    assert model_gone() is None and weight() is None
 
 
 def test_a_gradient_is_not_kept_alive_past_its_step(watching):

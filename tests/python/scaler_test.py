@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+import gradvane
 
-def train(watching, *, fused, poisoned=(), steps=6, unscale=False, clip=None, scale=2.0**10, **options):
+
+def train(watching, *, fused, poisoned=(), steps=6, unscale=False, clip=None,
+          clip_with=torch.nn.utils.clip_grad_norm_, scale=2.0**10, **options):
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=fused)
     scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=1000)
@@ -21,7 +24,7 @@ def train(watching, *, fused, poisoned=(), steps=6, unscale=False, clip=None, sc
         if unscale or clip:
             scaler.unscale_(optimizer)
         if clip:
-            torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+            clip_with(model.parameters(), clip)
         scaler.step(optimizer)
         scaler.update()
     agent.flush()
@@ -39,6 +42,17 @@ def test_losses_and_norms_are_unscaled_and_the_scale_is_told(watching, fused, un
         assert step["grad_norm"] == pytest.approx(norm, rel=1e-6)
         assert step["loss_scale"] == scale
         assert step["read_at"] == "scaler"
+
+
+@pytest.mark.parametrize("clip_with", [torch.nn.utils.clip_grad_norm_, gradvane.clip_grad_norm_])
+def test_a_clip_of_ours_or_torchs_knows_the_scale(watching, clip_with):
+    _, truth = train(watching, fused=False, clip=0.1, clip_with=clip_with, poisoned=(3,))
+    for i, (step, (loss, norm, scale)) in enumerate(zip(watching.steps(), truth)):
+        assert step["loss_scale"] == scale and step["read_at"] == "clip"
+        assert step.get("skipped") == ("amp_overflow" if i == 3 else None)
+        if i != 3:
+            assert step["grad_norm"] == pytest.approx(norm, rel=1e-6)
+            assert step["grad_norm_at_step"] == pytest.approx(0.1, rel=1e-4)
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from types import ModuleType
 
 from gradvane.cli import recordings
@@ -44,7 +43,5 @@ def moment(text: str) -> tuple[str, int | None]:
 
 def _diff(native: ModuleType, options: argparse.Namespace) -> int:
     (a, step_a), (b, step_b) = moment(options.a), moment(options.b)
-    text = native.diff(os.fsencode(a), step_a, os.fsencode(b), step_b, options.json, options.tolerance)
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    sys.stdout.flush()
+    recordings.write(native.diff(os.fsencode(a), step_a, os.fsencode(b), step_b, options.json, options.tolerance))
     return 0

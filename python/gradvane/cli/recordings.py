@@ -30,6 +30,12 @@ def told(command: str, act: Callable[[ModuleType], int]) -> int:
         return _say(command, str(error))
 
 
+def write(text: str) -> None:
+    """With a line feed at its end, and at once."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+
+
 def _say(command: str, what: str) -> int:
     sys.stderr.write(f"gradvane {command}: {what}\n")
     return CANNOT_READ

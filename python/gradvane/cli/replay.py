@@ -42,17 +42,15 @@ def _replay(native: ModuleType, options: argparse.Namespace) -> int:
         return _serve(native, options)
     if options.steps:
         sys.stdout.write(native.steps(os.fsencode(options.file)))
+        sys.stdout.flush()
     else:
-        text = native.story(os.fsencode(options.file), options.json)
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    sys.stdout.flush()
+        recordings.write(native.story(os.fsencode(options.file), options.json))
     return 0
 
 
 def _serve(native: ModuleType, options: argparse.Namespace) -> int:
     server = native.serve(os.fsencode(options.file), options.address, options.port)
-    sys.stdout.write(f"{server.url}\n")
-    sys.stdout.flush()
+    recordings.write(server.url)
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

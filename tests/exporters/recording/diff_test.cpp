@@ -145,7 +145,7 @@ TEST(Replay, ShowsTheRunAsItWas) {
   EXPECT_EQ(board.status()->reason, "why");
   EXPECT_EQ(text_of(*board.status()->latest), text_of(*live.status()->latest));
   EXPECT_EQ(board.status()->incidents.size(), 1U);
-  EXPECT_EQ(board.latest_steps(100).size(), 10U);
+  EXPECT_EQ(board.steps(0, 100).size(), 10U);
   EXPECT_EQ(board.params()->rows[3].first_bad->element, 7);
 }
 

@@ -2,7 +2,7 @@
 // The two clocks of a record.
 #include <chrono>
 
-namespace gradvane::agent {
+namespace gradvane::record {
 
 /// Seconds since the epoch.
 [[nodiscard]] inline double unix_time() noexcept {
@@ -14,4 +14,4 @@ namespace gradvane::agent {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-}  // namespace gradvane::agent
+}  // namespace gradvane::record

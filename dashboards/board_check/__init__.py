@@ -1,0 +1,1 @@
+"""Asks a real Prometheus what the dashboards ask, over a run whose numbers are known."""

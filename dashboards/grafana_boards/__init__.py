@@ -1,0 +1,1 @@
+"""The Grafana dashboards, written with grafana-foundation-sdk's typed builders."""

@@ -1,0 +1,44 @@
+"""The variables above a dashboard, left to right: each narrows down what the next offers."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import dashboard
+
+from grafana_boards.house import SOURCE
+
+INFO = "gradvane_run_info"
+
+
+def all_of(values: build.QueryVariable) -> build.QueryVariable:
+    """Many at once, all of them to begin with. `.+` and not a list of them: new ones count at once."""
+    everything = dashboard.VariableOption(selected=True, text=["All"], value=["$__all"])
+    return values.multi(True).include_all(True).all_value(".+").current(everything)
+
+
+def asked(name: str, label: str, query: str, says: str,
+          sort: dashboard.VariableSort = dashboard.VariableSort.NATURAL_ASC) -> build.QueryVariable:
+    return (build.QueryVariable(name).label(label).description(says).datasource(SOURCE).query(query)
+            .refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(sort))
+
+
+def variables(with_group: bool, with_topk: bool) -> list[build.DatasourceVariable | build.QueryVariable
+                                                          | build.CustomVariable]:
+    run = 'job=~"$job",run="$run"'
+    found: list[build.DatasourceVariable | build.QueryVariable | build.CustomVariable] = [
+        build.DatasourceVariable("datasource").label("Data source").type("prometheus")
+        .description("The Prometheus that scrapes the runs."),
+        all_of(asked("job", "Job", f"label_values({INFO}, job)", "Scrape jobs that have runs.")),
+        asked("run", "Run", f'label_values({INFO}{{job=~"$job"}}, run)', "One run at a time."),
+        all_of(asked("rank", "Rank", f"label_values({INFO}{{{run}}}, rank)", "Processes of the run.")),
+        all_of(asked("instance", "Instance", f'label_values({INFO}{{{run},rank=~"$rank"}}, instance)',
+                     "Endpoints of those ranks. A process that came back may have another.")),
+    ]
+    if with_group:
+        found.append(all_of(asked(
+            "group", "Group", f'label_values(gradvane_group_grad_norm{{{run},rank=~"$rank"}}, group)',
+            "Parameter groups.")))
+    if with_topk:
+        found.append(build.CustomVariable("topk").label("Top").values("5,10,20").description("Rows of tables and bars.")
+                     .current(dashboard.VariableOption(selected=True, text="10", value="10")))
+    return found

@@ -1,0 +1,69 @@
+#pragma once
+// What each of many rows (groups, parameters) was over the whole run, in a bounded amount of memory.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "exporters/history/magnitude_code.hpp"
+#include "exporters/history/point_axis.hpp"
+
+namespace gradvane::exporters {
+
+enum class GridValue : std::uint8_t {
+  grad_norm,
+  grad_abs_max,
+  grad_zero_ratio,
+  weight_norm,
+  update_ratio
+};
+inline constexpr std::size_t kGridValues = 5;
+inline constexpr std::array<std::string_view, kGridValues> kGridValueNames{
+    "grad_norm", "grad_abs_max", "grad_zero_ratio", "weight_norm", "update_ratio"};
+
+/// One row in one step, or the largest of several steps.
+struct GridCell {
+  std::array<MagnitudeCode, kGridValues> values{kNoMagnitude, kNoMagnitude, kNoMagnitude,
+                                                kNoMagnitude, kNoMagnitude};
+  std::uint16_t bad_steps = 0;  ///< steps that were not finite; 65,535 and more are one
+
+  void set(GridValue which, std::optional<double> value) noexcept {
+    values[static_cast<std::size_t>(which)] = code_of(value);
+  }
+  void join(const GridCell& other) noexcept;
+};
+
+/// What was asked of a grid: `rows` outside, points inside.
+struct GridColumns {
+  std::int64_t steps_per_point = 1;
+  std::int64_t next = 0;
+  std::vector<Point> points;
+  std::vector<GridCell> cells;  ///< row major
+};
+
+class GridHistory {
+ public:
+  static constexpr std::size_t kMostPoints = 512;
+  static constexpr std::size_t kLeastPoints = 2;
+  static constexpr std::size_t kBytes = 16UL * 1024 * 1024;
+
+  explicit GridHistory(std::size_t rows);
+
+  /// @param cells  one a row; rows that it does not have were not measured
+  void take(std::int64_t run_step, double time, std::span<const GridCell> cells);
+  /// Of the rows named, the points with a step after `since`.
+  [[nodiscard]] GridColumns after(std::int64_t since, std::span<const std::size_t> rows) const;
+  /// The rows change. @param from  for each new row its number so far; one there was not is kNewRow
+  void set_rows(std::span<const std::size_t> from);
+  static constexpr std::size_t kNewRow = static_cast<std::size_t>(-1);
+
+ private:
+  std::size_t rows_;
+  PointAxis axis_;
+  std::vector<std::vector<GridCell>> columns_;  ///< one a point
+};
+
+}  // namespace gradvane::exporters

@@ -1,0 +1,151 @@
+#include "exporters/history/series_history.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+namespace gradvane::exporters {
+
+using record::ModelInfo;
+using record::StepRecord;
+
+namespace {
+
+constexpr std::size_t kSites = record::kSites;
+
+/// Numbers of the loop's own that were logged in this step, with their names.
+template <typename Take>
+void each_user_metric(const StepRecord& record, const ModelInfo& model, Take take) {
+  const auto count = std::min({static_cast<std::size_t>(std::max(record.user_count, 0)),
+                               record.user.size(), model.user_metrics.size()});
+  for (std::size_t i = 0; i < count; ++i)
+    if (const auto value = finite(record.user[i])) take(model.user_metrics[i], *value);
+}
+
+std::string user_name(const std::string& name) { return "user." + name; }
+
+/// Overflow that a gradient scaler got over is no event: the step counts as skipped.
+std::int64_t bad(const StepRecord& record, std::size_t site) {
+  if (record.is_handled_overflow()) return 0;
+  return record.has_nonfinite(static_cast<record::Site>(site)) ? 1 : 0;
+}
+
+std::int64_t skipped(const StepRecord& record) {
+  return record.skipped != record::SkipReason::none ? 1 : 0;
+}
+
+/// Brings entries to where their points went; those that meet there become one.
+template <typename T, typename Combine>
+void fold(std::vector<T>& column, const std::vector<std::size_t>& moved, Combine combine) {
+  for (std::size_t i = 0; i < moved.size(); ++i) {
+    const bool joins = i > 0 && moved[i] == moved[i - 1];
+    column[moved[i]] = joins ? combine(column[moved[i]], column[i]) : column[i];
+  }
+  column.resize(moved.back() + 1);
+}
+
+/// The series of that name, which is made where there is none.
+SeriesColumns::Series& named(std::vector<SeriesColumns::Series>& all, const std::string& name) {
+  const auto known = std::ranges::find(all, name, &SeriesColumns::Series::name);
+  return known != all.end() ? *known : all.emplace_back(SeriesColumns::Series{name, {}});
+}
+
+std::optional<Extent> joined(const std::optional<Extent>& a, const std::optional<Extent>& b) {
+  if (!a || !b) return a ? a : b;
+  return Extent{b->last, std::min(a->min, b->min), std::max(a->max, b->max)};
+}
+
+}  // namespace
+
+SeriesHistory::SeriesHistory() : axis_(kPoints) {
+  for (const StepSeries& series : step_series()) series_.push_back({std::string(series.name), {}});
+}
+
+void SeriesHistory::take(const StepRecord& record, const ModelInfo& model) {
+  const auto moved = axis_.take(record.run_step, record.time);
+  if (!moved.empty()) join(moved);
+  const std::size_t count = axis_.points().size();
+  own_.resize(count, OwnSteps{.first = record.step});
+  own_.back().last = record.step;
+  for (std::size_t site = 0; site < kSites; ++site) {
+    nonfinite_[site].resize(count);
+    nonfinite_[site].back() += bad(record, site);
+  }
+  skipped_.resize(count);
+  skipped_.back() += skipped(record);
+  for (std::size_t i = 0; i < kStepSeries; ++i)
+    note(series_[i], finite(step_series()[i].of(record)));
+  each_user_metric(record, model, [this](const std::string& name, double value) {
+    note(named(series_, user_name(name)), value);
+  });
+}
+
+void SeriesHistory::note(Series& series, std::optional<double> value) const {
+  if (!value) return;
+  series.values.resize(axis_.points().size());
+  series.values.back() = joined(series.values.back(), Extent{*value, *value, *value});
+}
+
+/// Columns of series may be shorter than the axis: what lies behind their end was not measured.
+void SeriesHistory::join(const std::vector<std::size_t>& moved) {
+  for (Series& series : series_) {
+    if (series.values.empty()) continue;
+    series.values.resize(moved.size());
+    fold(series.values, moved, joined);
+  }
+  fold(own_, moved, [](OwnSteps a, OwnSteps b) { return OwnSteps{a.first, b.last}; });
+  for (auto& column : nonfinite_) fold(column, moved, std::plus());
+  fold(skipped_, moved, std::plus());
+}
+
+SeriesColumns SeriesHistory::after(std::int64_t since) const {
+  const std::size_t from = axis_.first_after(since);
+  const auto tail = [from](const auto& column) {
+    return std::decay_t<decltype(column)>(column.begin() + static_cast<std::ptrdiff_t>(from),
+                                          column.end());
+  };
+  SeriesColumns columns;
+  columns.steps_per_point = axis_.steps_per_point();
+  columns.next = axis_.next();
+  columns.points = tail(axis_.points());
+  columns.own = tail(own_);
+  for (const Series& series : series_) {
+    if (series.values.empty()) continue;
+    std::vector<std::optional<Extent>> values(axis_.points().size());
+    std::ranges::copy(series.values, values.begin());
+    columns.series.push_back({series.name, tail(values)});
+  }
+  for (std::size_t site = 0; site < kSites; ++site)
+    columns.nonfinite[site] = tail(nonfinite_[site]);
+  columns.skipped = tail(skipped_);
+  return columns;
+}
+
+SeriesColumns exact_columns(const std::vector<StepRecord>& steps, const ModelInfo& model) {
+  SeriesColumns columns;
+  columns.skipped.reserve(steps.size());
+  for (const StepRecord& record : steps) {
+    columns.points.push_back({record.run_step, record.run_step, record.time});
+    columns.own.push_back({record.step, record.step});
+    columns.skipped.push_back(skipped(record));
+    for (std::size_t site = 0; site < kSites; ++site)
+      columns.nonfinite[site].push_back(bad(record, site));
+  }
+  const auto put = [&](SeriesColumns::Series& series, std::size_t i, double value) {
+    series.values.resize(steps.size());
+    series.values[i] = Extent{value, value, value};
+  };
+  for (const StepSeries& measured : step_series()) {
+    SeriesColumns::Series series{std::string(measured.name), {}};
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      if (const auto value = finite(measured.of(steps[i]))) put(series, i, *value);
+    if (!series.values.empty()) columns.series.push_back(std::move(series));
+  }
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    each_user_metric(steps[i], model, [&](const std::string& name, double value) {
+      put(named(columns.series, user_name(name)), i, value);
+    });
+  return columns;
+}
+
+}  // namespace gradvane::exporters

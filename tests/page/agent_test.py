@@ -1,0 +1,222 @@
+"""The page during real runs, served by the agent itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from browser import TABS
+from playwright.sync_api import expect
+
+TRAINING = Path(__file__).with_name("training.py")
+PACKAGE = Path(os.environ.get("GRADVANE_BUILD_DIR", TRAINING.parents[2] / "build" / "release")) / "python"
+CULPRIT = "layer2.0.weight"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("GRADVANE_")}
+    return {**kept, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", **more}
+
+
+class Training:
+    """`gradvane run training.py` in a folder of its own."""
+
+    def __init__(self, folder: Path, parameters: int = 0, port: int = 0, start_step: int = 0) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        (folder / "endpoint.rank0.json").unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-B", "-m", "gradvane", "run", TRAINING, folder, str(parameters)],
+            env=environment(GRADVANE_RUN="shown", GRADVANE_RUN_DIR=str(folder), GRADVANE_PORT=str(port),
+                            GRADVANE_START_STEP=str(start_step)))
+        self.address = str(json.loads(self._wait_for(folder / "endpoint.rank0.json"))["url"])
+
+    def _wait_for(self, path: Path) -> str:
+        deadline = time.monotonic() + 90
+        while not path.exists():
+            assert self.process.poll() is None and time.monotonic() < deadline, "the training did not start"
+            time.sleep(0.05)
+        return path.read_text()
+
+    def poison(self, how: str = "once") -> None:
+        part = self.folder / "poison.part"
+        part.write_text(how)
+        part.rename(self.folder / "poison")
+
+    def heal(self) -> None:
+        (self.folder / "poison").unlink()
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=30)
+
+    def end(self) -> None:
+        (self.folder / "stop").touch()
+        assert self.process.wait(timeout=60) == 0
+
+
+@pytest.fixture
+def train(tmp_path: Path) -> Iterator[Callable[..., Training]]:
+    started: list[Training] = []
+
+    def start(**how: int) -> Training:
+        started.append(Training(tmp_path / "run", **how))
+        return started[-1]
+
+    yield start
+    for training in started:
+        training.kill()
+
+
+def test_every_view_of_a_real_run_is_filled_quiet_and_accessible(train, window, axe):
+    training = train()
+    page = window()
+    page.open(training.address)
+    page.wait_for_steps(100)
+    page.wait_for_link("live")
+    assert page.sentence == "Healthy"
+    for title in ("Loss", "Gradient norm", "Learning rate", "Update / weight", "Weight norm"):
+        assert page.pixels(page.chart(title)).get(page.colour("--line"), 0) > 100, title
+    for tab in TABS:
+        page.open(training.address, f"/{tab}")
+        page.page.wait_for_timeout(1000)
+        page.check_accessible(axe)
+    assert "layer2" in page.page.request.get(f"{training.address}/api/v1/heatmap").text()
+    page.check_quiet(training.address)
+
+
+def test_nan_is_told_within_seconds_and_where_it_was(train, window):
+    training = train()
+    page = window()
+    page.open(training.address)
+    page.wait_for_steps(50)
+    assert page.sentence == "Healthy"
+    training.poison("on")
+    page.wait_for_sentence("NaN since step", seconds=20)
+    assert page.sentence.endswith(CULPRIT)
+    time.sleep(1)
+    training.heal()
+    assert page.pixels(page.chart("Gradient norm")).get(page.colour("--bad"), 0) > 20
+    page.open(training.address, "/incidents")
+    page.page.get_by_text(CULPRIT).first.wait_for()
+    page.open(training.address, "/parameters")
+    expect(page.page.locator("tbody a").first).to_have_text(CULPRIT)
+    page.check_quiet(training.address)
+
+
+def test_after_a_crash_and_a_restart_on_the_same_port_the_new_run_is_shown(train, window):
+    port = free_port()
+    first = train(port=port, start_step=1_000_000)
+    page = window()
+    page.open(first.address)
+    page.wait_for_steps(1_000_060)
+    seen = page.step_shown
+    first.kill()
+    page.wait_for_link("lost", seconds=20)
+    assert page.step_shown >= seen
+    second = train(port=port)
+    assert second.address == first.address
+    page.wait_for_steps_below(1_000_000)
+    page.wait_for_link("live", seconds=30)
+    page.wait_for_steps(50)
+
+
+def test_the_steps_of_a_resumed_run_arrive_and_none_twice(train, window):
+    training = train(start_step=1_000_000)
+    page = window()
+    page.open(training.address)
+    page.wait_for_steps(1_000_050)
+    page.wait_for_link("live")
+    seen = page.step_shown
+    page.wait_for_steps(seen + 100)
+    lines = page.download("Export CSV").splitlines()
+    steps = [int(line.split(",")[0]) for line in lines[1:]]
+    assert steps == list(range(1_000_001, 1_000_001 + len(steps))) and len(steps) > 100
+    page.check_quiet(training.address)
+
+
+def test_a_run_that_ends_says_so_and_stays_to_be_read(train, window):
+    training = train()
+    page = window()
+    page.open(training.address)
+    page.wait_for_steps(50)
+    training.end()
+    page.wait_for_sentence("Finished", seconds=20)
+    assert page.step_shown >= 50
+
+
+def test_ten_thousand_parameters_scroll_and_are_found(train, window):
+    training = train(parameters=10_000)
+    page = window()
+    page.open(training.address, "/parameters?sort=index")
+    page.page.get_by_text("10,000 parameters").wait_for(timeout=60_000)
+    page.page.locator("tbody a").first.wait_for(timeout=60_000)
+    tasks = []
+    for _ in range(3):  # others use this machine too
+        page.forget_frames()
+        page.scroll_table_through()
+        tasks.append(page.longest()[0])
+    assert min(tasks) < 100
+    page.page.get_by_text("9999.weight", exact=True).wait_for(timeout=20_000)
+    page.page.get_by_role("searchbox").fill("7777.")
+    page.page.get_by_text("1 of 10,000 parameters").wait_for(timeout=20_000)
+    page.page.get_by_text("7777.weight", exact=True).wait_for(timeout=20_000)
+    assert page.page.locator("tbody a").all_inner_texts() == ["7777.weight"]
+    page.check_quiet(training.address)
+
+
+def test_without_scripts_there_is_the_plain_page(train, window):
+    training = train()
+    page = window(scripts=False)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        page.page.goto(training.address)
+        if page.page.locator("#plain figure").count() == 2:
+            break
+        time.sleep(0.2)
+    assert "shown" in page.page.locator("h1").inner_text()
+    assert page.page.locator("#plain table tbody tr").count() > 10
+    assert page.page.locator("#app").inner_text() == ""
+    page.check_quiet(training.address)
+
+
+def test_a_recording_opens_in_the_same_page(train, window, tmp_path):
+    training = train()
+    page = window()
+    page.open(training.address)
+    page.wait_for_steps(80)
+    training.poison()
+    page.wait_for_sentence("NaN", seconds=20)
+    training.kill()
+    [ring] = training.folder.glob("*.ring.gvrec")
+    replay = subprocess.Popen([sys.executable, "-B", "-m", "gradvane", "replay", "--serve", "--port", "0", ring],
+                              env=environment(), stdout=subprocess.PIPE, text=True)
+    try:
+        address = replay.stdout.readline().strip()
+        shown = window()
+        shown.open(address)
+        expect(shown.page.locator("body")).to_contain_text(f"This is a recording: {ring.name}")
+        found = shown.pixels(shown.chart("Gradient norm"))
+        assert found.get(shown.colour("--line"), 0) > 100 and found.get(shown.colour("--bad"), 0) > 20
+        shown.open(address, "/layers")
+        shown.page.locator(".heat-rows canvas").wait_for()
+        shown.open(address, "/incidents")
+        shown.page.get_by_text(CULPRIT).first.wait_for()
+        shown.check_quiet(address)
+    finally:
+        replay.send_signal(signal.SIGINT)
+        assert replay.wait(timeout=20) == 0

@@ -1,0 +1,206 @@
+"""Drives the page in Chromium and looks at it as a person would. It knows nothing of who serves the page."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+CHROMIUM = os.environ.get("GRADVANE_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
+# Machines that run tests run several at once.
+expect.set_options(timeout=20_000)
+
+TABS = ("overview", "layers", "parameters", "incidents", "syncs", "ranks", "configuration")
+
+# Long tasks are what our own code takes in one go; frames also show what the machine does besides.
+WATCH = """
+window.watched = { tasks: [], frames: [] };
+new PerformanceObserver((list) => {
+  for (const entry of list.getEntries()) window.watched.tasks.push(entry.duration);
+}).observe({ type: "longtask", buffered: true });
+(() => {
+  let before = performance.now();
+  const frame = (now) => {
+    window.watched.frames.push(now - before);
+    if (window.watched.frames.length > 10000) window.watched.frames.shift();
+    before = now;
+    requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+})();
+"""
+
+PIXELS = """
+(canvas) => {
+  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const counts = {};
+  for (let i = 0; i < data.length; i += 4) {
+    if (data[i + 3] < 128) continue;
+    const key = [data[i], data[i + 1], data[i + 2]].map((part) => part >> 4).join(",");
+    counts[key] = (counts[key] || 0) + 1;
+  }
+  return { counts, total: width * height };
+}
+"""
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield browser
+        browser.close()
+
+
+class PageDriver:
+    """One page in a window of its own, with everything that went wrong in it."""
+
+    def __init__(self, browser: Browser, *, width: int = 1280, height: int = 900, theme: str = "light",
+                 scripts: bool = True) -> None:
+        self.context = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=theme,  # type: ignore[arg-type]
+            java_script_enabled=scripts, accept_downloads=True)
+        self.page: Page = self.context.new_page()
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        if scripts:
+            self.page.add_init_script(WATCH)
+        self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def close(self) -> None:
+        self.context.close()
+
+    def open(self, address: str, place: str = "") -> None:
+        """`place`: what stands after the # of the address. Back when the first answers are there."""
+        self.page.goto("about:blank")
+        self.page.goto(f"{address}/{place and '#' + place}")
+        self.page.wait_for_selector("nav a")
+        self.page.wait_for_selector("[data-link]:not([data-link=connecting])")
+        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+    # What it says
+
+    @property
+    def sentence(self) -> str:
+        return self.page.locator("h1").inner_text()
+
+    @property
+    def link(self) -> str:
+        return self.page.locator("[data-link]").get_attribute("data-link") or ""
+
+    @property
+    def place(self) -> str:
+        return self.page.url.partition("#")[2]
+
+    @property
+    def step_shown(self) -> int:
+        """The last step of the window that is shown."""
+        return int(self.page.locator("input[type=number]").nth(1).input_value())
+
+    def wait_for_steps(self, steps: int, seconds: float = 60) -> None:
+        self._wait_for_step_shown(f">= {steps}", seconds)
+
+    def wait_for_steps_below(self, steps: int, seconds: float = 60) -> None:
+        self._wait_for_step_shown(f"< {steps}", seconds)
+
+    def _wait_for_step_shown(self, holds: str, seconds: float) -> None:
+        self.page.wait_for_function(
+            f"() => Number(document.querySelectorAll('input[type=number]')[1]?.value) {holds}", timeout=seconds * 1000)
+
+    def wait_for_link(self, link: str, seconds: float = 15) -> None:
+        self.page.wait_for_selector(f"[data-link={link}]", timeout=seconds * 1000)
+
+    def wait_for_sentence(self, words: str, seconds: float = 15) -> None:
+        self.page.get_by_role("heading", level=1).filter(has_text=words).wait_for(timeout=seconds * 1000)
+
+    def chart(self, title: str):
+        """The figure with that title."""
+        heading = self.page.get_by_role("heading", level=3, name=title)
+        return self.page.locator("figure", has=heading).first
+
+    def cursor(self, title: str):
+        """The figure's plot, where arrow keys move the cursor, once there is something to move over."""
+        expect(self.chart(title).locator("b").first).not_to_be_empty()
+        slider = self.chart(title).get_by_role("slider")
+        slider.focus()
+        return slider
+
+    def pixels(self, holder) -> dict[str, int]:
+        """Pixels of the canvas in there by colour, four bits a part; those that are clear are left out."""
+        # What is out of sight is not painted.
+        holder.scroll_into_view_if_needed()
+        canvas = holder.locator("canvas").first
+        canvas.wait_for()
+        self.page.wait_for_timeout(400)
+        return canvas.evaluate(PIXELS)["counts"]
+
+    def colour(self, name: str) -> str:
+        """A colour of the style sheet, as pixels() names it."""
+        value = self.page.evaluate(
+            "(name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()", name)
+        return ",".join(str(int(value[i:i + 2], 16) >> 4) for i in (1, 3, 5))
+
+    # How quick it is
+
+    def forget_frames(self) -> None:
+        self.page.evaluate("() => { window.watched.tasks = []; window.watched.frames = []; }")
+
+    def longest(self) -> tuple[float, float]:
+        """The longest task, and the longest frame, in ms."""
+        found = self.page.evaluate("() => window.watched")
+        return max(found["tasks"], default=0.0), max(found["frames"], default=0.0)
+
+    def scroll_table_through(self) -> None:
+        """From the first row to the last, a frame at a time."""
+        self.page.evaluate("""async () => {
+          const box = document.querySelector(".table-scroll");
+          for (let i = 0; i <= 60; ++i) {
+            box.scrollTop = (box.scrollHeight - box.clientHeight) * i / 60;
+            await new Promise(requestAnimationFrame);
+          }
+        }""")
+        self.page.wait_for_timeout(500)
+
+    def heap_bytes(self) -> int:
+        """What is in use after everything that can go is gone. The least of a few looks: in some of them an answer
+        is being read, or a chart painted."""
+        session = self.context.new_cdp_session(self.page)
+        session.send("HeapProfiler.enable")
+        looks = []
+        for _ in range(5):
+            session.send("HeapProfiler.collectGarbage")
+            looks.append(int(session.send("Runtime.getHeapUsage")["usedSize"]))
+            self.page.wait_for_timeout(300)
+        session.detach()
+        return min(looks)
+
+    def live_nodes(self) -> int:
+        return int(self.page.evaluate("() => document.getElementsByTagName('*').length"))
+
+    # Rules that hold for all of it
+
+    def check_quiet(self, address: str) -> None:
+        """Nothing went wrong, and nobody else was asked."""
+        assert self.errors == [], self.errors
+        strangers = [url for url in self.requests
+                     if not url.startswith((address + "/", "about:", "data:", f"blob:{address}"))]
+        assert strangers == [], strangers
+
+    def check_accessible(self, axe: Path) -> None:
+        self.page.evaluate(axe.read_text(encoding="utf-8") + "\n;null")
+        found: dict[str, Any] = self.page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+        told = [f"{each['id']}: {each['help']}: {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
+                for each in found["violations"] for node in each["nodes"]]
+        assert told == [], "\n".join(told)
+
+    def download(self, button: str) -> str:
+        with self.page.expect_download() as coming:
+            self.page.get_by_role("button", name=button).first.click()
+        return Path(coming.value.path()).read_text(encoding="utf-8")
