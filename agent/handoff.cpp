@@ -18,9 +18,8 @@ void Handoff::set_plans(std::span<const std::shared_ptr<const collectors::ReadPl
     plans_.erase(plans_.begin(), plans_.end() - static_cast<std::ptrdiff_t>(kKnownPlans));
   if (!rings_.empty() && rings_.back().ring->max_tensors() >= tensors) return;
 
-  const std::size_t slot_bytes = kernels::ResultRing::bytes_needed(1, tensors);
-  const int affordable = static_cast<int>(std::max<std::size_t>(2, kMaxRingBytes / slot_bytes));
-  auto ring = std::make_shared<kernels::ResultRing>(std::min(ring_slots_, affordable), tensors);
+  auto ring = std::make_shared<kernels::ResultRing>(
+      kernels::ResultRing::slots_for(ring_slots_, tensors), tensors);
   // The old ring stays readable; numbers and totals go on in the new one.
   const kernels::ProducerState state = producer_ ? producer_->state() : kernels::ProducerState{};
   producer_ = std::make_unique<kernels::RingProducer>(*ring, state);

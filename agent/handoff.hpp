@@ -20,8 +20,8 @@ namespace gradvane::agent {
 class Handoff {
  public:
   static constexpr int kFactSlots = 1024;
-  static constexpr std::size_t kMaxRingBytes = 64 << 20;
 
+  /// @param ring_slots  see ResultRing::slots_for
   explicit Handoff(int ring_slots);
 
   // Training thread ---------------------------------------------------------------------------------

@@ -111,8 +111,7 @@ bool is_allowed(std::string_view value, Parse parse) {
 }
 
 bool set_groups(Options& options, std::string_view value) {
-  const auto check = [](std::string_view rule) { return collectors::check_group_rule(rule), 0; };
-  if (!is_allowed(value, check)) return false;
+  if (!is_allowed(value, collectors::check_group_rule)) return false;
   return options.groups = value, true;
 }
 
@@ -184,10 +183,10 @@ constexpr std::array kTable{
         "vanishing_threshold", "A parameter's gradient norm below it counts as vanishing."),
     amount<&Options::exploding_threshold>(
         "exploding_threshold", "A parameter's gradient norm above it counts as exploding."),
-    whole<&Options::ring_slots, 2, 65536>("ring_slots", "2 to 65536",
+    whole<&Options::ring_slots, 0, 65536>("ring_slots", "0 to 65536",
                                           "Reads the worker may lag behind before the oldest is "
-                                          "dropped. Fewer where they would take more "
-                                          "than 64 MiB."),
+                                          "dropped. 0: as many as fit in 1 MiB, from 64 to 1,024. "
+                                          "Never more than fit in 64 MiB."),
     whole<&Options::history_steps, 1, 10'000'000>(
         "history_steps", "1 to 10000000", "Steps kept for /api/v1/steps, about 1.5 kB each."),
     text<&Options::step_log>(

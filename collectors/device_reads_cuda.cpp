@@ -21,15 +21,8 @@ const void* absent(EntryTag tag) noexcept {
   return std::bit_cast<const void*>(static_cast<std::uintptr_t>(-static_cast<std::int64_t>(tag)));
 }
 
-/// Page-locked memory of one plan, whatever its number of tensors.
-constexpr std::size_t kMaxRingBytes = 64 << 20;
 /// Reads until the next attempt, where there was no memory.
 constexpr int kPauseAfterNoMemory = 64;
-
-int affordable_slots(int slots, std::size_t tensors) {
-  const std::size_t each = kernels::ResultRing::bytes_needed(1, static_cast<std::int64_t>(tensors));
-  return std::min(slots, static_cast<int>(std::max<std::size_t>(2, kMaxRingBytes / each)));
-}
 
 /// Of a capture that the program broke, say: no fault of the device.
 bool is_of_capture(cudaError_t error) noexcept {
@@ -49,7 +42,8 @@ class DeviceReads::OneDevice {
   OneDevice(int device, const std::vector<kernels::Site>& sites, int ring_slots,
             std::uint64_t plan_id)
       : device_(device),
-        ring_slots_(affordable_slots(ring_slots, sites.size())),
+        ring_slots_(kernels::ResultRing::slots_for(ring_slots,
+                                                   static_cast<std::int64_t>(sites.size()))),
         plan_id_(plan_id),
         sites_(sites),
         views_(sites.size()),

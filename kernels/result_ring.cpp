@@ -30,6 +30,18 @@ std::size_t ResultRing::bytes_needed(int slots, std::int64_t max_tensors) noexce
   return SlotRing::bytes_needed(slots, payload_bytes(max_tensors));
 }
 
+int ResultRing::slots_for(int asked, std::int64_t max_tensors) noexcept {
+  constexpr std::size_t kUsualBytes = 1 << 20;
+  constexpr std::size_t kMostBytes = 64 << 20;
+  const std::size_t each = bytes_needed(2, max_tensors) - bytes_needed(1, max_tensors);
+  const auto within = [&](std::size_t bytes, int least, int most) {
+    return static_cast<int>(std::clamp<std::size_t>(bytes / each, static_cast<std::size_t>(least),
+                                                    static_cast<std::size_t>(most)));
+  };
+  const int wanted = asked > 0 ? asked : within(kUsualBytes, 64, 1024);
+  return within(kMostBytes, 2, std::max(wanted, 2));
+}
+
 RingProducer::RingProducer(ResultRing& ring, ProducerState state) noexcept
     : ring_(&ring), state_(state) {}
 

@@ -35,6 +35,9 @@ class ResultRing {
   ResultRing(int slots, std::int64_t max_tensors, std::span<std::byte> memory);
 
   [[nodiscard]] static std::size_t bytes_needed(int slots, std::int64_t max_tensors) noexcept;
+  /// Slots for a reader who may be late. `asked` 0: what fits in 1 MiB, from 64 to 1,024, since short
+  /// reads follow each other fast. Whatever was asked: 2 at least, and no more than fit in 64 MiB.
+  [[nodiscard]] static int slots_for(int asked, std::int64_t max_tensors) noexcept;
 
   [[nodiscard]] std::int64_t max_tensors() const noexcept { return max_tensors_; }
   [[nodiscard]] std::uint64_t latest() const noexcept { return ring_.latest(); }

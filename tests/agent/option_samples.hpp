@@ -33,7 +33,7 @@ inline const std::vector<OptionSample>& option_samples() {
        "2.5e-09",
        {"", "-1e-9", "nan", "inf", "-inf", "1e999", "small"}},
       {"exploding_threshold", "0.125", "1e+300", {"", "-0.1", "nan", "inf", "10x", "1,5"}},
-      {"ring_slots", "2", "65536", {"", "1", "65537", "-64"}},
+      {"ring_slots", "2", "65536", {"", "-1", "65537", "-64"}},
       {"history_steps", "1", "10000000", {"", "0", "10000001"}},
       {"step_log", "steps.jsonl", "logs/steps.jsonl", {}},
       {"step_log_max_bytes", "4096", "9223372036854775807", {"", "4095", "9223372036854775808"}},

@@ -156,7 +156,7 @@ TEST(Options, CodeMayNotHoldWhatTextMayNotSay) {
   };
   EXPECT_THAT(refused([](Options& o) { o.port = 65536; }),
               AllOf(HasSubstr("Options::port = '65536'"), HasSubstr("allowed: -1 to 65535")));
-  EXPECT_THAT(refused([](Options& o) { o.ring_slots = 0; }), HasSubstr("Options::ring_slots"));
+  EXPECT_THAT(refused([](Options& o) { o.ring_slots = -1; }), HasSubstr("Options::ring_slots"));
   EXPECT_THAT(refused([](Options& o) { o.groups = "depth:x"; }), HasSubstr("Options::groups"));
   EXPECT_THAT(refused([](Options& o) { o.address = ""; }), HasSubstr("Options::address"));
   EXPECT_THAT(refused([](Options& o) { o.stall_seconds = -1; }), HasSubstr("'-1'"));

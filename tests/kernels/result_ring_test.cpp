@@ -166,6 +166,30 @@ TEST(ResultRing, RunsOverMemoryOfTheCallerAndRefusesImpossibleSizes) {
   EXPECT_THROW(ResultRing(4, -1), std::invalid_argument);
 }
 
+TEST(ResultRing, SmallReadsGetMoreSlotsAndLargeOnesNoMoreThanMemoryAllows) {
+  const auto bytes = [](int slots, std::int64_t tensors) {
+    return static_cast<double>(ResultRing::bytes_needed(slots, tensors)) / (1 << 20);
+  };
+  EXPECT_EQ(ResultRing::slots_for(0, 0), 1024);
+  EXPECT_EQ(ResultRing::slots_for(0, 6), 1024);
+  EXPECT_EQ(ResultRing::slots_for(0, 10'000), 64) << "58 MiB";
+  for (const std::int64_t tensors : {10, 50, 100}) {
+    const int slots = ResultRing::slots_for(0, tensors);
+    EXPECT_GT(slots, 64);
+    EXPECT_LT(bytes(slots - 1, tensors), 1);
+    EXPECT_GE(bytes(slots + 1, tensors), 1) << tensors << " tensors: no fewer than fit";
+  }
+  EXPECT_EQ(ResultRing::slots_for(8, 6), 8) << "who asks for a number gets it";
+  EXPECT_EQ(ResultRing::slots_for(65'536, 6), 65'536);
+  EXPECT_EQ(ResultRing::slots_for(1, 6), 2) << "one is being written";
+  for (const int asked : {0, 64, 65'536}) {
+    const int slots = ResultRing::slots_for(asked, 20'000);
+    EXPECT_LE(bytes(slots - 1, 20'000), 64);
+    EXPECT_GE(bytes(slots + 1, 20'000), 64);
+  }
+  EXPECT_EQ(ResultRing::slots_for(0, 10'000'000), 2);
+}
+
 // As in a training process: the producer never waits, and readers of any speed account for every read
 // as seen or lost, whole or not at all.
 TEST(ResultRing, EveryReadIsSeenWholeOrCountedAsLostByReadersOnOtherThreads) {

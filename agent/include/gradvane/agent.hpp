@@ -84,7 +84,7 @@ struct Options {
   int max_series = 2000;              ///< per process; what is beyond is counted, not exported
   double vanishing_threshold = 1e-7;  ///< per-parameter gradient norm
   double exploding_threshold = 10.0;  ///< per-parameter gradient norm
-  int ring_slots = 64;        ///< steps the worker may lag behind before the oldest is dropped
+  int ring_slots = 0;         ///< reads the worker may lag behind; 0: 64 to 1,024, by the model
   int history_steps = 4096;   ///< steps kept for /api/v1/steps
   std::string step_log = {};  ///< file of one JSON object a step; empty: none
   std::int64_t step_log_max_bytes = 256 << 20;
