@@ -219,8 +219,10 @@ void Worker::export_step(const collectors::StepFacts& facts, const collectors::S
   if (facts.refused_names > 0)
     metrics_->add(record::Metric::records_dropped_total, facts.refused_names,
                   {"user_metric_limit"});
-  if (last_step_ - last_look_ >= kLookEvery)
+  if (last_step_ - last_memory_ >= kLookEvery) {
+    last_memory_ = last_step_;
     record.process_resident_bytes = collectors::resident_bytes();
+  }
   if (held_.must_hold(record))
     held_.hold({record, builder_.detail(), model, facts, {}});
   else

@@ -126,6 +126,7 @@ class Worker final : public ProcessMember {
   record::RunState state_ = record::RunState::starting;
   std::chrono::steady_clock::time_point last_step_;
   std::chrono::steady_clock::time_point last_look_;
+  std::chrono::steady_clock::time_point last_memory_;
   double cpu_seconds_ = 0;
   double step_seconds_ema_ = 0;
   /// A step whose devices are still at it.

@@ -9,7 +9,9 @@ namespace {
 using namespace std::chrono_literals;
 using record::RunState;
 
-constexpr auto kStopBudget = 1s;
+constexpr auto kExportBudget = 1s;
+constexpr auto kAnswerBudget =
+    5s;  // for answers on their way: viewers learn from them that it is over
 
 }  // namespace
 
@@ -23,9 +25,9 @@ void Worker::wind_up(const Ending& ending) noexcept {
   }
   report_syncs();
   record_at_the_end(ending);
-  (void)exporters_.finish(std::chrono::milliseconds(kStopBudget));
+  (void)exporters_.finish(std::chrono::milliseconds(kExportBudget));
   linger(ending.state);
-  if (endpoint_) endpoint_->stop(std::chrono::milliseconds(kStopBudget));
+  if (endpoint_) endpoint_->stop(std::chrono::milliseconds(kAnswerBudget));
   const std::lock_guard lock(mutex_);
   has_ended_ = true;
   changed_.notify_all();

@@ -36,20 +36,22 @@ ExportResult AlertPush::start(const record::RunInfo& run,
                               std::shared_ptr<const record::ModelInfo> model) noexcept try {
   (void)model;
   if (is_child()) return ExportResult::closed;
-  sender_ = std::make_unique<AlertSender>(
-      AlertSenderOptions{.url = parse_alert_url(options_.url),
-                         .words = {.run = run.run,
-                                   .rank = run.rank,
-                                   .labels = options_.labels,
-                                   .runbook_base = options_.runbook_base,
-                                   .generator_url = options_.generator_url},
-                         .windows = options_.windows,
-                         .resolve = options_.resolve,
-                         .counted = [metrics = metrics_](bool taken, std::size_t alerts) {
-                           if (metrics)
-                             metrics->add(record::Metric::alert_pushes_total,
-                                          static_cast<double>(alerts), {taken ? "ok" : "failed"});
-                         }});
+  sender_ = std::make_unique<AlertSender>(AlertSenderOptions{
+      .url = parse_alert_url(options_.url),
+      .words = {.run = run.run,
+                .rank = run.rank,
+                .labels = options_.labels,
+                .runbook_base = options_.runbook_base,
+                .generator_url = options_.generator_url},
+      .windows = options_.windows,
+      .resolve = options_.resolve,
+      .counted =
+          [metrics = metrics_](bool taken, std::size_t alerts) {
+            if (metrics)
+              metrics->add(record::Metric::alert_pushes_total, static_cast<double>(alerts),
+                           {taken ? "ok" : "failed"});
+          },
+      .deadline = options_.deadline});
   return ExportResult::ok;
 } catch (...) {
   return ExportResult::failed;

@@ -6,6 +6,7 @@
 // the same alerts to Alertmanager. docs/alert-push.md says what it can and cannot do.
 #include <sys/types.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -26,6 +27,7 @@ struct AlertPushOptions {
   std::string generator_url = {};  ///< where a person looks for more; empty: nowhere
   AlertWindows windows = {};       ///< as of the rules that Prometheus has
   ResolveHost resolve = resolve_host;
+  std::chrono::milliseconds deadline = std::chrono::seconds(2);  ///< of each try
 };
 
 /// Nobody waits for Alertmanager: what is to be told goes out on a thread of its own, which starts

@@ -163,6 +163,7 @@ HttpAnswer HttpPost::exchange(Tcp::socket& socket, const std::string& body) {
 HttpPost::Error HttpPost::wait(Tcp::socket& socket, const std::optional<Error>& outcome) {
   context_.restart();
   while (!outcome && Clock::now() < limit()) context_.run_one_until(limit());
+  if (!outcome) context_.poll();  // what came in time, to a thread that had no core to look
   if (outcome) return *outcome;
   Error ignored;
   socket.close(ignored);

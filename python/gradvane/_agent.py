@@ -233,7 +233,7 @@ class Agent:
         self._watcher.stop()
         end()
         if threading.current_thread() is not self._teller:
-            self._teller.join(timeout=1.0)
+            self._teller.join(timeout=5.0)  # callbacks may take a while
         self._say_lines()
         if _live is self:
             _live = None

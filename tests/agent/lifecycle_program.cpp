@@ -66,6 +66,7 @@ int run(const std::string& how) {
   if (how == "terminate")
     std::thread([] { throw std::runtime_error("nobody catches this"); }).join();
   if (how == "sigterm") {
+    agent.flush();  // the worker has seen that it runs
     std::puts("ready");
     std::fflush(stdout);
     for (;;) {

@@ -184,6 +184,9 @@ void probe_walk_at_exit() {
   std::atexit([] {
     say(STDOUT_FILENO, "frames at exit", walk_once());
     if (!threads_walk) return;
+    // A walk that saw the living interpreter may be the last until the thread has a core again.
+    for (int look = 0; look < 10'000 && frames_at_end != 0; ++look)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     say(STDOUT_FILENO, "frames of the thread left behind", frames_at_end.load());
   });

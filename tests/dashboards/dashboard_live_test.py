@@ -29,7 +29,7 @@ TARGETS = [target for board in BOARDS for target in targets(board)]
 # What must have been scraped before the dashboards are asked.
 SEEN = ("gradvane_amp_overflow_steps_total >= 2", 'gradvane_incidents_total{class="nonfinite_loss"} > 0',
         'gradvane_recordings_total{result="ok"} > 0', 'gradvane_user_metric{name="checkpoint_timestamp_seconds"}',
-        'ALERTS{alertstate="firing",run="live"}', 'gradvane_weight_norm{rank="0"}', 'gradvane_weight_norm{rank="1"}')
+        'last_over_time(ALERTS{alertstate="firing",run="live"}[10m])', 'gradvane_weight_norm{rank="0"}', 'gradvane_weight_norm{rank="1"}')
 
 NO_GPU = "there are no host syncs where there is no GPU"
 NO_DEVICE = "there is no memory of a device"
@@ -86,6 +86,9 @@ def live(tmp_path_factory):
         for query in SEEN:
             wait_for(lambda: servers.query(query), query, 120)
         time.sleep(5)  # so that what came last has a rate
+        # A scrape that was missed last would take all series away.
+        wait_for(lambda: len(servers.query('min_over_time(up[10s]) == 1 and count_over_time(up[10s]) >= 9')) >= 2,
+                 "ten scrapes without a gap", 120)
         end = math.floor(time.time())
         window = Window(end - 60, end, scrape=1, points=60)
         values = {name: chosen([ALL]) for name in ("job", "rank", "instance", "group")}

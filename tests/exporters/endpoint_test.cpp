@@ -111,7 +111,7 @@ TEST_F(EndpointTest, CountsScrapesThatWereDelivered) {
   EXPECT_EQ(endpoint_.scrapes().count, 0U);
   const auto before = std::chrono::steady_clock::now();
   EXPECT_EQ(get(port_, "/metrics").status, 200);
-  endpoint_.stop(1s);
+  endpoint_.stop(20s);
   EXPECT_EQ(endpoint_.scrapes().count, 1U);
   EXPECT_GE(*endpoint_.scrapes().last, before);
   EXPECT_EQ(metrics_->value(Metric::scrapes_total), 1);
@@ -291,8 +291,8 @@ TEST_F(EndpointTest, AFileThatABrowserHasIsNotSentAgain) {
 
 TEST_F(EndpointTest, ScrapesRunBesideTheWorker) {
   std::atomic<bool> is_over = false;
-  std::vector<std::jthread> clients;
   std::atomic<int> answers = 0;
+  std::vector<std::jthread> clients;  // gone before what they use
   for (const auto* target : {"/metrics", "/", "/api/v1/params?sort=worst", "/api/v1/status",
                              "/api/v1/steps?since=0&limit=50", "/api/v1/syncs"}) {
     clients.emplace_back([&, target] {

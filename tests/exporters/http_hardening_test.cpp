@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <fstream>
+#include <optional>
 #include <random>
 #include <thread>
 #include <vector>
@@ -25,13 +26,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::string_view kGoodRequest = "GET /short HTTP/1.1\r\nHost: x\r\n\r\n";
 
-// What a scrape may take while others misbehave. Sanitizers make the making of an answer some ten times
-// slower; this is still less than the header deadline, which a server that waits would wait for.
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr auto kQuick = 4s;
-#else
-constexpr auto kQuick = 1s;
-#endif
+// A scrape is quick when it waits for nobody's deadline, however long a busy machine takes for it.
+constexpr auto kLong = 60s;
+constexpr auto kQuick = 20s;
 
 class Hardening : public testing::Test {
  protected:
@@ -47,11 +44,25 @@ class Hardening : public testing::Test {
     port_ = server_->start("127.0.0.1", 0).port;
     ASSERT_GT(port_, 0);
   }
-  int drops(HttpDrop reason) const { return drops_[static_cast<std::size_t>(reason)]; }
+  /// The server counts after it has closed, so the last one may still be on its way.
+  void expect_drops(HttpDrop reason, int expected) const {
+    const std::atomic<int>& drops = drops_[static_cast<std::size_t>(reason)];
+    const auto deadline = Clock::now() + kQuick;
+    while (drops < expected && Clock::now() < deadline) std::this_thread::sleep_for(1ms);
+    EXPECT_EQ(drops, expected);
+  }
   void expect_quick_answer() const {
     const auto begin = Clock::now();
     EXPECT_EQ(get(port_, "/short").status, 200);
     EXPECT_LT(Clock::now() - begin, kQuick);
+  }
+
+  void eventually_answers() const {
+    const auto deadline = Clock::now() + kQuick;
+    int status = get(port_, "/short").status;
+    for (; status != 200 && Clock::now() < deadline; status = get(port_, "/short").status)
+      std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(status, 200);
   }
 
   std::array<std::atomic<int>, 3> drops_{};
@@ -61,7 +72,7 @@ class Hardening : public testing::Test {
 };
 
 TEST_F(Hardening, HalfOpenClientsDoNotDelayAScrape) {
-  start();
+  start({.header_deadline = kLong});
   RawClient silent(port_);
   RawClient half(port_);
   half.send("GET /short HTTP/1.1\r\nHost:");
@@ -70,53 +81,68 @@ TEST_F(Hardening, HalfOpenClientsDoNotDelayAScrape) {
 
 TEST_F(Hardening, AClientThatDripsItsHeadersIsCutOffAtTheDeadline) {
   start({.header_deadline = 300ms});
-  RawClient drip(port_);
   const auto begin = Clock::now();
+  RawClient drip(port_);
   bool is_cut = false;
-  while (!is_cut && Clock::now() - begin < 10s) {
+  while (!is_cut && Clock::now() - begin < kQuick) {
     drip.send("X");
     is_cut = drip.is_closed_within(50ms);
-    if (!is_cut) expect_quick_answer();
   }
   EXPECT_TRUE(is_cut);
   EXPECT_GE(Clock::now() - begin, 250ms);
-  EXPECT_LT(Clock::now() - begin, 3s);
-  EXPECT_EQ(drops(HttpDrop::header_deadline), 1);
+  expect_drops(HttpDrop::header_deadline, 1);
 }
 
 TEST_F(Hardening, AConnectionThatNeverSpeaksIsClosedAtTheHeaderDeadline) {
   start({.header_deadline = 200ms, .idle_deadline = 60s});
   RawClient silent(port_);
-  EXPECT_TRUE(silent.is_closed_within(5s));
+  EXPECT_TRUE(silent.is_closed_within(kQuick));
 }
 
 TEST_F(Hardening, AnIdleConnectionIsClosedAndOneInUseIsNot) {
-  start({.header_deadline = 5s, .idle_deadline = 300ms});
+  constexpr auto kIdle = 1s;
+  start({.header_deadline = kLong, .idle_deadline = kIdle});
   RawClient idle(port_);
-  RawClient busy(port_);
   idle.send(kGoodRequest);
   EXPECT_EQ(idle.receive().status, 200);
-  for (int i = 0; i < 10; ++i) {
-    ASSERT_TRUE(busy.send(kGoodRequest));
-    ASSERT_EQ(busy.receive().status, 200);
+  const auto begin = Clock::now();
+  std::optional<RawClient> busy(port_);
+  auto spoke = Clock::now();
+  int closed_in_use = 0;
+  while (Clock::now() - begin < 2 * kIdle) {
+    const bool answered = busy->send(kGoodRequest) && busy->receive().status == 200;
+    const auto now = Clock::now();
+    if (!answered) {
+      closed_in_use += now - spoke < kIdle ? 1 : 0;  // else this thread had no core for so long
+      busy.emplace(port_);
+    }
+    spoke = now;
     std::this_thread::sleep_for(60ms);
   }
-  EXPECT_TRUE(idle.is_closed_within(5s));
-  EXPECT_EQ(drops(HttpDrop::header_deadline), 0);
+  EXPECT_EQ(closed_in_use, 0);
+  EXPECT_TRUE(idle.is_closed_within(kQuick));
+  expect_drops(HttpDrop::header_deadline, 0);
 }
 
-TEST_F(Hardening, ASlowReaderIsCutOffAndDelaysNobody) {
+TEST_F(Hardening, ASlowReaderIsCutOff) {
   start({.write_deadline = 500ms});
   RawClient slow(port_);
   slow.set_receive_buffer(4096);
   slow.send("GET /huge HTTP/1.1\r\nHost: x\r\n\r\n");
-  const auto begin = Clock::now();
-  while (drops(HttpDrop::write_deadline) == 0 && Clock::now() - begin < 10s) {
+  expect_drops(HttpDrop::write_deadline, 1);
+  EXPECT_TRUE(slow.is_closed_within(kQuick));
+}
+
+TEST_F(Hardening, ASlowReaderDelaysNobody) {
+  start({.write_deadline = kLong});
+  RawClient slow(port_);
+  slow.set_receive_buffer(4096);
+  slow.send("GET /huge HTTP/1.1\r\nHost: x\r\n\r\n");
+  for (int i = 0; i < 20; ++i) {
     expect_quick_answer();
     std::this_thread::sleep_for(20ms);
   }
-  EXPECT_EQ(drops(HttpDrop::write_deadline), 1);
-  EXPECT_TRUE(slow.is_closed_within(10s));
+  expect_drops(HttpDrop::write_deadline, 0);
 }
 
 TEST_F(Hardening, RefusesEveryKindOfBody) {
@@ -140,7 +166,7 @@ TEST_F(Hardening, RefusesEveryKindOfBody) {
     const auto answer = client.receive();
     EXPECT_EQ(answer.status, status) << request;
     EXPECT_EQ(answer.fields.at("connection"), "close") << request;
-    EXPECT_TRUE(client.is_closed_within(3s)) << request;
+    EXPECT_TRUE(client.is_closed_within(kQuick)) << request;
   }
   EXPECT_EQ(get(port_, "/short", "Content-Length: 0\r\n").status, 200);
 }
@@ -175,7 +201,7 @@ TEST_F(Hardening, RefusesHeadersThatAreTooLong) {
     RawClient client(port_);
     client.send(request);
     EXPECT_EQ(client.receive().status, 431) << request.substr(0, 20);
-    EXPECT_TRUE(client.is_closed_within(3s));
+    EXPECT_TRUE(client.is_closed_within(kQuick));
   }
   EXPECT_EQ(get(port_, "/short", "X: " + std::string(7000, 'x') + "\r\n").status, 200);
 }
@@ -192,13 +218,13 @@ TEST_F(Hardening, RefusesWhatIsNotHttp) {
     client.shut_down_sending();
     const int status = client.receive().status;
     EXPECT_TRUE(status == 400 || status == 0) << bytes << " " << status;
-    EXPECT_TRUE(client.is_closed_within(3s)) << bytes;
+    EXPECT_TRUE(client.is_closed_within(kQuick)) << bytes;
   }
   expect_quick_answer();
 }
 
 TEST_F(Hardening, SurvivesRandomBytesAndRandomlyBrokenRequests) {
-  start({.header_deadline = 500ms});
+  start({.header_deadline = 2s});
   std::mt19937 random(3);
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
   for (int i = 0; i < 500; ++i) {
@@ -214,9 +240,9 @@ TEST_F(Hardening, SurvivesRandomBytesAndRandomlyBrokenRequests) {
     RawClient client(port_);
     client.send(bytes);
     client.shut_down_sending();
-    EXPECT_TRUE(client.is_closed_within(5s));
+    EXPECT_TRUE(client.is_closed_within(kQuick));
   }
-  expect_quick_answer();
+  eventually_answers();
 }
 
 TEST_F(Hardening, OneConnectionTooManyIsClosedAndTheOthersLive) {
@@ -229,17 +255,13 @@ TEST_F(Hardening, OneConnectionTooManyIsClosedAndTheOthersLive) {
   }
   for (int i = 0; i < 10; ++i) {
     RawClient extra(port_);
-    EXPECT_TRUE(extra.is_closed_within(3s));
+    EXPECT_TRUE(extra.is_closed_within(kQuick));
   }
-  // The server counts after it has closed, so the last one may still be on its way.
-  const auto deadline = Clock::now() + 5s;
-  while (drops(HttpDrop::limit) < 10 && Clock::now() < deadline) std::this_thread::yield();
-  EXPECT_EQ(drops(HttpDrop::limit), 10);
+  expect_drops(HttpDrop::limit, 10);
   clients.back().send(kGoodRequest);
   EXPECT_EQ(clients.back().receive().status, 200);
   clients.pop_back();
-  std::this_thread::sleep_for(100ms);
-  expect_quick_answer();
+  eventually_answers();  // once the server has seen that one go
 }
 
 TEST_F(Hardening, TenThousandConnectionsLeaveNothingBehind) {
@@ -260,9 +282,8 @@ TEST_F(Hardening, TenThousandConnectionsLeaveNothingBehind) {
   }
   // On a busy machine the last of them still stand in the kernel's queue, in front of the next one:
   // only when that is answered have all others been accepted.
-  const auto deadline = Clock::now() + 20s;
-  while (get(port_, "/short").status != 200 && Clock::now() < deadline)
-    std::this_thread::sleep_for(20ms);
+  eventually_answers();
+  const auto deadline = Clock::now() + kQuick;
   int left = descriptors();
   for (; left > before && Clock::now() < deadline; left = descriptors())
     std::this_thread::sleep_for(20ms);

@@ -81,12 +81,12 @@ Answer RawClient::receive(bool has_body, std::chrono::milliseconds limit) {
 
 bool RawClient::is_closed_within(std::chrono::milliseconds limit) {
   const auto deadline = std::chrono::steady_clock::now() + limit;
-  while (std::chrono::steady_clock::now() < deadline) {
+  do {
     pollfd wait{.fd = descriptor_, .events = POLLIN, .revents = 0};
     if (::poll(&wait, 1, 20) <= 0) continue;
     std::array<char, 65536> piece;
     if (::recv(descriptor_, piece.data(), piece.size(), 0) <= 0) return true;
-  }
+  } while (std::chrono::steady_clock::now() < deadline);
   return false;
 }
 

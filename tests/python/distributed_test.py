@@ -84,7 +84,8 @@ FSDP = """
             print("norm", float(torch.stack(total).norm()), flush=True)
         optimizer.step()
         import time; time.sleep(0.1)
-    time.sleep(1)
+    from gradvane import _agent
+    assert _agent.live().flush(60)
     dist.barrier()
     dist.destroy_process_group()
 """

@@ -85,7 +85,7 @@ def test_five_hundred_transient_faults_are_five_hundred_incidents_each_with_the_
     agent = watching(model, optimizer, port=0, step_log="", ring_slots=8192, detect="default,-agent_cost")
     agent.on_incident(seen.append)
     train(model, optimizer, faults)
-    agent.flush()
+    assert agent.flush(60)
     with urllib.request.urlopen(agent.url + "/metrics") as answer:
         metrics = answer.read().decode()
     with urllib.request.urlopen(agent.url + "/api/v1/status") as answer:

@@ -98,7 +98,11 @@ def test_a_killed_run_leaves_whole_lines(tmp_path):
             optimizer.zero_grad()
             model(torch.ones(2, 4)).sum().backward()
             optimizer.step()
-        time.sleep(0.5)
+        for _ in range(600):  # that it writes them while it runs is what is looked at, not how soon
+            with open("steps.jsonl") as log:
+                if len(log.readlines()) == 50:
+                    break
+            time.sleep(0.1)
         os.kill(os.getpid(), signal.SIGKILL)
         """)
     steps, done = running.watched(script, cwd=tmp_path, check=False)

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -211,13 +212,16 @@ def test_looking_for_torch_is_not_importing_it(tmp_path):
 
 
 def test_a_second_run_on_the_same_port_takes_the_next_one(tmp_path):
-    script = running.write(tmp_path, TRAINING + "    import time; print('up', flush=True); time.sleep(20)\n")
-    first = subprocess.Popen([sys.executable, "-m", "gradvane", "run", "--port", "19464", script], cwd=tmp_path,
+    script = running.write(tmp_path, TRAINING + "    import time; print('up', flush=True); time.sleep(600)\n")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    first = subprocess.Popen([sys.executable, "-m", "gradvane", "run", "--port", port, script], cwd=tmp_path,
                              env=running.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert first.stdout.readline() == "up\n"
-        _, done = running.watched(running.write(tmp_path, TRAINING, "other.py"), cwd=tmp_path, options=("--port", "19464"))
-        assert "port 19464 is taken, using 19465" in done.stderr
+        _, done = running.watched(running.write(tmp_path, TRAINING, "other.py"), cwd=tmp_path, options=("--port", port))
+        assert f"port {port} is taken, using {int(port) + 1}" in done.stderr
     finally:
         first.kill()
         first.communicate()
@@ -231,8 +235,8 @@ def test_attach_inside_a_script_that_is_run_goes_together(tmp_path):
 
 
 def test_the_end_of_the_interpreter_is_quick_and_clean(tmp_path):
-    start = time.monotonic()
-    steps, done = running.watched(running.write(tmp_path, TRAINING), cwd=tmp_path, PYTHONFAULTHANDLER="1")
-    assert len(steps) == 3 and time.monotonic() - start < 60
+    source = TRAINING + "    import time; print(time.monotonic())\n"
+    steps, done = running.watched(running.write(tmp_path, source), cwd=tmp_path, PYTHONFAULTHANDLER="1")
+    assert len(steps) == 3 and time.monotonic() - float(done.stdout) < 30
     assert "Fatal" not in done.stderr and "Error" not in done.stderr
     assert os.path.exists(tmp_path / "run")

@@ -1,5 +1,5 @@
 // Layers by steps, as colours: point, click, drag or move with the arrow keys.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { HeatMap as Answer } from "./api";
 import { linearScale, logScale } from "./colour_scale";
 import { HeatLegend } from "./heat_legend";
@@ -64,8 +64,8 @@ export function HeatMap({ answer, window, onOpen, onZoom }: Props) {
     };
   }, []);
 
-  // The cell of other rows says nothing of these.
-  useEffect(() => {
+  // The cell of other rows says nothing of these. Before the next key: effects of the other kind come later.
+  useLayoutEffect(() => {
     setCell(null);
     scroller.current!.scrollTop = 0;
   }, [answer.rows, answer.names[0], answer.names.length]);

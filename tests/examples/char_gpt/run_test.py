@@ -205,8 +205,10 @@ def test_on_a_terminal_one_line_is_rewritten(environment):
     with start_long_run(environment, stdout=theirs) as process:
         os.close(theirs)
         seen = read_terminal(ours, b"step 1", 60)
-        seen += read_terminal(ours, b"steps/s", 60)
-        time.sleep(1)
+        while seen.count(b"\r\x1b[Kstep ") < 3:
+            part = read_terminal(ours, b"steps/s", 60)
+            assert part, seen
+            seen += part
         process.send_signal(signal.SIGINT)
         seen += read_terminal(ours, b"sample:", 60)
         read_terminal(ours, b"\0", 60)

@@ -61,15 +61,17 @@ int threads() {
   return found;
 }
 
-/// Its thread has been joined: a request that was left to itself would last for 2 seconds.
+/// Its thread has been joined, or soon ends: a request that was left to itself would last an hour.
 bool has_no_thread() {
-  return eventually([] { return threads() == 0; }, 1s);
+  return eventually([] { return threads() == 0; });
 }
 
 class Push : public testing::Test {
  protected:
   AlertPushOptions options() const {
-    return {.url = server_.url(), .labels = {{"job", "training"}, {"instance", "node:9400"}}};
+    return {.url = server_.url(),
+            .labels = {{"job", "training"}, {"instance", "node:9400"}},
+            .deadline = 1h};
   }
   std::unique_ptr<AlertPush> started(AlertPushOptions with) {
     auto push = std::make_unique<AlertPush>(std::move(with), metrics_);
@@ -135,18 +137,18 @@ TEST_F(Push, TakesTheAddressOfThePageWhenThereIsOne) {
 }
 
 TEST_F(Push, StartsItsThreadWithTheFirstIncidentAndNotBefore) {
-  const int before = threads();
+  ASSERT_TRUE(has_no_thread());  // of the tests before
   const auto push = started();
   const auto model = fakes::fake_model();
   fakes::FakeTraining training(model);
   const auto& step = training.next();
   (void)push->export_step(step.record, step.detail, *model);
   (void)push->set_run_state(RunState::running, "");
-  EXPECT_EQ(threads(), before);
+  EXPECT_EQ(threads(), 0);
   (void)push->export_incident(incident(1, IncidentClass::stalled));
-  EXPECT_TRUE(eventually([&] { return threads() == before + 1; }));
+  EXPECT_TRUE(eventually([&] { return threads() == 1; }));
   EXPECT_EQ(push->finish(10s), ExportResult::ok);
-  EXPECT_TRUE(eventually([&] { return threads() == before; }));
+  EXPECT_TRUE(eventually([&] { return threads() == 0; }));
 }
 
 TEST_F(Push, KeepsSignalsAwayFromItsThread) {
@@ -263,6 +265,7 @@ TEST_F(Push, DoesNotHoldTheEndWhereNobodyListens) {
   }
   const auto push = started(with);
   (void)push->export_incident(incident(1, IncidentClass::stalled));
+  ASSERT_TRUE(eventually([&] { return !push->last_error().empty(); }));
   EXPECT_EQ(push->finish(200ms), ExportResult::ok);
   EXPECT_GE(pushes("failed"), 1);
   EXPECT_THAT(push->last_error(), HasSubstr("cannot connect"));
@@ -278,16 +281,16 @@ TEST_F(Push, DoesNotWaitAtTheEndForAHostThatCannotBeFound) {
     answered->wait();  // as a system whose name server is gone
     return std::vector<std::string>{"127.0.0.1"};
   };
-  const int before = threads();
+  ASSERT_TRUE(has_no_thread());  // of the tests before
   auto push = started(with);
   (void)push->export_incident(incident(1, IncidentClass::stalled));
   asked->wait();
   EXPECT_EQ(push->finish(100ms), ExportResult::ok);  // the answer has not come yet
   push.reset();
   EXPECT_EQ(pushes("failed"), 1);
-  EXPECT_EQ(threads(), before + 1);  // left behind
+  EXPECT_EQ(threads(), 1);  // left behind
   answered->count_down();
-  EXPECT_TRUE(eventually([&] { return threads() == before; }));
+  EXPECT_TRUE(eventually([&] { return threads() == 0; }));
   EXPECT_TRUE(server_.received().empty());  // it knows that it is too late
   EXPECT_EQ(pushes("failed"), 1);
 }
@@ -304,7 +307,9 @@ TEST_F(Push, IsOverInNoTimeWithoutFinish) {
 
 TEST_F(Push, IsInertInAForkedChild) {
   server_.behave({.manner = Manner::silent});  // its thread is in the middle of something
-  auto push = started();
+  auto with = options();
+  with.deadline = 1s;
+  auto push = started(with);
   (void)push->export_incident(incident(1, IncidentClass::stalled));
   ASSERT_TRUE(server_.wait_for(1));
   const pid_t child = ::fork();
