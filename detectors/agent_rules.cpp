@@ -37,26 +37,32 @@ void AgentRules::judge_dropped(const record::StepRecord& step) {
 
 void AgentRules::judge_cost(const record::StepRecord& step) {
   if (!step.step_seconds) return;
-  agent_seconds_ += step.agent_seconds;
-  step_seconds_ += *step.step_seconds;
+  const Cost cost{step.agent_seconds, *step.step_seconds};
+  stretch_ += cost;
+  if (cost.agent_seconds > dearest_.agent_seconds) dearest_ = cost;
   if (++timed_steps_ < kStretch) return;
-  const double per_step = agent_seconds_ / timed_steps_;
-  const double share = step_seconds_ > 0 ? agent_seconds_ / step_seconds_ : 0;
+  const double agent_seconds = stretch_.agent_seconds - dearest_.agent_seconds;
+  const double step_seconds = stretch_.step_seconds - dearest_.step_seconds;
+  const double per_step = agent_seconds / (timed_steps_ - 1);
+  const double share = step_seconds > 0 ? agent_seconds / step_seconds : 0;
   timed_steps_ = 0;
-  agent_seconds_ = step_seconds_ = 0;
+  stretch_ = dearest_ = {};
   if (std::exchange(is_first_stretch_, false)) return;
-  const bool is_over = share > settings_.cost_budget && per_step > kFloorSeconds;
-  if (!is_over && cost_.is_open() && per_step > kFloorSeconds &&
+  const bool is_high = share > settings_.cost_budget && per_step > kFloorSeconds;
+  const bool was_high = std::exchange(was_high_, is_high);
+  if (is_high && !was_high && !cost_.is_open()) return;
+  if (!is_high && cost_.is_open() && per_step > kFloorSeconds &&
       share > kWell * settings_.cost_budget)
     return;  // neither
   cost_.judge(
-      is_over, step,
+      is_high, step,
       [&](record::Incident& incident) {
         incident.evidence = "Up to step " + std::to_string(step.run_step) +
                             ": Gradvane's hooks took " + percent(share) + " of the time of " +
-                            std::to_string(kStretch) + " steps (" + words_of(1e3 * per_step) +
-                            " ms a step), more than the " + percent(settings_.cost_budget) +
-                            " it may.";
+                            std::to_string(kStretch) + " steps, the dearest left out (" +
+                            words_of(1e3 * per_step) + " ms a step), more than the " +
+                            percent(settings_.cost_budget) + " it may, and of the " +
+                            std::to_string(kStretch) + " before.";
       },
       report_);
 }

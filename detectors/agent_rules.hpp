@@ -46,11 +46,21 @@ class AgentRules {
   IncidentSlot dropped_;
   IncidentSlot cost_;
   Report report_;
-  // Of the stretch in hand.
+  struct Cost {
+    double agent_seconds = 0;
+    double step_seconds = 0;
+    void operator+=(const Cost& other) {
+      agent_seconds += other.agent_seconds;
+      step_seconds += other.step_seconds;
+    }
+  };
+  // Of the stretch in hand. Its dearest step is left out, and one stretch alone says nothing: where others use the
+  // machine, a hook may be without a core for longer than all others take.
   int timed_steps_ = 0;
-  double agent_seconds_ = 0;
-  double step_seconds_ = 0;
+  Cost stretch_;
+  Cost dearest_;
   bool is_first_stretch_ = true;
+  bool was_high_ = false;
 };
 
 }  // namespace gradvane::detectors
