@@ -42,8 +42,8 @@ class DeviceReads::OneDevice {
   OneDevice(int device, const std::vector<kernels::Site>& sites, int ring_slots,
             std::uint64_t plan_id)
       : device_(device),
-        ring_slots_(kernels::ResultRing::slots_for(ring_slots,
-                                                   static_cast<std::int64_t>(sites.size()))),
+        ring_slots_(
+            kernels::ResultRing::slots_for(ring_slots, static_cast<std::int64_t>(sites.size()))),
         plan_id_(plan_id),
         sites_(sites),
         views_(sites.size()),
