@@ -25,6 +25,8 @@ interface Cell {
 const MAX_HEIGHT = 480;
 const AXIS_HEIGHT = 24;
 const DRAG_PX = 6;
+/** Of the names: room for the word at the axis, where they are as short as "0". */
+const LEAST_LEFT = 40;
 
 export function HeatMap({ answer, window, onOpen, onZoom }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
@@ -50,7 +52,7 @@ export function HeatMap({ answer, window, onOpen, onZoom }: Props) {
   const height = Math.min(MAX_HEIGHT, whole);
   const left = useMemo(() => {
     const pen = canvas.current?.getContext("2d");
-    return pen ? nameWidth(pen, cells.names, width) : 0;
+    return pen ? Math.max(LEAST_LEFT, nameWidth(pen, cells.names, width)) : 0;
   }, [cells.names, width]);
   const layout: HeatLayout = { width, height, left, rowHeight, top, window };
 
