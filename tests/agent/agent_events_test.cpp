@@ -28,7 +28,7 @@ TEST(AgentEvents, GradientsThatAreScaledAfterTheReadHaveTheirNormMeasuredAgain) 
   const at::Tensor loss = training.backward();
   const double norm = training.gradient_norm();
   agent.after_backward(loss);
-  for (at::Tensor gradient : training.gradients()) gradient.mul_(0.25);
+  for (const at::Tensor& gradient : training.gradients()) gradient.mul_(0.25);
   const auto result = agent.step(*training.optimizer);
   EXPECT_NEAR(*result->grad_norm, norm, 1e-6 * norm);
   EXPECT_NEAR(*result->grad_norm_at_step, norm / 4, 1e-4 * norm);

@@ -35,61 +35,63 @@ Function in_fake(const char* name) {
 }
 
 void item() {
-  static const auto call = in_fake<void (*)(long)>("fake_item");
-  call(0);
+  static const auto kCall = in_fake<void (*)(long)>("fake_item");
+  kCall(0);
 }
 void synchronize(long microseconds) {
-  static const auto call = in_fake<void (*)(long)>("fake_synchronize");
-  call(microseconds);
+  static const auto kCall = in_fake<void (*)(long)>("fake_synchronize");
+  kCall(microseconds);
 }
 bool is_subscribed() { return in_fake<int (*)()>("fake_is_subscribed")() == 1; }
 void finalize() { in_fake<void (*)()>("fake_finalize")(); }
 void take_by(const char* owner) { in_fake<void (*)(const char*)>("fake_take_by")(owner); }
 
 class AgentSyncsTest : public testing::Test {
- protected:
-  AgentSyncsTest() {
-    folder = std::filesystem::temp_directory_path() / ("agent_syncs." + std::to_string(::getpid()));
-    std::filesystem::create_directories(folder);
-    options = quiet();
-    options.sync = Sync::require;
-    options.sync_library = GRADVANE_FAKE_CUDA;
-    options.step_log = (folder / "steps.jsonl").string();
-    options.sync_report = (folder / "syncs.json").string();
-  }
+ public:
   ~AgentSyncsTest() override {
     take_by("");
     // Not remove_all: torch exports one of its own, which lacks what it needs.
-    for (const std::string& file : {options.step_log, options.sync_report})
+    for (const std::string& file : {options_.step_log, options_.sync_report})
       (void)::unlink(file.c_str());
-    (void)::rmdir(folder.c_str());
+    (void)::rmdir(folder_.c_str());
   }
 
+ protected:
+  AgentSyncsTest() {
+    folder_ =
+        std::filesystem::temp_directory_path() / ("agent_syncs." + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder_);
+    options_ = quiet();
+    options_.sync = Sync::require;
+    options_.sync_library = GRADVANE_FAKE_CUDA;
+    options_.step_log = (folder_ / "steps.jsonl").string();
+    options_.sync_report = (folder_ / "syncs.json").string();
+  }
   [[nodiscard]] std::vector<json> steps() const {
     std::vector<json> steps;
-    std::ifstream file(options.step_log);
+    std::ifstream file(options_.step_log);
     for (std::string line; std::getline(file, line);) steps.push_back(json::parse(line));
     return steps;
   }
-  [[nodiscard]] json report() const { return json::parse(std::ifstream(options.sync_report)); }
+  [[nodiscard]] json report() const { return json::parse(std::ifstream(options_.sync_report)); }
 
-  std::filesystem::path folder;
-  Options options;
-  Training training;
+  std::filesystem::path folder_;
+  Options options_;
+  Training training_;
 };
 
 TEST_F(AgentSyncsTest, ANaiveNanCheckIsFourSyncsAParameterAndTheAgentNone) {
   constexpr int kParameters = 100;
-  Agent agent(options);
-  agent.attach(*training.model, *training.optimizer);
+  Agent agent(options_);
+  agent.attach(*training_.model, *training_.optimizer);
   for (int step = 0; step < 5; ++step) {
-    const at::Tensor loss = training.backward();
+    const at::Tensor loss = training_.backward();
     {
       const Scope scope("naive NaN check");
       for (int p = 0; p < kParameters; ++p)
         for (int question = 0; question < 4; ++question) item();
     }
-    agent.step(*training.optimizer, loss);
+    agent.step(*training_.optimizer, loss);
   }
   agent.stop();
   const auto all = steps();
@@ -109,16 +111,16 @@ TEST_F(AgentSyncsTest, ANaiveNanCheckIsFourSyncsAParameterAndTheAgentNone) {
 }
 
 TEST_F(AgentSyncsTest, ASyncIsBookedOnThePhaseThatItIsIn) {
-  Agent agent(options);
-  agent.attach(*training.model, *training.optimizer);
+  Agent agent(options_);
+  agent.attach(*training_.model, *training_.optimizer);
   for (int step = 0; step < 3; ++step) {
     {
       const auto phase = agent.phase(Phase::data);
       synchronize(0);
     }
-    const at::Tensor loss = training.backward();
+    at::Tensor loss = training_.backward();
     item();
-    agent.step(*training.optimizer, [&] {
+    agent.step(*training_.optimizer, [&] {
       synchronize(0);
       return loss;
     });
@@ -134,19 +136,19 @@ TEST_F(AgentSyncsTest, ASyncIsBookedOnThePhaseThatItIsIn) {
 TEST_F(AgentSyncsTest, ABudgetThatIsOverrunIsOneIncidentWithItsPlaces) {
   std::mutex mutex;
   std::vector<Incident> told;
-  options.sync_budget = 1;
-  options.sync_budget_after = 2;
-  options.on_incident = [&](const Incident& incident) {
+  options_.sync_budget = 1;
+  options_.sync_budget_after = 2;
+  options_.on_incident = [&](const Incident& incident) {
     const std::lock_guard lock(mutex);
     told.push_back(incident);
   };
-  Agent agent(options);
-  agent.attach(*training.model, *training.optimizer);
+  Agent agent(options_);
+  agent.attach(*training_.model, *training_.optimizer);
   for (int step = 0; step < 30; ++step) {
     const Scope scope("log");
     const int wanted = step >= 5 && step < 9 ? 3 : 1;
     for (int i = 0; i < wanted; ++i) item();
-    agent.step(*training.optimizer, training.backward());
+    agent.step(*training_.optimizer, training_.backward());
   }
   agent.stop();
   ASSERT_THAT(told, SizeIs(2)) << "opened, and closed when it was over";
@@ -162,13 +164,13 @@ TEST_F(AgentSyncsTest, ABudgetThatIsOverrunIsOneIncidentWithItsPlaces) {
 
 TEST_F(AgentSyncsTest, TheSubscriptionIsGivenBackAtTheEnd) {
   {
-    Agent agent(options);
+    Agent agent(options_);
     EXPECT_TRUE(is_subscribed());
     agent.stop();
     EXPECT_FALSE(is_subscribed());
   }
   {
-    const Agent agent(options);
+    const Agent agent(options_);
     EXPECT_TRUE(is_subscribed());
   }
   EXPECT_FALSE(is_subscribed()) << "also by the destructor";
@@ -176,12 +178,12 @@ TEST_F(AgentSyncsTest, TheSubscriptionIsGivenBackAtTheEnd) {
 
 TEST_F(AgentSyncsTest, ASecondRunInTheSameProcessStartsFromNothing) {
   for (const int wanted : {7, 2}) {
-    Agent agent(options);
-    agent.attach(*training.model, *training.optimizer);
+    Agent agent(options_);
+    agent.attach(*training_.model, *training_.optimizer);
     const Scope scope("of two runs");
     for (int step = 0; step < wanted; ++step) {
       item();
-      agent.step(*training.optimizer, training.backward());
+      agent.step(*training_.optimizer, training_.backward());
     }
     agent.stop();
     const json syncs = report();
@@ -193,9 +195,9 @@ TEST_F(AgentSyncsTest, ASecondRunInTheSameProcessStartsFromNothing) {
 }
 
 TEST_F(AgentSyncsTest, TwoAgentsShareTheLedger) {
-  Agent one(options);
-  options.run = "other";
-  Agent other(options);
+  Agent one(options_);
+  options_.run = "other";
+  Agent other(options_);
   one.stop();
   EXPECT_TRUE(is_subscribed());
   other.stop();
@@ -205,7 +207,7 @@ TEST_F(AgentSyncsTest, TwoAgentsShareTheLedger) {
 TEST_F(AgentSyncsTest, WhatIsRequiredAndCannotBeHadStopsTheSetUpWithAReason) {
   take_by("Nsight Systems");
   try {
-    const Agent agent(options);
+    const Agent agent(options_);
     FAIL() << "it started";
   } catch (const std::runtime_error& error) {
     EXPECT_THAT(error.what(), HasSubstr("sync = require"));
@@ -216,13 +218,13 @@ TEST_F(AgentSyncsTest, WhatIsRequiredAndCannotBeHadStopsTheSetUpWithAReason) {
 
 TEST_F(AgentSyncsTest, WhereItIsNotRequiredTrainingGoesOnAndNothingReadsAsZero) {
   for (const std::string library : {GRADVANE_FAKE_CUDA, "/nonexistent/libcupti.so"}) {
-    options.sync = Sync::automatic;  // and no driver is in this process
-    options.sync_library = library;
-    Agent agent(options);
-    agent.attach(*training.model, *training.optimizer);
+    options_.sync = Sync::automatic;  // and no driver is in this process
+    options_.sync_library = library;
+    Agent agent(options_);
+    agent.attach(*training_.model, *training_.optimizer);
     for (int step = 0; step < 3; ++step) {
       item();
-      agent.step(*training.optimizer, training.backward());
+      agent.step(*training_.optimizer, training_.backward());
     }
     agent.stop();
     for (const json& step : steps()) EXPECT_FALSE(step.contains("syncs"));
@@ -231,27 +233,27 @@ TEST_F(AgentSyncsTest, WhereItIsNotRequiredTrainingGoesOnAndNothingReadsAsZero) 
     EXPECT_EQ(syncs["reason"], "no_cuda");
     EXPECT_FALSE(syncs.contains("totals"));
     EXPECT_FALSE(syncs.contains("sites"));
-    (void)::unlink(options.step_log.c_str());
+    (void)::unlink(options_.step_log.c_str());
   }
 }
 
 TEST_F(AgentSyncsTest, SwitchedOffNobodyListensAndNoReportIsWritten) {
-  options.sync = Sync::off;
-  Agent agent(options);
-  agent.attach(*training.model, *training.optimizer);
+  options_.sync = Sync::off;
+  Agent agent(options_);
+  agent.attach(*training_.model, *training_.optimizer);
   item();
-  agent.step(*training.optimizer, training.backward());
+  agent.step(*training_.optimizer, training_.backward());
   EXPECT_FALSE(is_subscribed());
   agent.stop();
-  EXPECT_FALSE(std::filesystem::exists(options.sync_report));
+  EXPECT_FALSE(std::filesystem::exists(options_.sync_report));
 }
 
 TEST_F(AgentSyncsTest, AForeignFinalizeLeavesAGapAndTheStepsAroundItUnknown) {
-  Agent agent(options);
-  agent.attach(*training.model, *training.optimizer);
+  Agent agent(options_);
+  agent.attach(*training_.model, *training_.optimizer);
   const auto step = [&] {
     item();
-    agent.step(*training.optimizer, training.backward());
+    agent.step(*training_.optimizer, training_.backward());
   };
   for (int i = 0; i < 3; ++i) step();
   agent.flush();  // what was counted before is judged
@@ -270,7 +272,7 @@ TEST_F(AgentSyncsTest, TheTrainingIsTheSameInEveryBit) {
   std::vector<std::vector<char>> weights;
   for (const bool with : {false, true}) {
     Training run;
-    Options chosen = options;
+    Options chosen = options_;
     chosen.sync = with ? Sync::require : Sync::off;
     Agent agent(chosen);
     agent.attach(*run.model, *run.optimizer);

@@ -144,7 +144,7 @@ TEST(Agent, NamesTheInjectedParameterElementAndKindInEveryTrial) {
                          std::pair("neg_inf", -kInf)};
   for (int trial = 0; trial < 100; ++trial) {
     const at::Tensor loss = training.backward();
-    const std::string name = names[next(names.size())];
+    const std::string& name = names[next(names.size())];
     const at::Tensor gradient = training.parameter(name).grad();
     const auto element =
         static_cast<std::int64_t>(next(static_cast<std::uint64_t>(gradient.numel())));
@@ -221,7 +221,7 @@ TEST(Agent, WatchesALoopWithoutAnOptimizer) {
     agent.after_backward(loss);
     {
       const torch::NoGradGuard off;
-      for (at::Tensor parameter : training.model->parameters())
+      for (const at::Tensor& parameter : training.model->parameters())
         parameter.add_(parameter.grad(), -0.01);
     }
     const auto result = agent.end_step();
@@ -353,7 +353,7 @@ TEST(Agent, SurvivesNaNEverywhere) {
   agent.attach(*training.model, *training.optimizer);
   for (int step = 0; step < 60; ++step) {
     training.backward();
-    for (at::Tensor gradient : training.gradients()) gradient.fill_(kNan);
+    for (const at::Tensor& gradient : training.gradients()) gradient.fill_(kNan);
     const auto result = agent.step(*training.optimizer, at::scalar_tensor(kNan));
     ASSERT_TRUE(result.has_value());
     EXPECT_DOUBLE_EQ(*result->grad_norm, 0);  // of the finite elements: there are none
