@@ -38,14 +38,14 @@ new PerformanceObserver((list) => {
 
 PIXELS = """
 (canvas) => {
-  const { data, width, height } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
   const counts = {};
   for (let i = 0; i < data.length; i += 4) {
     if (data[i + 3] < 128) continue;
     const key = [data[i], data[i + 1], data[i + 2]].map((part) => part >> 4).join(",");
     counts[key] = (counts[key] || 0) + 1;
   }
-  return { counts, total: width * height };
+  return counts;
 }
 """
 
@@ -144,7 +144,7 @@ class PageDriver:
         until = time.monotonic() + 20
         while True:
             self.page.wait_for_timeout(200)
-            found = canvas.evaluate(PIXELS)["counts"]
+            found = canvas.evaluate(PIXELS)
             if all(found.get(colour, 0) > count for colour, count in wanted.items()):
                 return found
             assert time.monotonic() < until, f"{holder.inner_text()}: wanted {wanted}, found {found}"
