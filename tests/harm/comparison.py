@@ -1,0 +1,117 @@
+"""What differs between a plain run of a program and a watched one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from four_ways import OURS, Outcome
+from program import Program
+
+LEFT_AT_A_GOOD_END = 64 * 1024
+"""bytes that our run directory may hold after a program that ended well"""
+
+ON_PURPOSE = {
+    "lines on the standard error": f"those that begin with `{OURS.strip()}`",
+    "the run directory": "where a run is found while it lives; after a good end at most "
+                         f"{LEFT_AT_A_GOOD_END // 1024} KiB are left",
+    "descriptors, while the agent lives": "the endpoint's sockets and the files of the run directory",
+    "threads, while the agent lives": "those called gradvane-...",
+    "SIGTERM, while the agent lives": "a handler, where there was none: it exports the last steps, and then the "
+                                      "process dies by the signal",
+}
+"""What all programs may show, as docs/harm.md says it."""
+
+SURPLUS = {"descriptors": ("socket", "anon_inode:", "<folder>/tmp/gradvane-"), "threads": ("gradvane-",)}
+"""How those begin that a live agent may have besides."""
+MOST_THREADS = 8
+
+
+def differences(program: Program, way: str, plain: Outcome, watched: Outcome, name: str | None = None) -> list[str]:
+    """Sentences, none where nobody could tell the two apart. `name`: one program of those that share the process."""
+    found = []
+    single = {
+        "end": (plain.end, watched.end),
+        "processes left behind": (plain.survivors, watched.survivors),
+        "standard output": (section(plain.stdout, name), section(watched.stdout, name)),
+        "standard error": (section(plain.stderr, name), section(watched.stderr, name)),
+        "files": (plain.files, watched.files),
+    }
+    for what, (expected, seen) in single.items():
+        if expected != seen and what not in program.differs:
+            found.append(f"{what}: {told(expected, seen)}")
+    left = sum(watched.run_directory.values())
+    if plain.end == "exit status 0" and left > LEFT_AT_A_GOOD_END and "the run directory" not in program.differs:
+        found.append(f"the run directory: {left} bytes are left: {watched.run_directory}")
+    expected_looks, seen_looks = looks(plain, name), looks(watched, name)
+    if [look["look"] for look in expected_looks] != [look["look"] for look in seen_looks]:
+        found.append(f"looks: {told([one['look'] for one in expected_looks], [one['look'] for one in seen_looks])}")
+        return found
+    for expected, seen in zip(expected_looks, seen_looks):
+        for what in expected:
+            if what not in program.differs and not same(what, expected[what], seen[what], way, program):
+                found.append(f"{what}, at {expected['look']!r}: {told(expected[what], seen[what])}")
+    return found
+
+
+def section(lines: list[str], name: str | None) -> list[str]:
+    """The lines of one program among several."""
+    if name is None:
+        return lines
+    inside = False
+    kept = []
+    for line in lines:
+        if line.startswith("== "):
+            inside = line == f"== {name}"
+        elif inside:
+            kept.append(line)
+    return kept
+
+
+def looks(outcome: Outcome, name: str | None) -> list[dict]:
+    return [look for look in outcome.looks if name is None or look["look"] == name]
+
+
+def same(what: str, expected: object, seen: object, way: str, program: Program) -> bool:
+    if what == "weights" and program.weights_within:
+        return close(expected, seen, program.weights_within)
+    if expected == seen:
+        return True
+    if way == "attach, detach":
+        return what == "native threads" and seen <= expected  # type: ignore[operator]
+    if what in SURPLUS:
+        more = surplus(expected, seen)  # type: ignore[arg-type]
+        return more is not None and all(one.startswith(SURPLUS[what]) for one in more)
+    if what == "native threads":
+        return 0 <= seen - expected <= MOST_THREADS  # type: ignore[operator]
+    if what == "signals":
+        caught = surplus(expected["SigCgt"], seen["SigCgt"])  # type: ignore[index]
+        others = all(expected[key] == seen[key] for key in ("SigBlk", "SigIgn"))  # type: ignore[index]
+        return others and caught is not None and set(caught) <= {"SIGTERM"}
+    return False
+
+
+def surplus(expected: list, seen: list) -> list | None:
+    """What `seen` has besides; None where something is missing."""
+    more, less = Counter(seen) - Counter(expected), Counter(expected) - Counter(seen)
+    return None if less else list(more.elements())
+
+
+def close(expected: object, seen: object, within: float) -> bool:
+    if isinstance(expected, list) and isinstance(seen, list):
+        return len(expected) == len(seen) and all(close(a, b, within) for a, b in zip(expected, seen))
+    try:
+        a, b = float(expected), float(seen)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return expected == seen
+    return abs(a - b) <= within * max(abs(a), abs(b), 1e-3) or expected == seen
+
+
+def told(expected: object, seen: object) -> str:
+    """Only the parts that differ."""
+    if isinstance(expected, dict) and isinstance(seen, dict):
+        keys = [key for key in {**expected, **seen} if expected.get(key) != seen.get(key)]
+        return "; ".join(f"{key}: {told(expected.get(key), seen.get(key))}" for key in keys)
+    if isinstance(expected, list) and isinstance(seen, list) and len(expected) == len(seen) and len(expected) > 1:
+        at = next((i for i, pair in enumerate(zip(expected, seen)) if pair[0] != pair[1]), 0)
+        return f"[{at}] {told(expected[at], seen[at])}"
+    return f"plain {expected!r:.300}, watched {seen!r:.300}"

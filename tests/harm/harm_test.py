@@ -1,0 +1,57 @@
+"""Every program of the table ends, prints, leaves and trains the same, plain and watched in three ways."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import four_ways
+import table
+from comparison import differences
+from four_ways import Outcome
+from program import Program, script
+
+GROUP = os.environ.get("HARM_GROUP", "")
+"""one of the table's; all where it is empty"""
+ROWS = [(group, key, program.name, way) for group in table.GROUPS if GROUP in ("", group)
+        for key, programs in table.processes(group).items() for program in programs for way in program.ways[1:]]
+
+
+@functools.cache
+def outcome(group: str, key: str, way: str) -> Outcome:
+    programs = table.processes(group)[key]
+    limit = four_ways.LIMIT
+    if way != "plain":
+        limit = outcome(group, key, "plain").seconds + max(program.seconds for program in programs)
+    with tempfile.TemporaryDirectory() as folder:
+        return four_ways.run(programs[0], way, script(programs), Path(folder) / "f", limit)
+
+
+@pytest.mark.parametrize(("group", "key", "name", "way"), ROWS, ids=[f"{row[2]} [{row[3]}]" for row in ROWS])
+def test_nobody_can_tell_a_watched_program_from_a_plain_one(group: str, key: str, name: str, way: str):
+    programs = table.processes(group)[key]
+    program = next(one for one in programs if one.name == name)
+    require(program)
+    plain, watched = outcome(group, key, "plain"), outcome(group, key, way)
+    found = differences(program, way, plain, watched, name if len(programs) > 1 else None)
+    assert not found, f"{program.name}, {way}:\n" + "\n".join(found)
+
+
+def require(program: Program) -> None:
+    if program.needs == "cuda":
+        import torch
+
+        if not torch.cuda.is_available():
+            assert os.environ.get("GRADVANE_GPU_TESTS_MUST_RUN") != "1", "no CUDA device here"
+            pytest.skip("no CUDA device here")
+    if program.place.user is not None and os.geteuid() != 0:
+        pytest.skip("only root may become another user")
+
+

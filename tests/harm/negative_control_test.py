@@ -1,0 +1,99 @@
+"""The suite is able to fail: a stand-in that harms the program on purpose is found out, and by the right sentence."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import four_ways
+from comparison import differences
+from four_ways import Outcome
+from program import Place, Program, script
+
+HARMFUL = Path(__file__).parent / "harmful"
+PROGRAM = Program("a training with a child", """
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)
+        time.sleep(60)
+    os.kill(child, signal.SIGTERM)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    tiny.train(model, optimizer)
+    """, seconds=20)
+FOUND = {
+    "keeps SIGTERM": ["standard output: [1] plain '-15', watched '-14'", "signal handlers"],
+    "keeps SIGTERM, in C": ["standard output: [1] plain '-15', watched '-14'"],
+    "draws a random number": ["random numbers", "weights"],
+    "changes gradients": ["weights"],
+    "leaves an import hook": ["import system"],
+    "leaves a descriptor": ["descriptors"],
+    "leaves a file": ["files"],
+    "leaves a thread": ["threads"],
+    "leaves a process": ["processes left behind"],
+    "leaves a variable": ["environment"],
+    "leaves a warning filter": ["hooks of the interpreter"],
+    "leaves an excepthook": ["hooks of the interpreter"],
+    "prints": ["standard output"],
+    "says something on the standard error": ["standard error"],
+    "ends with another status": ["end: plain 'exit status 0', watched 'exit status 1'"],
+    "holds up the end": ["end: plain 'exit status 0', watched 'still there"],
+}
+
+
+@functools.cache
+def outcome(way: str, harm: str) -> Outcome:
+    program = replace(PROGRAM, place=Place(environment={"HARM": harm}))
+    with tempfile.TemporaryDirectory() as folder:
+        return four_ways.run(program, way, script((program,)), Path(folder) / "f", 40, HARMFUL)
+
+
+def found(way: str, harm: str) -> list[str]:
+    plain = outcome("plain", "none")
+    harmed = outcome(way, harm)
+    for look in (*plain.looks, *harmed.looks):
+        look["environment"].pop("HARM", None)
+    return differences(PROGRAM, way, plain, harmed)
+
+
+@pytest.mark.parametrize("harm", FOUND)
+def test_each_kind_of_harm_is_found_and_named(harm: str):
+    sentences = found("attach", harm)
+    for expected in FOUND[harm]:
+        assert any(sentence.startswith(expected) for sentence in sentences), f"{expected!r} is not in {sentences}"
+
+
+def test_what_a_live_agent_may_show_it_may_not_leave_behind():
+    assert any(sentence.startswith("signals") for sentence in found("attach, detach", "keeps SIGTERM, in C"))
+
+
+def test_gradvane_run_is_held_to_the_same():
+    assert any(sentence.startswith("hooks of the interpreter") for sentence in found("run", "leaves an excepthook"))
+
+
+def test_two_plain_runs_of_a_program_differ_in_nothing():
+    with tempfile.TemporaryDirectory() as folder:
+        again = four_ways.run(PROGRAM, "plain", script((PROGRAM,)), Path(folder) / "f", package=HARMFUL)
+    for look in again.looks:
+        look["environment"].pop("HARM", None)
+    assert differences(PROGRAM, "attach, detach", outcome("plain", "none"), again) == []
+
+
+def test_every_kind_of_harm_of_the_stand_in_is_looked_for():
+    sys.path.insert(0, str(HARMFUL))
+    before = sys.modules.pop("gradvane", None)
+    try:
+        import gradvane
+
+        assert set(gradvane.HARMS) == set(FOUND)
+    finally:
+        sys.path.remove(str(HARMFUL))
+        sys.modules.pop("gradvane", None)
+        if before is not None:
+            sys.modules["gradvane"] = before

@@ -1,0 +1,98 @@
+"""One row of the harm suite: a program, what is done to it from outside, and what may differ on purpose."""
+
+from __future__ import annotations
+
+import signal
+import textwrap
+from dataclasses import dataclass, field
+
+FOUR_WAYS = ("plain", "run", "attach", "attach, detach")
+WITHOUT_ATTACH = ("plain", "run")
+"""for programs that have nothing to attach to"""
+
+
+@dataclass(frozen=True)
+class Act:
+    """What happens to the program from outside, as soon as it has made the file `after`."""
+
+    what: signal.Signals | str
+    """a signal for the process, "Ctrl-C" for its group, or "scrape": one GET of /metrics, if there is an endpoint"""
+    after: str = "ready"
+    pause: float = 0.0
+    """seconds to wait first"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What the program finds on its machine."""
+
+    prepare: str = ""
+    """shell, run before the program in a mount namespace of its own; $HOME, $TMPDIR, $PWD are the program's"""
+    limits: dict[str, int] = field(default_factory=dict)
+    """RLIMIT names without the prefix"""
+    environment: dict[str, str] = field(default_factory=dict)
+    """{folder} is the folder that holds the program's files"""
+    user: int | None = None
+    """a user number that nobody else on the machine has"""
+    stdout: str = "file"
+    """or: closed, closed pipe"""
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    body: str
+    """Python. Runs after three watched steps of a small model, unless `whole`: then it is all of the script."""
+    before: str = ""
+    """runs before the agent is attached"""
+    top: str = ""
+    """functions at the top of the module, for children that import it"""
+    whole: bool = False
+    """the body makes, trains and watches its models itself"""
+    is_script: bool = False
+    """the body is all there is: no imports, no main(), no look at the end"""
+    together: str = ""
+    """programs with the same word here run one after the other in one process"""
+    acts: tuple[Act, ...] = ()
+    place: Place = Place()
+    arguments: tuple[str, ...] = ("train.py",)
+    """of the interpreter, in the plain way; `gradvane run` takes the same"""
+    ways: tuple[str, ...] = FOUR_WAYS
+    needs: str = ""
+    """cuda: runs where there is a device"""
+    weights_within: float = 0.0
+    """0: the same bits"""
+    differs: dict[str, str] = field(default_factory=dict)
+    """What is not compared, and why: it differs on purpose."""
+    seconds: float = 60.0
+    """how much longer than the plain run a watched one may take before it counts as hung"""
+
+
+PROLOGUE = """\
+import os, signal, sys, threading, time
+import multiprocessing as mp
+import torch
+import tiny, way, witness
+"""
+
+
+def script(programs: tuple[Program, ...]) -> str:
+    """The text of train.py for programs that share a process."""
+    if programs[0].is_script:
+        return textwrap.dedent(programs[0].body)
+    parts = [PROLOGUE]
+    parts += [textwrap.dedent(program.top) for program in programs if program.top]
+    parts.append("def main():\n    global model, optimizer")
+    for number, program in enumerate(programs):
+        body = textwrap.dedent(program.body).strip("\n")
+        lines = [f"with witness.part({program.name!r}):"]
+        inner = textwrap.dedent(program.before).strip("\n").split("\n") if program.before else []
+        if not program.whole and (number == 0 or program.before):
+            inner += ["model, optimizer = tiny.make()", "way.attach(model, optimizer)",
+                      "tiny.train(model, optimizer)", "way.detach()"]
+        inner += body.split("\n")
+        inner.append(f"witness.look({program.name!r}, model, optimizer)")
+        lines += ["    " + line for line in inner]
+        parts.append(textwrap.indent("\n".join(lines), "    "))
+    parts.append("if __name__ == '__main__':\n    main()\n")
+    return "\n".join(parts)

@@ -1,0 +1,81 @@
+"""Programs on machines where files cannot be had: what the agent cannot write must not be the program's trouble."""
+
+import signal
+
+from program import Act, Place, Program
+
+TRAIN_A_WHILE = """
+for _ in range(15):
+    tiny.train(model, optimizer, 20)
+    time.sleep(0.1)
+"""
+IN_RUN_FOLDER = "mkdir -p -m 700 $TMPDIR/gradvane-$(id -u)/train; cd $TMPDIR/gradvane-$(id -u)/train; "
+BACK = "; cd $OLDPWD"
+
+
+def fifo(name: str) -> str:
+    """A FIFO that nobody reads or writes, in the place of a file of the agent's."""
+    return f"{IN_RUN_FOLDER}mkfifo {name}{BACK}"
+
+
+PROGRAMS = [
+    Program("a FIFO lies where the endpoint file goes", TRAIN_A_WHILE,
+            place=Place(prepare=fifo("endpoint.rank0.json")), acts=()),
+    Program("a FIFO lies where the endpoint file goes, and SIGTERM comes", "way.mark('ready')\ntime.sleep(60)",
+            place=Place(prepare=fifo("endpoint.rank0.json")), acts=(Act(signal.SIGTERM, pause=1),), seconds=20),
+    Program("a FIFO lies where the ring of recordings goes", TRAIN_A_WHILE,
+            place=Place(prepare=fifo("ring.rank0.gvrec train.rank0.ring.gvrec lock.rank0"))),
+    Program("the step log is a FIFO that nobody reads", TRAIN_A_WHILE,
+            place=Place(prepare="mkfifo log", environment={"GRADVANE_STEP_LOG": "log"}), seconds=20),
+    Program("the step log is a full disk", TRAIN_A_WHILE,
+            place=Place(environment={"GRADVANE_STEP_LOG": "/dev/full"})),
+    Program("the step log lies in a folder that is not there", TRAIN_A_WHILE,
+            place=Place(environment={"GRADVANE_STEP_LOG": "nowhere/steps.jsonl"})),
+    Program("the temporary folder is a disk with 64 KiB", TRAIN_A_WHILE,
+            place=Place(prepare="mount -t tmpfs -o size=64k tmpfs $TMPDIR")),
+    Program("the temporary folder cannot be written", TRAIN_A_WHILE,
+            place=Place(prepare="mount -t tmpfs -o ro tmpfs $TMPDIR")),
+    Program("there is no temporary folder", TRAIN_A_WHILE,
+            place=Place(environment={"TMPDIR": "/nowhere/at/all"})),
+    Program("there is no home", TRAIN_A_WHILE, place=Place(environment={"HOME": "/nowhere"})),
+    Program("home cannot be written", TRAIN_A_WHILE,
+            place=Place(prepare="mount -t tmpfs -o ro tmpfs $HOME")),
+    Program("the run directory is a link to another folder", TRAIN_A_WHILE,
+            place=Place(prepare="mkdir -m 700 $HOME/mine $TMPDIR/gradvane-$(id -u); "
+                                "ln -s $HOME/mine $TMPDIR/gradvane-$(id -u)/train")),
+    Program("the run directory vanishes while it trains", """
+        import shutil, tempfile
+        for entry in os.listdir(tempfile.gettempdir()):
+            shutil.rmtree(os.path.join(tempfile.gettempdir(), entry))
+        """ + TRAIN_A_WHILE.replace("\n", "\n        ")),
+    Program("the working folder is removed while it trains", """
+        os.mkdir("gone")
+        os.chdir("gone")
+        os.rmdir("../gone")
+        """ + TRAIN_A_WHILE.replace("\n", "\n        ") + """
+        os.chdir(os.path.dirname(os.path.abspath(witness.__file__)))
+        """),
+    Program("files may have 16 KiB", """
+        with open("own", "wb") as file:
+            file.write(bytes(16_000))
+            try:
+                file.write(bytes(16_000))
+                file.flush()
+            except OSError as error:
+                print(error)
+        """ + TRAIN_A_WHILE.replace("\n", "\n        "), place=Place(limits={"FSIZE": 16_384})),
+    Program("the process may have 48 descriptors", """
+        files = [open("/dev/null") for _ in range(20)]
+        """ + TRAIN_A_WHILE.replace("\n", "\n        "), place=Place(limits={"NOFILE": 48})),
+    Program("the user may have no further process or thread", """
+        model, optimizer = tiny.make()
+        try:
+            way.attach(model, optimizer)
+        except Exception as error:  # set-up throws, and the program trains without
+            assert type(error).__name__ == "GradvaneError", error
+        tiny.train(model, optimizer)
+        way.detach()
+        """, whole=True,
+            place=Place(user=61_234, limits={"NPROC": 1})),
+    Program("umask 0: what the agent leaves is for its owner all the same", TRAIN_A_WHILE, before="os.umask(0)"),
+]

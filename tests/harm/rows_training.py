@@ -1,0 +1,375 @@
+"""Trainings of many kinds: the same bits come out of them."""
+
+from program import Place, Program
+
+RANKS = """
+def rank(number, port, body):
+    import torch.distributed as dist
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(number), WORLD_SIZE="2",
+                      LOCAL_RANK=str(number))
+    dist.init_process_group("gloo", rank=number, world_size=2)
+    try:
+        weights = BODIES[body](number)
+        if number == 0:
+            print(weights, flush=True)
+        dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+def two_ranks(body):
+    import socket
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(rank, (port, body), nprocs=2)
+
+def all_numbers(model):
+    return [witness.numbers(p) for p in model.parameters()]
+
+def data_parallel(number):
+    model, optimizer = tiny.make()
+    net = torch.nn.parallel.DistributedDataParallel(model)
+    torch.manual_seed(number)
+    way.attach(model, optimizer)
+    tiny.train(net, optimizer, clip=torch.nn.utils.clip_grad_norm_)
+    way.detach()
+    tiny.train(net, optimizer, clip=torch.nn.utils.clip_grad_norm_)
+    return all_numbers(model)
+
+def fully_sharded(clip):
+    def train(number):
+        from torch.distributed.fsdp import fully_shard
+        model, optimizer = tiny.make()
+        fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        torch.manual_seed(number)
+        way.attach(model, optimizer)
+        tiny.train(model, optimizer, 3, clip)
+        way.detach()
+        tiny.train(model, optimizer, 3, clip)
+        return all_numbers(model)
+    return train
+
+def tensor_parallel(clip):
+    def train(number):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
+        parallelize_module(model, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        way.attach(model, optimizer)
+        tiny.train(model, optimizer, 3, clip)
+        way.detach()
+        tiny.train(model, optimizer, 3, clip)
+        return all_numbers(model)
+    return train
+
+BODIES = {
+    "data parallel": data_parallel,
+    "FSDP2, torch's clip": fully_sharded(torch.nn.utils.clip_grad_norm_),
+    "FSDP2, our clip": fully_sharded(way.clip_grad_norm_),
+    "tensors, torch's clip": tensor_parallel(torch.nn.utils.clip_grad_norm_),
+    "tensors, our clip": tensor_parallel(way.clip_grad_norm_),
+}
+"""
+
+
+def train(name: str, body: str, top: str = "", within: float = 0.0) -> Program:
+    return Program(name, body, top=top, whole=True, together="trainings" if not within else "trainings, our clip",
+                   weights_within=within)
+
+
+def ranks(name: str, body: str, top: str = "") -> Program:
+    return Program(name, f"model, optimizer = tiny.make()\ntwo_ranks({body!r})", top=top, whole=True,
+                   together="ranks", differs={})
+
+
+WATCHED = """
+way.attach(model, optimizer)
+tiny.train(model, optimizer)
+way.detach()
+tiny.train(model, optimizer)
+"""
+
+
+def watched(make: str) -> str:
+    return make + WATCHED
+
+
+PROGRAMS = [
+    train("SGD with momentum", watched("model, optimizer = tiny.make(momentum=0.9)")),
+    train("AdamW, fused", watched("model, optimizer = tiny.make(optimizer=torch.optim.AdamW, fused=True)")),
+    train("parameters of several types", watched("""
+model, _ = tiny.make()
+model[0].double()
+model.register_forward_pre_hook(lambda _, inputs: (inputs[0].double(),))
+model[1].register_forward_hook(lambda _, inputs, output: output.float())
+optimizer = torch.optim.SGD(model.parameters(), 0.05)
+""")),
+    train("a LoRA-like model, mostly frozen", watched("""
+torch.manual_seed(0)
+class Adapted(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.base = torch.nn.Linear(4, 1).requires_grad_(False)
+        self.down = torch.nn.Linear(4, 2, bias=False)
+        self.up = torch.nn.Linear(2, 1, bias=False)
+        self.never = torch.nn.Linear(2, 2)
+    def forward(self, x):
+        return self.base(x) + self.up(self.down(x))
+model = Adapted()
+optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+""")),
+    train("mixed precision with a scaler that skips", """
+model, optimizer = tiny.make()
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=4)
+def steps(n):
+    for i in range(n):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(torch.randn(8, 4)).square().mean()
+        scaler.scale(loss).backward()
+        if i == 1:
+            model[0].weight.grad[0, 0] = float("inf")
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        scaler.step(optimizer)
+        scaler.update()
+way.attach(model, optimizer)
+steps(5)
+way.detach()
+steps(5)
+print(scaler.state_dict())
+"""),
+    train("LBFGS with a closure, and accumulation", """
+model, optimizer = tiny.make(optimizer=torch.optim.LBFGS, lr=0.1)
+x = torch.randn(8, 4)
+model.eval()
+def closure():
+    optimizer.zero_grad()
+    for part in x.chunk(2):
+        loss = model(part).square().mean() / 2
+        loss.backward()
+    return loss
+way.attach(model, optimizer)
+print(optimizer.step(closure).item())
+way.detach()
+print(optimizer.step(closure).item())
+"""),
+    train("a GAN with two optimizers", """
+model, optimizer = tiny.make()
+critic, second = tiny.make(seed=1)
+def rounds(n):
+    for _ in range(n):
+        tiny.step(model, optimizer)
+        tiny.step(critic, second)
+way.attach(torch.nn.ModuleList([model, critic]), [optimizer, second])
+rounds(3)
+way.detach()
+rounds(3)
+print(witness.numbers(critic))
+"""),
+    train("200 optimizers alive", """
+torch.manual_seed(0)
+model = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(200))
+all_of_them = [torch.optim.SGD(part.parameters(), 0.1) for part in model]
+optimizer = all_of_them[0]
+def rounds(n):
+    for _ in range(n):
+        for part, one in zip(model, all_of_them):
+            one.zero_grad()
+            part(torch.randn(3, 2)).square().mean().backward()
+            one.step()
+way.attach(model, all_of_them)
+rounds(2)
+way.detach()
+rounds(2)
+"""),
+    train("sparse gradients", watched("""
+class Words(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Embedding(50, 1, sparse=True)
+    def forward(self, x):
+        return self.table((x * 10).long() % 50)
+torch.manual_seed(0)
+model = Words()
+optimizer = torch.optim.SparseAdam(model.parameters())
+""")),
+    train("gradients that are all NaN", """
+model, optimizer = tiny.make()
+def steps(n):
+    for _ in range(n):
+        optimizer.zero_grad()
+        (model(torch.randn(8, 4)) * float("nan")).mean().backward()
+        optimizer.step()
+way.attach(model, optimizer)
+steps(3)
+way.detach()
+steps(3)
+"""),
+    train("an empty model, an empty tensor, a scalar, shared weights", """
+torch.manual_seed(0)
+class Odd(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.empty = torch.nn.Parameter(torch.empty(0, 3))
+        self.scalar = torch.nn.Parameter(torch.tensor(2.0))
+        self.one = torch.nn.Linear(4, 4)
+        self.two = torch.nn.Linear(4, 4)
+        self.two.weight = self.one.weight
+    def forward(self, x):
+        return (self.two(self.one(x)) * self.scalar).sum() + self.empty.sum()
+model = Odd()
+optimizer = torch.optim.Adam(model.parameters())
+way.attach(torch.nn.Module())
+way.attach(model, optimizer)
+tiny.train(model, optimizer)
+way.detach()
+tiny.train(model, optimizer)
+"""),
+    train("10,000 parameters", watched("""
+torch.manual_seed(0)
+class Many(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.all = torch.nn.ParameterList(torch.randn(3) for _ in range(10_000))
+    def forward(self, x):
+        return torch.stack(list(self.all)).square().sum() * x.mean()
+model = Many()
+optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+""")),
+    train("two threads train a model each", """
+model, optimizer = tiny.make()
+other, second = tiny.make(seed=1)
+batches = torch.randn(40, 8, 4)
+def steps(model, optimizer):
+    model.eval()
+    for x in batches:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+def both():
+    threads = [threading.Thread(target=steps, args=pair) for pair in ((model, optimizer), (other, second))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+way.attach(torch.nn.ModuleList([model, other]), [optimizer, second])
+both()
+way.detach()
+both()
+print(witness.numbers(other))
+"""),
+    train("gradient checkpointing and double backward", """
+from torch.utils.checkpoint import checkpoint
+model, optimizer = tiny.make()
+def steps(n):
+    for _ in range(n):
+        optimizer.zero_grad()
+        x = torch.randn(8, 4, requires_grad=True)
+        y = model[2](checkpoint(model[0], x, use_reentrant=True)).square().mean()
+        slope, = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        (y + slope.square().mean()).backward()
+        optimizer.step()
+way.attach(model, optimizer)
+steps(3)
+way.detach()
+steps(3)
+"""),
+    train("the optimizer steps within the backward pass", """
+model, optimizer = tiny.make()
+each = {p: torch.optim.SGD([p], 0.05) for p in model.parameters()}
+def update(p):
+    each[p].step()
+    each[p].zero_grad()
+for p in each:
+    p.register_post_accumulate_grad_hook(update)
+def steps(n):
+    for _ in range(n):
+        model(torch.randn(8, 4)).square().mean().backward()
+way.attach(model, list(each.values()))
+steps(3)
+way.detach()
+steps(3)
+"""),
+    train("a program that clips with torch's functions", """
+model, optimizer = tiny.make()
+def steps(n):
+    for clip in (torch.nn.utils.clip_grad_norm_, torch.nn.utils.clip_grad_value_) * n:
+        tiny.step(model, optimizer, clip)
+way.attach(model, optimizer)
+steps(3)
+way.detach()
+steps(3)
+"""),
+    train("a program that clips with ours", """
+model, optimizer = tiny.make()
+way.attach(model, optimizer)
+tiny.train(model, optimizer, 3, way.clip_grad_norm_)
+way.detach()
+tiny.train(model, optimizer, 3, way.clip_grad_norm_)
+""", within=1e-6),
+    train("a program that clips bfloat16 gradients with ours", """
+model, optimizer = tiny.make()
+model.to(torch.bfloat16)
+def steps(n):
+    for _ in range(n):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4, dtype=torch.bfloat16)).square().mean().backward()
+        way.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+way.attach(model, optimizer)
+steps(3)
+way.detach()
+steps(3)
+""", within=1e-2),
+    ranks("two ranks, data parallel", "data parallel", RANKS),
+    ranks("two ranks, FSDP2, clipped with torch's function", "FSDP2, torch's clip"),
+    ranks("two ranks, FSDP2, clipped with ours", "FSDP2, our clip"),
+    ranks("two ranks, tensor parallel, clipped with torch's function", "tensors, torch's clip"),
+    ranks("two ranks, tensor parallel, clipped with ours", "tensors, our clip"),
+    Program("processes that train one shared model, with one step log", """
+        shared = tiny.make(seed=2)[0].share_memory()
+        context = mp.get_context("fork")
+        children = [context.Process(target=hogwild, args=(shared, seed)) for seed in range(2)]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(60)
+        print([child.exitcode for child in children])
+        """, top="""
+def hogwild(shared, seed):
+    torch.manual_seed(seed)
+    optimizer = torch.optim.SGD(shared.parameters(), 1e-3)
+    way.attach(shared, optimizer)
+    tiny.train(shared, optimizer, 20)
+""", place=Place(environment={"GRADVANE_STEP_LOG": "{folder}/tmp/gradvane-log/steps.jsonl"})),
+    Program("a whole step is captured in a CUDA graph and replayed", """
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
+x = torch.randn(4, 8, device="cuda")
+def step():
+    optimizer.zero_grad(set_to_none=True)
+    model(x).square().mean().backward()
+    optimizer.step()
+stream = torch.cuda.Stream()
+with torch.cuda.stream(stream):
+    for _ in range(3):
+        step()
+torch.cuda.current_stream().wait_stream(stream)
+way.attach(model, optimizer)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    step()
+for _ in range(20):
+    graph.replay()
+torch.cuda.synchronize()
+way.detach()
+for _ in range(20):
+    graph.replay()
+torch.cuda.synchronize()
+""", whole=True, needs="cuda"),
+]
