@@ -172,6 +172,8 @@ def plain_text(text: str, folder: Path) -> str:
     text = re.sub(r"0x[0-9a-f]+", "0x#", text)
     text = re.sub(r"torch_\d+_\d+_\d+", "torch_#", text)
     text = re.sub(r"\b(pid|process)(\(s\))?[ =]\(?\d+(, \d+)*\)?", r"\1 #", text, flags=re.IGNORECASE)
+    text = re.sub(r"^([A-Z]+):[\d-]{10} [\d:]{8} \d+:\d+ ", r"\1 ", text)
+    text = re.sub(r"refcount : \d+", "refcount : #", text)
     return re.sub(r"^(\[?[WIE])\d{4} [\d:.]+ (\d+ )?", r"\1 ", text)
 
 

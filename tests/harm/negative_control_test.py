@@ -97,3 +97,10 @@ def test_every_kind_of_harm_of_the_stand_in_is_looked_for():
         sys.modules.pop("gradvane", None)
         if before is not None:
             sys.modules["gradvane"] = before
+
+
+def test_the_page_lists_every_program_of_the_table():
+    import make_doc
+
+    page = (four_ways.HERE.parents[1] / "docs" / "harm.md").read_text()
+    assert page == make_doc.document(), "write it again: python tests/harm/make_doc.py > docs/harm.md"

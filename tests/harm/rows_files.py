@@ -44,9 +44,9 @@ PROGRAMS = [
             place=Place(prepare="mkdir -m 700 $HOME/mine $TMPDIR/gradvane-$(id -u); "
                                 "ln -s $HOME/mine $TMPDIR/gradvane-$(id -u)/train")),
     Program("the run directory vanishes while it trains", """
-        import shutil, tempfile
-        for entry in os.listdir(tempfile.gettempdir()):
-            shutil.rmtree(os.path.join(tempfile.gettempdir(), entry))
+        import glob, shutil, tempfile
+        for folder in glob.glob(os.path.join(tempfile.gettempdir(), "gradvane-*")):
+            shutil.rmtree(folder, ignore_errors=True)  # the agent may be making it again
         """ + TRAIN_A_WHILE.replace("\n", "\n        ")),
     Program("the working folder is removed while it trains", """
         os.mkdir("gone")

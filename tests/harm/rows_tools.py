@@ -35,7 +35,7 @@ def patch(name: str, owner: str, attribute: str, when: str) -> Program:
     """
     check = f"""
     tiny.train(model, optimizer, 2, torch.nn.utils.clip_grad_norm_)
-    print(len(calls), {owner}.{attribute} is patched)
+    print(len(calls))
     {owner}.{attribute} = original
     tiny.train(model, optimizer, 2)
     print(len(calls))
