@@ -28,7 +28,8 @@ std::optional<HeldRecords::Held> HeldRecords::next(bool all) {
       is_complete = true;
     }
   }
-  if (!is_complete && !all && exchange_->is_open() && Clock::now() < oldest.until)
+  if (!is_complete && !all && exchange_->is_open() && held_.size() <= kMostHeld &&
+      Clock::now() < oldest.until)
     return std::nullopt;
   Held taken = std::move(oldest);
   held_.pop_front();

@@ -18,6 +18,8 @@ class HeldRecords {
   using Clock = std::chrono::steady_clock;
   /// Another process may be behind by this much before a step is exported without its norm.
   static constexpr std::chrono::milliseconds kPatience{2000};
+  /// Most records that wait: with one more, the oldest is exported as it is.
+  static constexpr std::size_t kMostHeld = 256;
 
   struct Held {
     record::StepRecord record;
@@ -36,6 +38,10 @@ class HeldRecords {
   /// The oldest, if it is complete or its time is over; with `all`, whatever it is.
   [[nodiscard]] std::optional<Held> next(bool all);
   [[nodiscard]] bool empty() const noexcept { return held_.empty(); }
+  /// Times since the last call that the exchange between processes ended with an error.
+  [[nodiscard]] int take_failures() {
+    return exchange_ == nullptr ? 0 : exchange_->take_failures();
+  }
 
  private:
   NormExchange* exchange_;

@@ -4,9 +4,10 @@
 
 namespace gradvane::agent {
 
-void NormExchange::open() {
+bool NormExchange::open() {
   const std::lock_guard lock(mutex_);
-  is_open_ = true;
+  is_open_ = allowed_;
+  return is_open_;
 }
 
 void NormExchange::close() {
@@ -15,6 +16,19 @@ void NormExchange::close() {
     is_open_ = false;
   }
   posted_.notify_all();
+}
+
+void NormExchange::fail() {
+  {
+    const std::lock_guard lock(mutex_);
+    ++failures_;
+  }
+  close();
+}
+
+int NormExchange::take_failures() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(failures_, 0);
 }
 
 bool NormExchange::is_open() const {

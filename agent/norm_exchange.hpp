@@ -15,6 +15,9 @@ namespace gradvane::agent {
 /// The worker posts and asks; a courier takes and gives. Any thread.
 class NormExchange {
  public:
+  /// `allowed` false: open() has no effect.
+  explicit NormExchange(bool allowed = true) noexcept : allowed_(allowed) {}
+
   struct Contribution {
     std::int64_t step = 0;
     std::int32_t optimizer = 0;
@@ -22,11 +25,15 @@ class NormExchange {
   };
   static constexpr std::size_t kMostKept = 1024;  ///< that nobody has come for
 
-  /// A courier is there from now on.
-  void open();
+  /// A courier is there from now on. False where the exchange is switched off: then none is needed.
+  bool open();
   /// It is not any longer: waits for nothing, here or there.
   void close();
   [[nodiscard]] bool is_open() const;
+  /// The courier could not go on: counts an error and closes.
+  void fail();
+  /// Errors since the last call.
+  [[nodiscard]] int take_failures();
 
   void post(const Contribution& contribution);
   /// What was posted since the last call; waits for the first up to `seconds`, or for close().
@@ -39,6 +46,8 @@ class NormExchange {
  private:
   mutable std::mutex mutex_;  ///< guards what follows
   std::condition_variable posted_;
+  bool allowed_;
+  int failures_ = 0;
   bool is_open_ = false;
   std::deque<Contribution> posts_;
   std::map<std::pair<std::int64_t, std::int32_t>, double> given_;

@@ -96,6 +96,7 @@ constexpr OptionSpec choice(std::string_view key, std::string_view allowed, std:
 constexpr std::array<std::string_view, 2> kModes{"lagged", "immediate"};
 constexpr std::array<std::string_view, 3> kSyncs{"off", "auto", "require"};
 constexpr std::array<std::string_view, 3> kRecorderSignals{"none", "usr1", "usr2"};
+constexpr std::array<std::string_view, 2> kNormSharings{"auto", "off"};
 constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
 
@@ -328,6 +329,11 @@ constexpr std::array kTable{
         "not "
         "finite. next_step: the one after a non-finite incident has opened, once for each. always: "
         "every step, at the cost that docs/trace-nonfinite.md measures."),
+    choice<&Options::norm_exchange, kNormSharings>(
+        "norm_exchange", "auto, off",
+        "Whether ranks that hold parts of the same parameters (FSDP2, DTensor) tell each other the "
+        "norms of their parts, over the store of the process group. off: grad_norm is absent there, "
+        "shard_grad_norm is not."),
     on_off<&Options::handle_sigterm>("handle_sigterm",
                                      "Export the last steps at SIGTERM, then die by it; only where "
                                      "nobody else handles it."),

@@ -34,6 +34,7 @@ record::RunInfo describe_run(const ResolvedOptions& resolved) {
 Session::Session(const ResolvedOptions& resolved)
     : seat_(resolved.options),
       recorder_(resolved.options, resolved.options.enabled),
+      exchange_(resolved.options.norm_exchange != NormSharing::off),
       exceptions_(std::uncaught_exceptions()) {
   recorder_.count_syncs(seat_.ledger());
   if (resolved.options.enabled)

@@ -106,11 +106,17 @@ class StepRecorder {
   /// Forgets the current step: the update threw.
   void abandon(int optimizer) noexcept;
 
-  /// Clips the gradients of one optimizer, or of all with -1; returns the norm before, 0-dim. Throws
-  /// what torch's operators throw, and std::bad_alloc.
-  at::Tensor clip(int optimizer, double max_norm);
+  /// Clips the gradients of one optimizer, or of all with -1; returns the norm before, 0-dim fp64. Reads
+  /// them for it, unless `just_read` says that the read of this step came right before. Throws what
+  /// torch's operators throw, and std::bad_alloc.
+  at::Tensor clip(int optimizer, double max_norm, bool just_read = false);
+  /// Whether parameters of it are spread over processes, as of the last read.
+  [[nodiscard]] bool is_sharded(int optimizer) const noexcept;
+  /// The type in which torch's own clip returns the norm of these gradients.
+  [[nodiscard]] at::ScalarType norm_type(int optimizer) const;
   /// The total L2 norm of the gradients of one optimizer as they are now, 0-dim fp64, NaN or Inf where one
-  /// is; undefined where the pass cannot read them all. Where it lies they do. Throws as clip().
+  /// is; undefined where the pass cannot read them all, and of sharded parameters. Where it lies they do.
+  /// Throws as clip().
   at::Tensor norm(int optimizer);
 
   void add_phase(Phase phase, Clock::duration time) noexcept;
@@ -193,9 +199,11 @@ class StepRecorder {
   static std::size_t devices_of(const Watched& watched) noexcept;
   [[nodiscard]] bool wait_for_devices(Watched& watched) noexcept;
   [[nodiscard]] at::Tensor clip_on_host(int begin, int end, double max_norm,
-                                        const std::vector<at::Tensor>& gradients);
-  [[nodiscard]] std::optional<double> host_norm(int begin, int end);
-  [[nodiscard]] at::Tensor device_norm(int begin, int end) const;
+                                        const std::vector<at::Tensor>& gradients, bool is_current,
+                                        bool all_ours);
+  void read_once_more(int optimizer);
+  [[nodiscard]] std::optional<double> host_norm(int begin, int end, bool is_current);
+  [[nodiscard]] bool device_covers(int optimizer) const noexcept;
   [[nodiscard]] bool gradients_unchanged(int optimizer) const noexcept;
   [[nodiscard]] bool reads_weights(const Watched& watched) const noexcept;
   void publish_loss(Watched& watched, const collectors::ReadPlan& plan) noexcept;

@@ -259,6 +259,8 @@ void Worker::look_around() {
   metrics_->add(record::Metric::agent_seconds_total, cpu - cpu_seconds_, {"worker"});
   cpu_seconds_ = cpu;
   note_alert_error();
+  if (const int failures = held_.take_failures(); failures > 0)
+    metrics_->add(record::Metric::export_failures_total, failures, {"norm_exchange"});
   show_open_incidents();
   if (ledger_ != nullptr) {
     ledger_->look();

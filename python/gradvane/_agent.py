@@ -90,23 +90,36 @@ def trace_nonfinite() -> None:
         _live.trace_nonfinite()
 
 
-def clip_grad_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float) -> Tensor:
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
     """torch.nn.utils.clip_grad_norm_ with the norm that the agent reads anyway.
 
-    Clips the gradients of `parameters` to a total L2 norm of `max_norm` in place; returns the norm before,
-    0-dim fp64 on the gradients' device, without a host sync, NaN or Inf where a gradient is. Where
-    `parameters` are not those of one watched optimizer, or without an agent, torch's own function does it.
+    Clips the gradients of `parameters` to a total norm of `max_norm` in place. Returns the norm before, 0-dim,
+    in the type and on the device that torch returns it, NaN or Inf where a gradient is, without a host sync.
+    The arguments are torch's, and so are the errors.
+
+    Torch's own function does it, bit for bit, without an agent, where `parameters` are not those of one watched
+    optimizer, where a parameter is sharded (FSDP2, DTensor: the norm is that of all shards), and with any
+    argument behind `max_norm` other than the default.
     """
     import torch
 
     agent = _live
-    if agent is not None:
+    is_default = norm_type == 2.0 and not error_if_nonfinite and foreach is None
+    if agent is not None and is_default:
         params = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        parameters = params
-        clipped = agent._watcher.before_clip(params)
-        if clipped is not None and clipped[1]:
-            return agent._native.clip_grad_norm(clipped[0][0], float(max_norm))
-    return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+        clip = agent._watcher.own_clip(params)
+        if clip is not None:
+            optimizer, just_read = clip
+            return agent._native.clip_grad_norm(optimizer, float(max_norm), just_read)
+        if params:  # a generator that is empty gets torch's warning
+            parameters = params
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
 
 
 class Agent:
@@ -173,8 +186,12 @@ class Agent:
 
     def grad_norm(self) -> Tensor | None:
         """The total L2 norm of the gradients as they are now, 0-dim fp64 where they lie, without a host
-        sync; the same read is that of the step. None with several optimizers, or where the pass cannot read
-        a gradient (several devices, sparse on a device)."""
+        sync. The first call of a step reads them for the step too; a later one reads them again. None with
+        several optimizers, and where the pass cannot read a gradient (several devices, sparse on a device).
+
+        None where parameters are sharded (FSDP2, DTensor) too: their norm takes a collective, which every
+        rank has to call. torch.nn.utils.get_total_norm(gradients).full_tensor() is one;
+        record().grad_norm has the norm of an earlier step without any."""
         only = self._watcher.only()
         return None if only is None else self._native.grad_norm(only)
 

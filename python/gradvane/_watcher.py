@@ -9,9 +9,10 @@ import contextlib
 import logging
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradvane import _finding, _sharding
+from gradvane._courier import Courier
 from gradvane._events import contained, loss_root
 from gradvane._running import Running, RunningSteps
 from gradvane._scaling import Scaling
@@ -39,6 +40,16 @@ class _Known:
     steps: int = 0
 
 
+class _Clipped(NamedTuple):
+    """Whose the parameters of a clip are."""
+
+    indices: list[int]
+    is_whole: bool
+    """they are all of one optimizer's"""
+    just_read: bool
+    """for this very clip"""
+
+
 class Watcher:
     """One for each agent; called by the thread that trains, or by those of its backward passes."""
 
@@ -60,7 +71,7 @@ class Watcher:
         self._unseen = 0
         self._swarm: Swarm | None = None
         self._told: set[str] = set()
-        self._courier: _sharding.Courier | None = None
+        self._courier: Courier | None = None
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
@@ -113,8 +124,10 @@ class Watcher:
         self._loop = self._native.attach(self._names, None)
 
     def _exchange_norms(self, params: Iterable[Tensor]) -> None:
-        if self._courier is None and any(_sharding.is_sharded(param) for param in params):
-            self._courier = _sharding.Courier.start(self._native)
+        if self._courier is not None and not self._courier.has_ended:
+            return
+        if any(_sharding.is_sharded(param) for param in params):
+            self._courier = Courier.start(self._native)
 
     def stop(self) -> None:
         """Before the run ends: what is still on its way arrives, or not at all."""
@@ -309,9 +322,10 @@ class Watcher:
                 return True
         return False
 
-    def _read(self, index: int, optimizer: Optimizer | None, where: str) -> None:
+    def _read(self, index: int, optimizer: Optimizer | None, where: str) -> bool:
+        """Whether this was the first read of the step: later ones find it done."""
         scale, is_scaled = (None, False) if optimizer is None else self._scaling.state_of(optimizer)
-        self._native.read(index, where, scale, is_scaled)
+        return bool(self._native.read(index, where, scale, is_scaled))
 
     # PyTorch's profiler ---------------------------------------------------------------------------
 
@@ -356,9 +370,17 @@ class Watcher:
             clipped = self.before_clip(params)
             yield
             if clipped is not None:
-                self._after_clip(*clipped, max_norm)
+                self._after_clip(clipped, max_norm)
         finally:
             self._clip_depth = 0
+
+    def own_clip(self, params: list[Any]) -> tuple[int, bool] | None:
+        """Reads what is about to be clipped, as before_clip(). The optimizer whose gradients these are, all of
+        them and whole, and whether this call was the one that read them; None where torch has to clip."""
+        clipped = self.before_clip(params)
+        if clipped is None or not clipped.is_whole or self._native.is_sharded(clipped.indices[0]):
+            return None
+        return clipped.indices[0], clipped.just_read
 
     @contained
     def before_total_norm(self) -> None:
@@ -368,19 +390,20 @@ class Watcher:
             self._read(known.index, known.optimizer(), "clip")
 
     @contained
-    def before_clip(self, params: list[Any]) -> tuple[list[int], bool]:
-        """Reads what is about to be clipped, with its scale. Whose the parameters are, and whether they are all of
-        one optimizer's; None where that failed."""
+    def before_clip(self, params: list[Any]) -> _Clipped:
+        """Reads what is about to be clipped, with its scale. None where that failed."""
         if not self._has_looked:
             self._look_around(None)
         indices, is_whole = self._native.owners(params)
+        just_read = False
         for known in list(self._known.values()):
             if known.index in indices:
-                self._read(known.index, known.optimizer(), "clip")
+                just_read = self._read(known.index, known.optimizer(), "clip")
         if self._loop is not None and self._loop in indices:
-            self._read(self._loop, None, "clip")
-        return indices, is_whole
+            just_read = self._read(self._loop, None, "clip")
+        return _Clipped(indices, is_whole, just_read)
 
     @contained
-    def _after_clip(self, indices: list[int], is_whole: bool, max_norm: float | None) -> None:
-        self._native.note_clip(indices, float(max_norm) if is_whole and max_norm is not None else None)
+    def _after_clip(self, clipped: _Clipped, max_norm: float | None) -> None:
+        known = float(max_norm) if clipped.is_whole and max_norm is not None else None
+        self._native.note_clip(clipped.indices, known)

@@ -68,6 +68,7 @@ class Options(TypedDict, total=False):
     recorder_kept: int
     recorder_signal: Literal["none", "usr1", "usr2"]
     trace_nonfinite: Literal["off", "next_step", "always"]
+    norm_exchange: Literal["auto", "off"]
     handle_sigterm: bool
 
 

@@ -123,7 +123,7 @@ void define_hooks(py::class_<PythonAgent>& agent) {
               bool is_scaled) {
              const at::Tensor tensor = tensor_or_none(scale);
              const py::gil_scoped_release released;
-             self.read(optimizer, read_at(where), tensor, is_scaled);
+             return self.read(optimizer, read_at(where), tensor, is_scaled);
            })
       .def("note_clip", &PythonAgent::note_clip, WithoutGil())
       .def("step_begins", &PythonAgent::step_begins, WithoutGil())
@@ -173,14 +173,15 @@ void define_values(py::class_<PythonAgent>& agent) {
              return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
            })
       .def("clip_grad_norm",
-           [](PythonAgent& self, int optimizer, double max_norm) {
+           [](PythonAgent& self, int optimizer, double max_norm, bool just_read) {
              at::Tensor norm;
              {
                const py::gil_scoped_release released;
-               norm = self.clip_grad_norm(optimizer, max_norm);
+               norm = self.clip_grad_norm(optimizer, max_norm, just_read);
              }
              return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
            })
+      .def("is_sharded", &PythonAgent::is_sharded, WithoutGil())
       .def("take_loss",
            [](PythonAgent& self, const py::object& loss) {
              const at::Tensor tensor = tensor_or_none(loss);
@@ -261,6 +262,7 @@ void define_ends(py::class_<PythonAgent>& agent) {
            })
       .def("exchange_opens", &PythonAgent::exchange_opens, WithoutGil())
       .def("exchange_closes", &PythonAgent::exchange_closes, WithoutGil())
+      .def("exchange_failed", &PythonAgent::exchange_failed, WithoutGil())
       .def("take_contributions", &PythonAgent::take_contributions, WithoutGil())
       .def("give_norm", &PythonAgent::give_norm, WithoutGil())
       .def("backward_failed", &PythonAgent::backward_failed, WithoutGil())

@@ -107,19 +107,20 @@ void PythonAgent::after_backward(const at::Tensor& loss) {
   session_.recorder().add_agent_time(Clock::now() - begin);
 }
 
-void PythonAgent::read(int optimizer, record::ReadAt where, const at::Tensor& scale,
+bool PythonAgent::read(int optimizer, record::ReadAt where, const at::Tensor& scale,
                        bool is_scaled) {
   const Turn turn(*this);
-  if (!session_.live()) return;
+  if (!session_.live()) return false;
   const Clock::time_point begin = Clock::now();
   if (session_.recorder().has_read(optimizer)) {
     session_.recorder().look_again(optimizer);
     session_.recorder().add_agent_time(Clock::now() - begin);
-    return;
+    return false;
   }
   if (scale.defined()) session_.recorder().note_scale(optimizer, scale, is_scaled);
   session_.recorder().read_gradients(optimizer, where);
   session_.recorder().add_agent_time(Clock::now() - begin);
+  return session_.recorder().has_read(optimizer);
 }
 
 void PythonAgent::note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm) {
@@ -283,7 +284,9 @@ PythonAgent::Owners PythonAgent::owners(const std::vector<const void*>& params) 
     really_all = really_all && each;
   }
   // A norm over two optimizers' parameters, or over strangers too, is not what one optimizer's read says.
-  owners.is_whole = all && owners.optimizers.size() == 1 && owned == given.size();
+  // So is one over a list that names a parameter twice.
+  owners.is_whole = all && owners.optimizers.size() == 1 && owned == given.size() &&
+                    given.size() == params.size();
   asked_owner_ = owners.is_whole && really_all ? owners.optimizers.front() : -1;
   asked_ = params;
   return owners;
@@ -294,10 +297,16 @@ at::Tensor PythonAgent::grad_norm(int optimizer) {
   return session_.recorder().norm(optimizer);
 }
 
-at::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm) {
+bool PythonAgent::is_sharded(int optimizer) {
+  const Turn turn(*this);
+  return session_.recorder().is_sharded(optimizer);
+}
+
+at::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm, bool just_read) {
   const Turn turn(*this);
   (void)session_.live();
-  return session_.recorder().clip(optimizer, max_norm);
+  const at::Tensor norm = session_.recorder().clip(optimizer, max_norm, just_read);
+  return norm.to(session_.recorder().norm_type(optimizer));
 }
 
 void PythonAgent::take_loss(const at::Tensor& loss) {
@@ -367,8 +376,9 @@ PythonAgent::Event PythonAgent::next_event(double seconds) {
   return event;
 }
 
-void PythonAgent::exchange_opens() { session_.exchange().open(); }
+bool PythonAgent::exchange_opens() { return session_.exchange().open(); }
 void PythonAgent::exchange_closes() { session_.exchange().close(); }
+void PythonAgent::exchange_failed() { session_.exchange().fail(); }
 
 std::vector<std::tuple<std::int64_t, int, double>> PythonAgent::take_contributions(double seconds) {
   std::vector<std::tuple<std::int64_t, int, double>> taken;

@@ -37,8 +37,9 @@ class PythonAgent {
   /// It raised instead.
   void backward_failed();
 
-  /// `scale`: what a gradient scaler multiplies by; undefined: there is none.
-  void read(int optimizer, record::ReadAt where, const at::Tensor& scale, bool is_scaled);
+  /// `scale`: what a gradient scaler multiplies by; undefined: there is none. Returns whether this call
+  /// was the step's first, which reads.
+  bool read(int optimizer, record::ReadAt where, const at::Tensor& scale, bool is_scaled);
   void note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm);
   void step_begins(int optimizer, bool has_closure);
   void step_ends(int optimizer, bool has_closure);
@@ -64,7 +65,9 @@ class PythonAgent {
   Owners owners(const std::vector<const void*>& params);
 
   at::Tensor grad_norm(int optimizer);
-  at::Tensor clip_grad_norm(int optimizer, double max_norm);
+  [[nodiscard]] bool is_sharded(int optimizer);
+  /// As StepRecorder::clip, with the norm in the type that torch returns it in.
+  at::Tensor clip_grad_norm(int optimizer, double max_norm, bool just_read);
 
   void take_loss(const at::Tensor& loss);
   void log(const std::string& name, double value);
@@ -84,9 +87,12 @@ class PythonAgent {
   };
   /// Waits for an incident, a line, the end or the time to be over. Any thread.
   Event next_event(double seconds);
-  /// Sharded parameters: from now on take_contributions() is called, until exchange_closes().
-  void exchange_opens();
+  /// Sharded parameters: from now on take_contributions() is called, until exchange_closes(). False where
+  /// the option switches the exchange off.
+  bool exchange_opens();
   void exchange_closes();
+  /// The same after an error, which is counted.
+  void exchange_failed();
   /// (step, optimizer, norm) of this process; waits for the first up to `seconds`. Any thread.
   std::vector<std::tuple<std::int64_t, int, double>> take_contributions(double seconds);
   /// The norm over all processes. Any thread.

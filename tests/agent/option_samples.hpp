@@ -82,6 +82,7 @@ inline const std::vector<OptionSample>& option_samples() {
       {"recorder_kept", "1", "10000", {"", "0", "10001"}},
       {"recorder_signal", "usr1", "usr2", {"", "USR1", "10", "term"}},
       {"trace_nonfinite", "next_step", "always", {"", "on", "Always", "next"}},
+      {"norm_exchange", "off", "auto", {"", "on", "Auto", "none"}},
       {"handle_sigterm", "off", "on", {"", "Off", "never", "-1"}},
   };
   return kSamples;

@@ -33,8 +33,8 @@ std::size_t members() {
                loss_absolute, loss_in_a_row, random_guess_loss, exploding_factor, vanishing_share,
                drift_threshold, dead_after, overflow_streak, cost_budget, alertmanager_url,
                alertmanager_labels, recorder, recorder_dir, recorder_steps, recorder_memory_bytes,
-               recorder_disk_bytes, recorder_kept, recorder_signal, trace_nonfinite, handle_sigterm,
-               log, on_incident, command_line] = options;
+               recorder_disk_bytes, recorder_kept, recorder_signal, trace_nonfinite, norm_exchange,
+               handle_sigterm, log, on_incident, command_line] = options;
   const void* const all[] = {&enabled,
                              &run,
                              &config,
@@ -92,6 +92,7 @@ std::size_t members() {
                              &recorder_kept,
                              &recorder_signal,
                              &trace_nonfinite,
+                             &norm_exchange,
                              &handle_sigterm,
                              &log,
                              &on_incident,

@@ -64,6 +64,9 @@ enum class RecorderSignal : std::uint8_t { none, usr1, usr2 };
 /// the one after a step that was not finite, or all of them.
 enum class TraceNonfinite : std::uint8_t { off, next_step, always };
 
+/// Whether processes that hold parts of the same parameters tell each other the norms of their parts.
+enum class NormSharing : std::uint8_t { automatic, off };
+
 /// What code may set. The same keys exist in YAML, as GRADVANE_<KEY> in the environment and as
 /// --gradvane-<key>=<value> on the command line; strongest first: command line, environment, YAML file,
 /// code, default. docs/configuration.md describes every key.
@@ -132,6 +135,7 @@ struct Options {
   int recorder_kept = 8;  ///< most files of this run and rank
   RecorderSignal recorder_signal = RecorderSignal::none;  ///< asks for a recording
   TraceNonfinite trace_nonfinite = TraceNonfinite::off;
+  NormSharing norm_exchange = NormSharing::automatic;  ///< of sharded parameters, between ranks
   bool handle_sigterm = true;  ///< export the last steps, then die by the signal; only where nobody
                                ///< else handles it
   /// Receives the few lines the agent has to say. Called on the agent's threads and in set-up.
@@ -281,9 +285,10 @@ class GRADVANE_API Agent {
   void micro_step(const at::Tensor& loss) noexcept;
 
   /// Clips the gradients of the attached parameters to a total L2 norm of `max_norm`, like
-  /// torch::nn::utils::clip_grad_norm_ with error_if_nonfinite=false, but with the norm that the
-  /// statistics pass reads anyway. Returns the norm before clipping, a 0-dim fp64 tensor; NaN or Inf
-  /// where a gradient is.
+  /// torch::nn::utils::clip_grad_norm_ with error_if_nonfinite=false. Where this is the first call of the
+  /// step that reads the gradients, their norm comes from the statistics pass; after an earlier read
+  /// (after_backward) they are read again, since a collective may have changed them. Returns the norm
+  /// before clipping, a 0-dim fp64 tensor; NaN or Inf where a gradient is.
   at::Tensor clip_grad_norm(double max_norm);
 
   PhaseScope phase(Phase which) noexcept;
