@@ -33,13 +33,15 @@ record::ReadAt read_at(const std::string& name) {
   throw std::invalid_argument("there is no place called " + name);
 }
 
-/// The tensors among `items`, by name only: a reference each would cost more than looking.
+/// The tensors among `items`, by name only: a reference each would cost more than looking. Null for what
+/// is none.
 std::vector<const void*> identities(const py::list& items) {
   std::vector<const void*> all;
   all.reserve(items.size());
-  for (const py::handle item : items)
-    if (THPVariable_Check(item.ptr()))
-      all.push_back(THPVariable_Unpack(item.ptr()).unsafeGetTensorImpl());
+  for (const py::handle item : items) {
+    const bool is_tensor = THPVariable_Check(item.ptr());
+    all.push_back(is_tensor ? THPVariable_Unpack(item.ptr()).unsafeGetTensorImpl() : nullptr);
+  }
   return all;
 }
 
