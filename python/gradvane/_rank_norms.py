@@ -31,6 +31,8 @@ REQUESTS_A_SECOND = 1000
 """aimed at, of all ranks together"""
 _SHORTEST = 0.05
 _LONGEST = 0.75 * PATIENCE
+_LONG = 0.25 * PATIENCE
+"""from here on pauses grow slowly: a rank that is one step of a second behind is still met"""
 _HEADER = struct.Struct("<QQ")
 _ITEM = struct.Struct("<qid")
 
@@ -103,7 +105,7 @@ class RankNorms:
             leader = self._leader
             progress = self._add_up(now, found) if self._rank == 0 else self._read_sums(found)
             self._pause = (max(self._pause_between, self._pause / 2) if progress
-                           else min(_LONGEST, self._pause * 2))
+                           else min(_LONGEST, self._pause * (1.1 if self._pause >= _LONG else 2)))
             self._look_at = now + self._pause
             has_new = has_new or self._leader != leader
         if has_new and self._rank != 0:

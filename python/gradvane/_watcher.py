@@ -9,7 +9,7 @@ import contextlib
 import logging
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gradvane import _finding, _sharding
 from gradvane._courier import Courier
@@ -38,16 +38,6 @@ class _Known:
     index: int
     optimizer: weakref.ref[Optimizer]
     steps: int = 0
-
-
-class _Clipped(NamedTuple):
-    """Whose the parameters of a clip are."""
-
-    indices: list[int]
-    is_whole: bool
-    """they are all of one optimizer's"""
-    just_read: bool
-    """for this very clip"""
 
 
 class Watcher:
@@ -323,7 +313,6 @@ class Watcher:
         return False
 
     def _read(self, index: int, optimizer: Optimizer | None, where: str) -> bool:
-        """Whether this was the first read of the step: later ones find it done."""
         scale, is_scaled = (None, False) if optimizer is None else self._scaling.state_of(optimizer)
         return bool(self._native.read(index, where, scale, is_scaled))
 
@@ -370,17 +359,17 @@ class Watcher:
             clipped = self.before_clip(params)
             yield
             if clipped is not None:
-                self._after_clip(clipped, max_norm)
+                self._after_clip(clipped[0], clipped[1], max_norm)
         finally:
             self._clip_depth = 0
 
     def own_clip(self, params: list[Any]) -> tuple[int, bool] | None:
-        """Reads what is about to be clipped, as before_clip(). The optimizer whose gradients these are, all of
-        them and whole, and whether this call was the one that read them; None where torch has to clip."""
+        """As before_clip(): the optimizer whose gradients these are, and whether they have just been read. None where
+        torch has to clip."""
         clipped = self.before_clip(params)
-        if clipped is None or not clipped.is_whole or self._native.is_sharded(clipped.indices[0]):
+        if clipped is None or not clipped[1] or self._native.is_sharded(clipped[0][0]):
             return None
-        return clipped.indices[0], clipped.just_read
+        return clipped[0][0], clipped[2]
 
     @contained
     def before_total_norm(self) -> None:
@@ -390,8 +379,9 @@ class Watcher:
             self._read(known.index, known.optimizer(), "clip")
 
     @contained
-    def before_clip(self, params: list[Any]) -> _Clipped:
-        """Reads what is about to be clipped, with its scale. None where that failed."""
+    def before_clip(self, params: list[Any]) -> tuple[list[int], bool, bool]:
+        """Reads what is about to be clipped, with its scale. Whose the parameters are, whether they are all of
+        one optimizer's, and whether this was the step's first read; None where that failed."""
         if not self._has_looked:
             self._look_around(None)
         indices, is_whole = self._native.owners(params)
@@ -401,9 +391,8 @@ class Watcher:
                 just_read = self._read(known.index, known.optimizer(), "clip")
         if self._loop is not None and self._loop in indices:
             just_read = self._read(self._loop, None, "clip")
-        return _Clipped(indices, is_whole, just_read)
+        return indices, is_whole, just_read
 
     @contained
-    def _after_clip(self, clipped: _Clipped, max_norm: float | None) -> None:
-        known = float(max_norm) if clipped.is_whole and max_norm is not None else None
-        self._native.note_clip(clipped.indices, known)
+    def _after_clip(self, indices: list[int], is_whole: bool, max_norm: float | None) -> None:
+        self._native.note_clip(indices, float(max_norm) if is_whole and max_norm is not None else None)

@@ -283,8 +283,7 @@ PythonAgent::Owners PythonAgent::owners(const std::vector<const void*>& params) 
     all = all && with_gradient;
     really_all = really_all && each;
   }
-  // A norm over two optimizers' parameters, or over strangers too, is not what one optimizer's read says.
-  // So is one over a list that names a parameter twice.
+  // A norm over two optimizers' parameters, over strangers too, or over one twice, is not what one read says.
   owners.is_whole = all && owners.optimizers.size() == 1 && owned == given.size() &&
                     given.size() == params.size();
   asked_owner_ = owners.is_whole && really_all ? owners.optimizers.front() : -1;

@@ -129,6 +129,20 @@ TEST(Agent, ClipsWithTheNormOfNowWhenGradientsWereWrittenAfterTheRead) {
   EXPECT_EQ(result->blame->element, 7);
 }
 
+TEST(Agent, ClipsWithTheNormOfNowWhereNoVersionCounterTellsOfTheWrite) {
+  Training training;
+  Agent agent(immediate());
+  agent.attach(*training.model, *training.optimizer);
+  const at::Tensor loss = training.backward();
+  agent.after_backward(loss);
+  // As a collective, or a kernel of the program's own, writes.
+  for (const at::Tensor& gradient : training.gradients())
+    for (std::int64_t i = 0; i < gradient.numel(); ++i) gradient.data_ptr<float>()[i] *= 10;
+  const double norm = training.gradient_norm();
+  EXPECT_NEAR(agent.clip_grad_norm(0.5 * norm).item<double>(), norm, 1e-6 * norm);
+  EXPECT_NEAR(training.gradient_norm(), 0.5 * norm, 1e-4 * norm);
+}
+
 TEST(Agent, NamesTheInjectedParameterElementAndKindInEveryTrial) {
   Training training;
   Agent agent(immediate());

@@ -60,6 +60,38 @@ TEST(HeldRecords, WhatNeverComesIsNotWaitedForAtTheEndOrWhenTheCourierHasGone) {
   EXPECT_TRUE(records.next(false));
 }
 
+TEST(HeldRecords, NoMoreWaitThanThereIsRoomFor) {
+  NormExchange exchange;
+  exchange.open();
+  HeldRecords records(&exchange);
+  constexpr auto kHeld = static_cast<std::int64_t>(HeldRecords::kMostHeld);
+  for (std::int64_t step = 1; step <= kHeld; ++step) records.hold(held(record_of(step)));
+  EXPECT_FALSE(records.next(false));
+  records.hold(held(record_of(kHeld + 1)));
+  EXPECT_EQ(records.next(false)->record.step, 1);
+  EXPECT_FALSE(records.next(false));
+}
+
+TEST(NormExchange, SwitchedOffItNeverOpensAndNothingWaits) {
+  NormExchange exchange(/*allowed=*/false);
+  EXPECT_FALSE(exchange.open());
+  EXPECT_FALSE(exchange.is_open());
+  EXPECT_FALSE(HeldRecords(&exchange).must_hold(record_of(1)));
+}
+
+TEST(NormExchange, AnErrorClosesItAndIsToldOnce) {
+  NormExchange exchange;
+  EXPECT_TRUE(exchange.open());
+  HeldRecords records(&exchange);
+  records.hold(held(record_of(1)));
+  exchange.fail();
+  EXPECT_FALSE(exchange.is_open());
+  EXPECT_TRUE(records.next(false));
+  EXPECT_EQ(records.take_failures(), 1);
+  EXPECT_EQ(records.take_failures(), 0);
+  EXPECT_TRUE(exchange.open()) << "another process group may come";
+}
+
 TEST(NormExchange, GivesEachContributionOnceAndForgetsTheOldest) {
   NormExchange exchange;
   exchange.open();

@@ -142,10 +142,12 @@ def test_a_step_costs_a_few_requests_of_each_rank_whoever_is_behind(size, case):
         if case == "is not there":
             ranks[late].tick = lambda now: None
         train(ranks, steps=20, number=number, starts_at=lambda rank: starts if rank == late else 0.0)
+        store.found = min(len(one.found) for one in ranks[:-1])
         return store
 
     ours, naive = requests(Rank), requests(NaiveRank)
-    bound = 6 * size * 20  # in all ranks together: six a step and rank
+    assert ours.found >= {"in step": 20, "skipped a step": 19, "numbers its steps one behind": 15}.get(case, 0)
+    bound = 4 * size * 20  # in all ranks together: four a step and rank
     assert ours.requests <= bound
     assert ours.most_bytes <= 16 + 20 * 10
     if size > 2 and case not in ("in step", "is not there"):
