@@ -16,7 +16,8 @@ void scale_gradients(const std::vector<at::Tensor>& gradients, double coefficien
 
 /// Scales to a largest norm, given the norm: 0-dim fp64 on any device, left as it is. Without a host sync.
 /// The coefficient is computed in fp64 and rounded to the type of the gradients that it multiplies.
-void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& norm, double max_norm);
+void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& norm,
+                  double max_norm);
 
 /// What torch's clip_grad_norm_ returns its norm in: the type that all the gradients' types promote to.
 [[nodiscard]] at::ScalarType norm_type_of(const std::vector<at::Tensor>& parameters);

@@ -332,7 +332,8 @@ constexpr std::array kTable{
     choice<&Options::norm_exchange, kNormSharings>(
         "norm_exchange", "auto, off",
         "Whether ranks that hold parts of the same parameters (FSDP2, DTensor) tell each other the "
-        "norms of their parts, over the store of the process group. off: grad_norm is absent there, "
+        "norms of their parts, over the store of the process group. off: grad_norm is absent "
+        "there, "
         "shard_grad_norm is not."),
     on_off<&Options::handle_sigterm>("handle_sigterm",
                                      "Export the last steps at SIGTERM, then die by it; only where "

@@ -44,10 +44,9 @@ at::Tensor StepRecorder::clip(int optimizer, double max_norm, bool just_read) {
     return clip_on_host(begin, end, max_norm, gradients, is_current, all_ours);
   const bool is_reported =
       optimizer >= 0 && device_covers(optimizer) && !at(optimizer).facts.gradients_scaled;
-  at::Tensor norm = is_current && end - begin == 1 && device_covers(begin)
-                        ? at(begin).device_gradients.norm().clone()
-                        : at::Tensor();
-  if (!norm.defined()) norm = norm_with_torch(gradients);
+  at::Tensor norm;
+  if (is_current && device_covers(optimizer)) norm = at(optimizer).device_gradients.norm();
+  norm = norm.defined() ? norm.clone() : norm_with_torch(gradients);
   clip_to_norm(gradients, norm, max_norm);
   if (is_reported) at(optimizer).facts.clip_max_norm = max_norm;
   return norm;
@@ -115,7 +114,8 @@ at::Tensor StepRecorder::norm(int optimizer) {
   if (!on_device.empty()) {
     const Watched& watched = at(optimizer);
     if (watched.on_host || watched.device_reads != 1 || !watched.all_read) return {};
-    return is_current ? watched.device_gradients.norm().clone() : norm_with_torch(on_device);
+    const at::Tensor norm = is_current ? watched.device_gradients.norm() : at::Tensor();
+    return norm.defined() ? norm.clone() : norm_with_torch(on_device);
   }
   const auto norm = host_norm(optimizer, optimizer + 1, is_current);
   return norm ? scalar_tensor(*norm) : at::Tensor();

@@ -13,9 +13,9 @@ using Words = std::string_view;
 
 constexpr std::array kAgentPlaces{Words{"hooks"}, Words{"worker"}, Words{"http"}};
 constexpr std::array kDropReasons{Words{"ring_overrun"}, Words{"user_metric_limit"}};
-constexpr std::array kExporters{Words{"prometheus"},   Words{"status_board"},    Words{"run_history"},
-                                Words{"step_log"},     Words{"flight_recorder"}, Words{"alert_push"},
-                                Words{"norm_exchange"}};
+constexpr std::array kExporters{
+    Words{"prometheus"},      Words{"status_board"}, Words{"run_history"},  Words{"step_log"},
+    Words{"flight_recorder"}, Words{"alert_push"},   Words{"norm_exchange"}};
 constexpr std::array kResults{Words{"ok"}, Words{"failed"}};
 constexpr std::array kHttpCodes{Words{"200"}, Words{"304"}, Words{"400"},
                                 Words{"404"}, Words{"405"}, Words{"413"},

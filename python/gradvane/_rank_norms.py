@@ -28,7 +28,7 @@ PATIENCE = 2.0
 MOST_ITEMS = 128
 """steps in one value, so it has 2.6 kB at most; one step is 36 bytes"""
 REQUESTS_A_SECOND = 1000
-"""aimed at, of all ranks together"""
+"""aimed at, of all ranks together; with more than 167 ranks, three of each rank in _LONG"""
 _SHORTEST = 0.05
 _LONGEST = 0.75 * PATIENCE
 _LONG = 0.25 * PATIENCE
@@ -63,7 +63,7 @@ class RankNorms:
         self._rank = rank
         self._token = token
         self._others = list(range(1, size))
-        self._pause_between = min(1.0, max(_SHORTEST, 3 * size / REQUESTS_A_SECOND))
+        self._pause_between = min(_LONG, max(_SHORTEST, 3 * size / REQUESTS_A_SECOND))
         self._pause = self._pause_between
         self._look_at = now + self._pause
         self._greets_until = now + PATIENCE
