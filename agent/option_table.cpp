@@ -16,6 +16,7 @@
 #include "detectors/judge.hpp"
 #include "exporters/alert_push/alert_labels.hpp"
 #include "exporters/alert_push/alert_url.hpp"
+#include "exporters/host_rule.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -125,6 +126,11 @@ bool set_address(Options& options, std::string_view value) {
   return options.address = value, true;
 }
 
+bool set_allowed_hosts(Options& options, std::string_view value) {
+  if (!exporters::are_host_names(value)) return false;
+  return options.allowed_hosts = value, true;
+}
+
 bool set_alert_url(Options& options, std::string_view value) {
   if (!value.empty() && !is_allowed(value, exporters::parse_alert_url)) return false;
   return options.alertmanager_url = value, true;
@@ -157,6 +163,12 @@ constexpr std::array kTable{
                "Where the endpoint listens. There is no authentication: anything but "
                "loopback is for networks you trust.",
                set_address, [](const Options& o) { return o.address; }},
+    OptionSpec{"allowed_hosts", "host names with commas, without ports; *.name, or *",
+               "More names by which requests may call the endpoint. It always answers to IP "
+               "addresses and localhost, and, where it does not listen on loopback, to this "
+               "machine's names; there /metrics answers to every name. *.name: all names below it. "
+               "*: every name, which lets any web page read what a browser on that network can.",
+               set_allowed_hosts, [](const Options& o) { return o.allowed_hosts; }},
     whole<&Options::port, -1, 65535>(
         "port", "-1 to 65535",
         "Port of local rank 0; LOCAL_RANK is added. Taken: the next free "

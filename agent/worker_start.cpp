@@ -45,6 +45,7 @@ void Worker::start_endpoint() {
   endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_, history_);
   exporters::EndpointOptions endpoint;
   endpoint.address = options_.address;
+  endpoint.allowed_hosts = options_.allowed_hosts;
   const int port = options_.port == 0 ? 0 : options_.port + run_.local_rank;
   if (port > 65535)
     throw std::invalid_argument("port: " + std::to_string(options_.port) + " plus local rank " +

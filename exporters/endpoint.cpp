@@ -58,7 +58,8 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
     const auto begin = Clock::now();
     const ExpositionFormat format = negotiate(request.accept);
     HttpResponse response{.content_type = std::string(content_type(format)),
-                          .vary = "Accept, Accept-Encoding"};
+                          .vary = "Accept, Accept-Encoding",
+                          .goes_first = true};
     response.body.reserve(last_size + last_size / 8);
     write_exposition(response.body, metrics->collect(), format);
     last_size = response.body.size();
@@ -165,7 +166,9 @@ Endpoint::~Endpoint() = default;
 
 EndpointStart Endpoint::start(const EndpointOptions& options) noexcept try {
   wiring_->run_directory = options.run_directory;
-  server_ = std::make_unique<HttpServer>(wiring_->routes(), wiring_->counted(options.http));
+  HttpServerOptions http = options.http;
+  http.hosts = host_rule(options.address, options.host, options.allowed_hosts);
+  server_ = std::make_unique<HttpServer>(wiring_->routes(), wiring_->counted(std::move(http)));
   HttpStart started = server_->start(options.address, options.port, options.port_tries);
   if (!started.error.empty()) return {.error = std::move(started.error)};
   return {.url = url_of(options, started.port), .port = started.port};

@@ -33,9 +33,11 @@ struct EndpointOptions {
   std::string address = "127.0.0.1";
   std::uint16_t port = 9464;  ///< taken: the next free one of `port_tries`; 0: any
   int port_tries = 101;
-  std::string host = {};                     ///< in the URL where `address` is 0.0.0.0 or ::
+  std::string host = {};  ///< in the URL where `address` is 0.0.0.0 or ::
+  std::string allowed_hosts =
+      {};  ///< names by which requests may call it, besides those of host_rule()
   std::filesystem::path run_directory = {};  ///< with the endpoint files of the run; empty: none
-  HttpServerOptions http = {};
+  HttpServerOptions http = {};               ///< `hosts` comes from the above
 };
 
 struct EndpointStart {

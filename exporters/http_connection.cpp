@@ -9,11 +9,12 @@
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/read.hpp>
-#include <ctime>
 #include <optional>
 
 #include "exporters/accept_header.hpp"
 #include "exporters/gzip.hpp"
+#include "exporters/http_admission.hpp"
+#include "exporters/http_head.hpp"
 
 namespace gradvane::exporters {
 namespace {
@@ -29,23 +30,17 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kDrainTime{500};
 constexpr std::size_t kDrainBytes = 64 * 1024;
 
-// Only what we serve is ever loaded, and nothing frames it. The page paints its icon itself: a data: image.
-constexpr std::string_view kPolicy =
-    "\r\nContent-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-    "\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer";
-
-std::string date_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 40> text{};
-  const auto length = std::strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &parts);
-  return {text.data(), length};
-}
+// Answers of this size are never refused for want of room: as many of them as there are connections take
+// little, and a probe that asks whether the process is well must be answered.
+constexpr std::size_t kSmallAnswer = 64 * 1024;
 
 std::string text_of(beast::string_view view) { return {view.data(), view.size()}; }
+
+/// Of what is asked for, without the query.
+std::string path_of(const http::request_header<>& request) {
+  const std::string target = text_of(request.target());
+  return target.substr(0, target.find('?'));
+}
 
 class Connection final : public HttpConnection, public std::enable_shared_from_this<Connection> {
  public:
@@ -70,11 +65,23 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     }
   }
 
+  [[nodiscard]] HttpClaim claim() const override {
+    if (stream_ || is_answering_) return {HttpStanding::answering, since_};
+    if (!is_idle_) return {HttpStanding::reading, since_};
+    error_code ignored;
+    const bool has_spoken = socket_.available(ignored) > 0;  // we have not looked yet
+    return {has_spoken ? HttpStanding::reading : HttpStanding::idle, since_};
+  }
+
+  void evict() override { claim().standing == HttpStanding::idle ? close() : abort(); }
+
  private:
   using Milliseconds = std::chrono::milliseconds;
+  using Clock = std::chrono::steady_clock;
 
   void close() {
     disarm();
+    hold(0);
     if (stream_) end_stream();
     if (closed_) std::exchange(closed_, nullptr)();
     error_code ignored;
@@ -108,10 +115,18 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     }
   }
 
+  /// Says how many bytes of an answer wait here for their reader.
+  void hold(std::size_t bytes) noexcept {
+    shared_.unsent += bytes - held_;
+    held_ = bytes;
+  }
+
   void wait_for_next() {
     is_answering_ = false;
+    since_ = Clock::now();
     if (shared_.is_stopping) return close();
     if (buffer_.size() > 0) return read_request();  // a pipelined one is here already
+    is_idle_ = true;
     arm(shared_.options.idle_deadline, std::nullopt);
     socket_.async_wait(tcp::socket::wait_read,
                        [self = shared_from_this()](const error_code& error) {
@@ -121,6 +136,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   void read_request() {
+    is_idle_ = false;
+    since_ = Clock::now();
     arm(shared_.options.header_deadline, HttpDrop::header_deadline);
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(shared_.options.header_limit));
@@ -133,6 +150,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void on_header(const error_code& error) {
     disarm();
     is_answering_ = true;
+    since_ = Clock::now();
     keep_alive_ = false;
     is_head_ = false;
     if (error) {
@@ -155,8 +173,12 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (length != request.end() && length->value() != "0") return refuse(413);
     if (request.count(http::field::content_length) > 1) return refuse(400);
 
-    keep_alive_ = request.keep_alive() && !shared_.is_stopping;
     is_head_ = request.method() == http::verb::head;
+    if (auto refusal = refusal_of(request, path_of(request), shared_.options.hosts)) {
+      is_refused_ = true;
+      return respond(std::move(*refusal), {});
+    }
+    keep_alive_ = request.keep_alive() && !shared_.is_stopping;
     if (!is_head_ && request.method() != http::verb::get) {
       return respond({.status = 405, .body = "only GET and HEAD are allowed here\n"}, {});
     }
@@ -166,7 +188,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   HttpResponse answer(const http::request_header<>& request) const {
     const std::string target = text_of(request.target());
     const auto question = target.find('?');
-    const std::string path = target.substr(0, question);
+    const std::string path = path_of(request);
     const auto route = shared_.routes.find(path);
     if (route == shared_.routes.end()) return {.status = 404, .body = "not found\n"};
     try {
@@ -199,31 +221,33 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (response.stream && shared_.streams >= shared_.options.max_streams) {
       response = {.status = 503, .body = "as many viewers as there may be\n"};
     }
-    const bool is_packed = pack(response, accepts_gzip(accept_encoding));
-    if (response.stream) keep_alive_ = false;
-    head_ = "HTTP/1.1 " + std::to_string(response.status) + ' ';
-    head_.append(reason_phrase(response.status));
-    head_.append("\r\nDate: ").append(date_now());
-    if (response.status != 304) {
-      head_.append("\r\nContent-Type: ").append(response.content_type);
-      if (!response.stream)
-        head_.append("\r\nContent-Length: ").append(std::to_string(response.body.size()));
+    bool is_packed = pack(response, accepts_gzip(accept_encoding));
+    if (!has_room_for(response)) {
+      response = {.status = 503, .body = "too many large answers are on their way; ask again\n"};
+      is_packed = false;
     }
-    if (is_packed) head_.append("\r\nContent-Encoding: gzip");
-    if (!response.etag.empty()) head_.append("\r\nETag: ").append(response.etag);
-    head_.append("\r\nVary: ").append(response.vary);
-    head_.append("\r\nCache-Control: ").append(response.cache_control);
-    head_.append(kPolicy);
-    if (response.status == 405) head_.append("\r\nAllow: GET, HEAD");
-    if (response.status == 503) head_.append("\r\nRetry-After: 5");
-    head_.append(keep_alive_ ? "\r\nConnection: keep-alive" : "\r\nConnection: close");
-    head_.append("\r\n\r\n");
-
+    if (response.stream) keep_alive_ = false;
+    head_ = head_of(
+        response,
+        {.length = response.body.size(), .is_packed = is_packed, .keep_alive = keep_alive_});
     body_ = is_head_ ? std::string() : std::move(response.body);
+    hold(body_.size());
     delivered_ = is_head_ ? nullptr : std::move(response.delivered);
     if (!is_head_ && response.stream) begin_stream(std::move(response.stream));
     if (shared_.options.answered) shared_.options.answered(response.status);
     send();
+  }
+
+  /// Clients that read slowly must not make many large answers pile up here. One may be of any size.
+  [[nodiscard]] bool has_room_for(const HttpResponse& response) const {
+    if (is_head_ || response.body.size() <= kSmallAnswer || shared_.unsent == 0) return true;
+    return shared_.unsent + response.body.size() <= room(response.goes_first);
+  }
+
+  /// A part is kept for what must get through.
+  [[nodiscard]] std::size_t room(bool with_reserve) const {
+    const std::size_t most = shared_.options.max_unsent_bytes;
+    return with_reserve ? most : most - most / 4;
   }
 
   /// True where the body is gzip's.
@@ -255,6 +279,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void on_sent() {
     disarm();
     body_ = {};  // a large one must not stay while the connection idles
+    hold(0);
     if (stream_) return send_part();
     if (delivered_) std::exchange(delivered_, nullptr)();
     if (keep_alive_) return wait_for_next();
@@ -293,11 +318,13 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   void send_part() {
     is_sending_ = false;
+    since_ = Clock::now();
+    body_ = {};
     try {
-      body_ = stream_();
+      if (shared_.unsent < room(false)) body_ = stream_();
     } catch (...) {  // no memory for this part; the next one may be smaller
-      body_.clear();
     }
+    hold(body_.size());
     if (body_.empty()) return shared_.is_stopping ? close() : pause();
     is_sending_ = true;
     arm(shared_.options.write_deadline, HttpDrop::write_deadline);
@@ -306,6 +333,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
                         if (error || !self->stream_) return self->close();
                         self->disarm();
                         self->is_sending_ = false;
+                        self->since_ = Clock::now();
+                        self->body_ = {};
+                        self->hold(0);
                         if (self->shared_.is_stopping) return self->close();
                         self->pause();
                       });
@@ -333,7 +363,10 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   std::uint64_t turn_ = 0;
   beast::flat_buffer buffer_{16 * 1024};  // headers, and what a client pipelines behind them
   std::optional<http::request_parser<http::empty_body>> parser_;
+  bool is_idle_ = false;
   bool is_answering_ = false;
+  Clock::time_point since_ = Clock::now();  ///< when it last went on
+  std::size_t held_ = 0;                    ///< bytes of body_ that shared_ knows of
   bool keep_alive_ = false;
   bool is_head_ = false;
   bool is_refused_ = false;
@@ -347,29 +380,6 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 };
 
 }  // namespace
-
-std::string_view reason_phrase(int status) noexcept {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 304:
-      return "Not Modified";
-    case 400:
-      return "Bad Request";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 413:
-      return "Content Too Large";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return "Internal Server Error";
-  }
-}
 
 std::shared_ptr<HttpConnection> make_http_connection(HttpShared& shared, tcp::socket socket,
                                                      std::function<void()> closed) {

@@ -27,6 +27,8 @@ struct HttpResponse {
   std::string_view cache_control = "no-store";
   /// Called on the server's thread once all of the response is with the kernel; never for HEAD.
   std::function<void()> delivered = {};
+  /// It may use the room that is kept where other large answers are refused.
+  bool goes_first = false;
 };
 
 /// Called on the server's thread. What it throws becomes a 500.

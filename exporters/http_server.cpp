@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
@@ -29,7 +30,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr int kBacklog = 1024;  // a full one makes clients wait for a whole second
-constexpr int kAcceptsAtOnce = 64;
+constexpr int kAcceptsAtOnce = 16;  // then those that were taken are read, before more make them go
 constexpr int kNiceness = 5;  // training goes first; the agent's pages can wait a moment
 constexpr std::chrono::milliseconds kFirstPause{50};
 constexpr std::chrono::milliseconds kLongestPause{1000};
@@ -177,11 +178,28 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     });
   }
 
-  void take(int descriptor) {
-    Slot* slot = nullptr;
-    for (Slot& candidate : slots_) {
-      if (candidate.descriptor < 0) slot = &candidate;
+  /// Where all are taken, the connection with the least claim goes: clients that keep theirs open and say
+  /// nothing must not keep Prometheus out.
+  Slot* free_slot() {
+    const auto open =
+        std::ranges::find_if(slots_, [](const Slot& slot) { return slot.descriptor < 0; });
+    if (open != slots_.end()) return &*open;
+    std::shared_ptr<HttpConnection> weakest;
+    Slot* taken = nullptr;
+    for (Slot& slot : slots_) {
+      auto connection = slot.connection.lock();
+      if (!connection || (weakest && connection->claim() >= weakest->claim())) continue;
+      weakest = std::move(connection);
+      taken = &slot;
     }
+    if (!weakest) return nullptr;
+    weakest->evict();
+    if (shared_.options.dropped) shared_.options.dropped(HttpDrop::limit);
+    return taken;
+  }
+
+  void take(int descriptor) {
+    Slot* slot = free_slot();
     tcp::socket socket(context_);
     error_code error;
     if (slot != nullptr) socket.assign(tcp::v4(), descriptor, error);

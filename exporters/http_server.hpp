@@ -10,8 +10,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "exporters/host_rule.hpp"
 #include "exporters/http_message.hpp"
 
 namespace gradvane::exporters {
@@ -20,8 +22,10 @@ namespace gradvane::exporters {
 enum class HttpDrop : std::uint8_t { limit, header_deadline, write_deadline };
 
 struct HttpServerOptions {
-  std::size_t max_connections = 64;  ///< one more is closed as soon as it is accepted
-  std::size_t header_limit = 8192;   ///< bytes of request line and headers
+  /// For one more the connection is closed that has been idle for longest, or, where none is, has not
+  /// moved on for longest.
+  std::size_t max_connections = 64;
+  std::size_t header_limit = 8192;  ///< bytes of request line and headers
   /// From the first byte of a request (on a fresh connection: from its accept) to the end of its
   /// headers. As requests have no body, this is all the time that a request may take to arrive.
   std::chrono::milliseconds header_deadline = std::chrono::seconds(5);
@@ -30,6 +34,12 @@ struct HttpServerOptions {
   std::size_t max_streams = 16;  ///< answers that go on; one more is refused with 503
   std::chrono::milliseconds stream_pause = std::chrono::milliseconds(250);  ///< between its parts
   std::size_t gzip_from_bytes = 512;  ///< smaller bodies are sent as they are
+  /// Of all bodies that wait for their readers. Beyond three quarters of it a large answer is refused
+  /// with 503, and beyond all of it one that goes first; those below 64 KiB are always given, and one of
+  /// any size where nothing waits.
+  std::size_t max_unsent_bytes = std::size_t{64} << 20;
+  /// By which names requests may call this server. Absent: by any.
+  std::optional<HostRule> hosts = {};
 
   /// Both are called on the server's thread.
   std::function<void(int status)> answered = {};

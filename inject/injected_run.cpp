@@ -73,6 +73,7 @@ Settings settings_of_environment() {
   Settings settings;
   settings.run = text_of("GRADVANE_RUN", program_invocation_short_name);
   settings.address = text_of("GRADVANE_ADDRESS", "127.0.0.1");
+  settings.allowed_hosts = text_of("GRADVANE_ALLOWED_HOSTS");
   settings.port = number_of("GRADVANE_PORT", 9464, -1, 65535);
   settings.report = text_of("GRADVANE_SYNC_REPORT");
   settings.library = text_of("GRADVANE_SYNC_LIBRARY");
@@ -124,6 +125,7 @@ void InjectedRun::run() noexcept try {
     endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_);
     exporters::EndpointOptions options;
     options.address = settings_.address;
+    options.allowed_hosts = settings_.allowed_hosts;
     options.port = static_cast<std::uint16_t>(
         settings_.port == 0 ? 0 : std::min(settings_.port + settings_.local_rank, 65535));
     options.host = run_.host;

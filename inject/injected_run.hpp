@@ -16,11 +16,12 @@ namespace gradvane::inject {
 
 /// What the environment says; the names are those of the agent's options.
 struct Settings {
-  std::string run;      ///< GRADVANE_RUN; default: the program's name
-  std::string address;  ///< GRADVANE_ADDRESS
-  int port = 9464;      ///< GRADVANE_PORT; -1: no endpoint
-  std::string report;   ///< GRADVANE_SYNC_REPORT; empty: none
-  std::string library;  ///< GRADVANE_SYNC_LIBRARY
+  std::string run;            ///< GRADVANE_RUN; default: the program's name
+  std::string address;        ///< GRADVANE_ADDRESS
+  std::string allowed_hosts;  ///< GRADVANE_ALLOWED_HOSTS
+  int port = 9464;            ///< GRADVANE_PORT; -1: no endpoint
+  std::string report;         ///< GRADVANE_SYNC_REPORT; empty: none
+  std::string library;        ///< GRADVANE_SYNC_LIBRARY
   collectors::ProfilerRule profiler = collectors::ProfilerRule::gate;  ///< GRADVANE_SYNC_PROFILER
   int threshold_us = 50;     ///< GRADVANE_SYNC_THRESHOLD_US
   int rank = 0;              ///< RANK

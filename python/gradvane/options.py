@@ -16,6 +16,7 @@ class Options(TypedDict, total=False):
     config: Path
     run_dir: Path
     address: str
+    allowed_hosts: str
     port: int
     mode: Literal["lagged", "immediate"]
     weight_every: int

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "exporters/host_rule.hpp"
 #include "exporters/record_json.hpp"
 #include "exporters/recording/diff.hpp"
 #include "exporters/recording/replay.hpp"
@@ -56,8 +57,10 @@ std::string diff(const std::string& a, std::optional<std::int64_t> step_a, const
 }
 
 std::unique_ptr<RecordingServer> serve(const std::string& path, const std::string& address,
-                                       std::uint16_t port) {
-  return std::make_unique<RecordingServer>(*read(path), path, address, port);
+                                       std::uint16_t port, const std::string& allowed_hosts) {
+  if (!exporters::are_host_names(allowed_hosts))
+    throw std::runtime_error("allowed hosts are names with commas between them, without ports");
+  return std::make_unique<RecordingServer>(*read(path), path, address, port, allowed_hosts);
 }
 
 }  // namespace
@@ -75,7 +78,8 @@ PYBIND11_MODULE(_recording, module) {
   py::class_<RecordingServer>(module, "Server")
       .def_property_readonly("url", &RecordingServer::url)
       .def("stop", &RecordingServer::stop, WithoutGil());
-  module.def("serve", &serve, py::arg("path"), py::arg("address"), py::arg("port"), WithoutGil());
+  module.def("serve", &serve, py::arg("path"), py::arg("address"), py::arg("port"),
+             py::arg("allowed_hosts") = "", WithoutGil());
 }
 
 }  // namespace gradvane::python

@@ -15,7 +15,8 @@ namespace gradvane::python {
 namespace gx = exporters;
 
 RecordingServer::RecordingServer(const gx::recording::Recording& recording, const std::string& file,
-                                 const std::string& address, std::uint16_t port) {
+                                 const std::string& address, std::uint16_t port,
+                                 const std::string& allowed_hosts) {
   const auto metrics = std::make_shared<gx::MetricSet>(recording.run.value_or(record::RunInfo{}));
   const auto board =
       std::make_shared<gx::StatusBoard>(std::max<std::size_t>(recording.steps.size(), 1));
@@ -27,7 +28,8 @@ RecordingServer::RecordingServer(const gx::recording::Recording& recording, cons
   all.add(history);
   gx::recording::replay(recording, all);
   endpoint_ = std::make_unique<gx::Endpoint>(metrics, board, history);
-  const auto started = endpoint_->start({.address = address, .port = port});
+  const auto started =
+      endpoint_->start({.address = address, .port = port, .allowed_hosts = allowed_hosts});
   if (!started.error.empty()) throw std::runtime_error(started.error);
   url_ = started.url;
 }

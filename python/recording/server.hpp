@@ -14,7 +14,8 @@ class RecordingServer {
  public:
   /// Throws std::runtime_error where the address cannot be had.
   RecordingServer(const exporters::recording::Recording& recording, const std::string& file,
-                  const std::string& address, std::uint16_t port);
+                  const std::string& address, std::uint16_t port,
+                  const std::string& allowed_hosts = {});
 
   [[nodiscard]] const std::string& url() const noexcept { return url_; }
   void stop() noexcept;

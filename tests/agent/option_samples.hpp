@@ -21,6 +21,10 @@ inline const std::vector<OptionSample>& option_samples() {
       {"config", "", "", {}},  // the tests make their own files
       {"run_dir", "runs", "elsewhere/runs", {}},
       {"address", "0.0.0.0", "::1", {"", "here", "127.0.0", "127.0.0.1:80", "[::1]", "1.2.3.4.5"}},
+      {"allowed_hosts",
+       "node7.example",
+       "*.svc.cluster.local,gpu_box",
+       {"a:80", "http://a", "*a", "a.*"}},
       {"port", "-1", "65535", {"", "-2", "65536", "http", "9464 ", " 1", "0x10", "1.0", "1e3"}},
       {"mode", "immediate", "immediate", {"", "Lagged", "eager", "immediate,lagged"}},
       {"weight_every", "0", "2147483647", {"", "-1", "2147483648", "often", "1.5"}},

@@ -91,6 +91,27 @@ TEST(EndpointUrl, NamesTheHostWhereItListensEverywhere) {
   EXPECT_EQ(url("nonsense", ""), "");
 }
 
+TEST(EndpointHosts, OnlyNamesOfItsOwnAreAnsweredAndElsewhereAScrapeUnderAnyName) {
+  const auto statuses = [](const std::string& address, const std::string& allowed) {
+    Endpoint endpoint(std::make_shared<MetricSet>(fakes::fake_run()),
+                      std::make_shared<StatusBoard>(), std::make_shared<RunHistory>());
+    const auto started =
+        endpoint.start({.address = address, .port = 0, .host = "node7", .allowed_hosts = allowed});
+    std::string seen;
+    for (const char* host : {"127.0.0.1:9464", "localhost", "node7", "any.example"}) {
+      for (const char* path : {"/metrics", "/api/v1/params"}) {
+        RawClient client(started.port);
+        client.send(std::string("GET ") + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n");
+        seen += (seen.empty() ? "" : " ") + std::to_string(client.receive().status);
+      }
+    }
+    return seen;
+  };
+  EXPECT_EQ(statuses("127.0.0.1", ""), "200 200 200 200 421 421 421 421");
+  EXPECT_EQ(statuses("0.0.0.0", ""), "200 200 200 200 200 200 200 421");
+  EXPECT_EQ(statuses("127.0.0.1", "any.example"), "200 200 200 200 421 421 200 200");
+}
+
 TEST_F(EndpointTest, AnswersAScrapeInTheFormatThatIsAsked) {
   step(3);
   const auto text = get(port_, "/metrics");
@@ -297,7 +318,8 @@ TEST_F(EndpointTest, ScrapesRunBesideTheWorker) {
                              "/api/v1/steps?since=0&limit=50", "/api/v1/syncs"}) {
     clients.emplace_back([&, target] {
       RawClient client(port_);
-      const std::string request = std::string("GET ") + target + " HTTP/1.1\r\nHost: x\r\n\r\n";
+      const std::string request =
+          std::string("GET ") + target + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
       while (!is_over) {
         ASSERT_TRUE(client.send(request));
         ASSERT_EQ(client.receive().status, 200) << target;

@@ -245,25 +245,6 @@ TEST_F(Hardening, SurvivesRandomBytesAndRandomlyBrokenRequests) {
   eventually_answers();
 }
 
-TEST_F(Hardening, OneConnectionTooManyIsClosedAndTheOthersLive) {
-  start({.max_connections = 4});
-  std::vector<RawClient> clients;
-  for (int i = 0; i < 4; ++i) {
-    clients.emplace_back(port_);
-    clients.back().send(kGoodRequest);
-    ASSERT_EQ(clients.back().receive().status, 200);
-  }
-  for (int i = 0; i < 10; ++i) {
-    RawClient extra(port_);
-    EXPECT_TRUE(extra.is_closed_within(kQuick));
-  }
-  expect_drops(HttpDrop::limit, 10);
-  clients.back().send(kGoodRequest);
-  EXPECT_EQ(clients.back().receive().status, 200);
-  clients.pop_back();
-  eventually_answers();  // once the server has seen that one go
-}
-
 TEST_F(Hardening, TenThousandConnectionsLeaveNothingBehind) {
   start();
   expect_quick_answer();

@@ -77,6 +77,7 @@ struct Options {
   std::string run_dir =
       {};  ///< holds endpoint.rank<R>.json; empty: gradvane-<uid>/<run> under the temp dir
   std::string address = "127.0.0.1";
+  std::string allowed_hosts = {};  ///< more names by which requests may call the endpoint
   int port = 9464;  ///< plus LOCAL_RANK; taken: the next free one; 0: any; -1: no endpoint
   Mode mode = Mode::lagged;
   int weight_every = 50;  ///< read weights every this many steps; 0: never

@@ -31,6 +31,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--port", type=int, default=9464, metavar="N", help="of --serve; default %(default)s, or the "
                         "next free one; 0: any")
     parser.add_argument("--address", default="127.0.0.1", metavar="A", help="of --serve; default %(default)s")
+    parser.add_argument("--allowed-hosts", default="", metavar="NAMES", help="of --serve; more names by which a "
+                        "browser may call it, with commas")
     options = parser.parse_args(arguments)
     if not 0 <= options.port <= 65535:
         parser.error("--port is a number from 0 to 65535")
@@ -49,7 +51,7 @@ def _replay(native: ModuleType, options: argparse.Namespace) -> int:
 
 
 def _serve(native: ModuleType, options: argparse.Namespace) -> int:
-    server = native.serve(os.fsencode(options.file), options.address, options.port)
+    server = native.serve(os.fsencode(options.file), options.address, options.port, options.allowed_hosts)
     recordings.write(server.url)
     try:
         threading.Event().wait()
