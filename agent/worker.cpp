@@ -11,6 +11,7 @@
 #include "collectors/process_memory.hpp"
 #include "exporters/prometheus_exporter.hpp"
 #include "exporters/step_log.hpp"
+#include "exporters/text_escape.hpp"
 #include "record/clocks.hpp"
 #include "record/names.hpp"
 
@@ -277,11 +278,12 @@ void Worker::look_around() {
 
 void Worker::set_state(RunState state, std::string_view reason) {
   state_ = state;
-  (void)exporters_.set_run_state(state, reason);
+  const std::string why = exporters::brief(reason);  // of an exception: of any length
+  (void)exporters_.set_run_state(state, why);
   if (endpoint_file_) (void)endpoint_file_->write(url_, state);
   const std::lock_guard lock(mutex_);
   status_.state = name_of(state);
-  status_.reason = reason;
+  status_.reason = why;
 }
 
 void Worker::note_status(const record::StepRecord& record) {

@@ -8,6 +8,7 @@
 #include "exporters/api.hpp"
 #include "exporters/by_optimizer.hpp"
 #include "exporters/history/history_api.hpp"
+#include "record/saturating.hpp"
 
 namespace gradvane::exporters {
 namespace {
@@ -21,7 +22,7 @@ constexpr std::size_t kMostSteps = 1000;  ///< in one event
 /// Milliseconds, so that it is exact as text. Says which process an event's id is of.
 std::int64_t started_of(const StatusBoard& board) {
   const auto status = board.status();
-  return status->run ? std::llround(status->run->start_time * 1000) : 0;
+  return status->run ? record::whole(status->run->start_time * 1000) : 0;
 }
 
 void append_event(std::string& out, std::string_view name, std::string_view data) {

@@ -8,6 +8,7 @@
 #include "exporters/human_text.hpp"
 #include "exporters/record_json.hpp"
 #include "exporters/sync_words.hpp"
+#include "exporters/text_escape.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
@@ -63,13 +64,6 @@ Json site_json(const SyncSummary& syncs, const SyncSite& site) {
   json["seconds"] = to_json(site.total.seconds);
   json["max_seconds"] = to_json(site.max_seconds);
   return json;
-}
-
-/// Names come from outside; a line of text is to stay one line, and no terminal is to obey it.
-std::string plain(std::string_view text) {
-  std::string result(text);
-  std::ranges::replace_if(result, [](unsigned char c) { return c < 0x20 || c == 0x7F; }, '?');
-  return result;
 }
 
 std::string sum_line(const SyncSummary& syncs, SyncOrigin origin) {

@@ -1,6 +1,9 @@
 #include "exporters/text_escape.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
+#include <iterator>
 
 namespace gradvane::exporters {
 namespace {
@@ -51,6 +54,36 @@ void append_escaped(std::string& out, std::string_view text, Special special) {
   out.append(text, plain);
 }
 
+/// Of one character that utf8_length() has measured.
+char32_t code_point_of(std::string_view character) {
+  const auto lead = static_cast<unsigned char>(character[0]);
+  if (character.size() == 1) return lead;
+  char32_t code = lead & (0x7FU >> character.size());
+  for (const char c : character.substr(1))
+    code = code << 6U | (static_cast<unsigned char>(c) & 0x3FU);
+  return code;
+}
+
+struct Range {
+  char32_t first;
+  char32_t last;
+};
+
+/// Categories Cc, Cf, Zl and Zp of Unicode 16, in order.
+constexpr std::array kNotShown = std::to_array<Range>({
+    {0x00, 0x1F},       {0x7F, 0x9F},       {0xAD, 0xAD},       {0x600, 0x605},
+    {0x61C, 0x61C},     {0x6DD, 0x6DD},     {0x70F, 0x70F},     {0x890, 0x891},
+    {0x8E2, 0x8E2},     {0x180E, 0x180E},   {0x200B, 0x200F},   {0x2028, 0x202E},
+    {0x2060, 0x206F},   {0xFEFF, 0xFEFF},   {0xFFF9, 0xFFFB},   {0x110BD, 0x110BD},
+    {0x110CD, 0x110CD}, {0x13430, 0x1343F}, {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A},
+    {0xE0001, 0xE0001}, {0xE0020, 0xE007F},
+});
+
+bool is_shown(char32_t code) {
+  const auto after = std::ranges::upper_bound(kNotShown, code, {}, &Range::first);
+  return after == kNotShown.begin() || code > std::prev(after)->last;
+}
+
 }  // namespace
 
 void append_quoted(std::string& out, std::string_view text) {
@@ -82,6 +115,28 @@ void append_html(std::string& out, std::string_view text) {
         return "";
     }
   });
+}
+
+std::string plain(std::string_view text) {
+  std::string safe;
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    const std::string_view character = text.substr(0, std::max<std::size_t>(length, 1));
+    safe.append(length == 0                          ? "\xEF\xBF\xBD"
+                : is_shown(code_point_of(character)) ? character
+                                                     : "?");
+    text.remove_prefix(character.size());
+  }
+  return safe;
+}
+
+std::string brief(std::string_view text) {
+  constexpr std::size_t kMost = 1024;
+  constexpr std::string_view kEllipsis = "\xE2\x80\xA6";
+  if (text.size() <= kMost) return std::string(text);
+  std::size_t end = kMost - kEllipsis.size();
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80) --end;
+  return std::string(text.substr(0, end)).append(kEllipsis);
 }
 
 std::string html_of(std::string_view text) {

@@ -12,5 +12,11 @@ void append_help(std::string& out, std::string_view text);
 /// For HTML, in text and in quoted attributes.
 void append_html(std::string& out, std::string_view text);
 [[nodiscard]] std::string html_of(std::string_view text);
+/// For a line on a terminal: control characters (of C0 and C1), characters that only say how others are
+/// shown (category Cf, with the marks that turn the direction of writing) and line separators become `?`.
+[[nodiscard]] std::string plain(std::string_view text);
+/// At most a kibibyte of it, in whole characters, with an ellipsis where something was left out. For texts
+/// of exceptions, which may be of any length.
+[[nodiscard]] std::string brief(std::string_view text);
 
 }  // namespace gradvane::exporters

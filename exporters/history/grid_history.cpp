@@ -25,6 +25,9 @@ void GridCell::join(const GridCell& other) noexcept {
 GridHistory::GridHistory(std::size_t rows) : rows_(rows), axis_(points_for(rows)) {}
 
 void GridHistory::take(std::int64_t run_step, double time, std::span<const GridCell> cells) {
+  // All memory is had before the axis changes: there must be a column for each of its points.
+  if (spare_.size() != rows_) spare_.assign(rows_, GridCell{});
+  columns_.reserve(kMostPoints);
   const auto moved = axis_.take(run_step, time);
   for (std::size_t i = 0; i < moved.size(); ++i) {
     if (moved[i] == i) continue;
@@ -35,7 +38,10 @@ void GridHistory::take(std::int64_t run_step, double time, std::span<const GridC
     }
   }
   if (!moved.empty()) columns_.resize(moved.back() + 1);
-  while (columns_.size() < axis_.points().size()) columns_.emplace_back(rows_);
+  if (columns_.size() < axis_.points().size()) {
+    columns_.push_back(std::move(spare_));
+    spare_ = {};
+  }
   auto& newest = columns_.back();
   for (std::size_t row = 0; row < std::min(rows_, cells.size()); ++row)
     newest[row].join(cells[row]);

@@ -53,6 +53,7 @@ class GridHistory {
   explicit GridHistory(std::size_t rows);
 
   /// @param cells  one a row; rows that it does not have were not measured
+  /// Where there is no memory it throws, and nothing has changed.
   void take(std::int64_t run_step, double time, std::span<const GridCell> cells);
   /// Of the rows named, the points with a step after `since`.
   [[nodiscard]] GridColumns after(std::int64_t since, std::span<const std::size_t> rows) const;
@@ -64,6 +65,7 @@ class GridHistory {
   std::size_t rows_;
   PointAxis axis_;
   std::vector<std::vector<GridCell>> columns_;  ///< one a point
+  std::vector<GridCell> spare_;                 ///< becomes the next of them
 };
 
 }  // namespace gradvane::exporters

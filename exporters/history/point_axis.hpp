@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "record/saturating.hpp"
+
 namespace gradvane::exporters {
 
 /// The run steps that one point stands for.
@@ -20,7 +22,7 @@ class PointAxis {
   explicit PointAxis(std::size_t most) { set_most(most); }
 
   /// Takes a step in. The last point is then the one it belongs to; what belongs to an earlier point,
-  /// as after a counter was set back, goes to the last one too.
+  /// as after a counter was set back, goes to the last one too. What it throws leaves all as it was.
   /// @return  empty, or where each earlier point went: two with the same number were joined
   [[nodiscard]] std::vector<std::size_t> take(std::int64_t run_step, double time);
 
@@ -32,12 +34,13 @@ class PointAxis {
   [[nodiscard]] std::size_t first_after(std::int64_t since) const noexcept;
   /// What to ask first_after() for next time: the last point is still growing and comes again.
   [[nodiscard]] std::int64_t next() const noexcept {
-    return points_.empty() ? 0 : points_.back().first - 1;
+    return points_.empty() ? 0 : record::subtract(points_.back().first, 1);
   }
 
  private:
   [[nodiscard]] std::int64_t number_of(std::int64_t run_step) const noexcept;
   [[nodiscard]] std::vector<std::size_t> join_pairs();
+  [[nodiscard]] std::vector<std::size_t> append(std::int64_t run_step, double time);
 
   std::size_t most_ = 2;
   std::int64_t steps_per_point_ = 1;

@@ -55,13 +55,26 @@ std::optional<Extent> joined(const std::optional<Extent>& a, const std::optional
   return Extent{b->last, std::min(a->min, b->min), std::max(a->max, b->max)};
 }
 
+/// Afterwards a column can have one entry more, and be joined, without memory.
+template <typename T>
+void make_room(std::vector<T>& column, std::size_t count) {
+  if (column.capacity() < count) column.reserve(std::max(count, 2 * column.capacity()));
+}
+
 }  // namespace
 
 SeriesHistory::SeriesHistory() : axis_(kPoints) {
   for (const StepSeries& series : step_series()) series_.push_back({std::string(series.name), {}});
 }
 
+/// All memory is had before the axis changes: columns must never be longer than it.
 void SeriesHistory::take(const StepRecord& record, const ModelInfo& model) {
+  const std::size_t room = axis_.points().size() + 1;
+  for (Series& series : series_)
+    if (!series.values.empty()) make_room(series.values, room);
+  make_room(own_, room);
+  for (auto& column : nonfinite_) make_room(column, room);
+  make_room(skipped_, room);
   const auto moved = axis_.take(record.run_step, record.time);
   if (!moved.empty()) join(moved);
   const std::size_t count = axis_.points().size();
@@ -86,8 +99,9 @@ void SeriesHistory::note(Series& series, std::optional<double> value) const {
   series.values.back() = joined(series.values.back(), Extent{*value, *value, *value});
 }
 
-/// Columns of series may be shorter than the axis: what lies behind their end was not measured.
-void SeriesHistory::join(const std::vector<std::size_t>& moved) {
+/// Columns of series may be shorter than the axis: what lies behind their end was not measured. take() has
+/// made room.
+void SeriesHistory::join(const std::vector<std::size_t>& moved) noexcept {
   for (Series& series : series_) {
     if (series.values.empty()) continue;
     series.values.resize(moved.size());
@@ -112,7 +126,8 @@ SeriesColumns SeriesHistory::after(std::int64_t since) const {
   for (const Series& series : series_) {
     if (series.values.empty()) continue;
     std::vector<std::optional<Extent>> values(axis_.points().size());
-    std::ranges::copy(series.values, values.begin());
+    std::copy_n(series.values.begin(), std::min(values.size(), series.values.size()),
+                values.begin());
     columns.series.push_back({series.name, tail(values)});
   }
   for (std::size_t site = 0; site < kSites; ++site)

@@ -48,6 +48,7 @@ class SeriesHistory {
 
   SeriesHistory();
 
+  /// Where there is no memory it throws; columns are then as before, or lack this step.
   void take(const record::StepRecord& record, const record::ModelInfo& model);
   /// Points with a step after `since`.
   [[nodiscard]] SeriesColumns after(std::int64_t since) const;
@@ -55,7 +56,7 @@ class SeriesHistory {
  private:
   using Series = SeriesColumns::Series;
   void note(Series& series, std::optional<double> value) const;
-  void join(const std::vector<std::size_t>& moved);
+  void join(const std::vector<std::size_t>& moved) noexcept;
 
   PointAxis axis_;
   std::vector<OwnSteps> own_;

@@ -3,10 +3,11 @@
 #include <string>
 #include <string_view>
 
+#include "exporters/text_escape.hpp"
+
 namespace gradvane::exporters::recording {
 
-/// Names come from outside: no terminal is to obey them.
-[[nodiscard]] std::string plain(std::string_view text);
+using exporters::plain;  ///< names come from outside: no terminal is to obey them
 
 /// An indented line.
 void line(std::string& text, std::string_view words);

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "record/saturating.hpp"
+
 namespace gradvane::exporters::recording {
 
 using record::IncidentClass;
@@ -139,8 +141,9 @@ Story story_of(const Recording& recording) {
   story.first_step = *there.begin();
   story.last_step = *there.rbegin();
   story.last_time = recording.steps.back().record.time;
-  story.missing = story.last_step - story.first_step + 1 - story.steps;
-  story.normal = normal_before(recording, story.fault.value_or(story.last_step + 1));
+  const std::int64_t behind = record::add(story.last_step, 1);
+  story.missing = record::subtract(record::subtract(behind, story.first_step), story.steps);
+  story.normal = normal_before(recording, story.fault.value_or(behind));
   const std::size_t at = index_of_step(recording, story.fault.value_or(story.last_step));
   story.moved = moved_before(recording, at, kMostMoved);
   if (story.fault) story.after = after_fault(recording, *story.fault);

@@ -8,6 +8,7 @@
 #include "exporters/recording/report_text.hpp"
 #include "exporters/recording/story.hpp"
 #include "record/names.hpp"
+#include "record/saturating.hpp"
 
 namespace gradvane::exporters::recording {
 namespace {
@@ -43,7 +44,7 @@ std::string place_of(record::Site site, const std::string& param) {
 
 std::string number_of(const Moved& moved, double value) {
   if (moved.what == "step time") return human_duration(value);
-  if (moved.what == "host syncs") return human_count(std::llround(value));
+  if (moved.what == "host syncs") return human_count(record::whole(value));
   return human_number(value);
 }
 

@@ -24,17 +24,18 @@ constexpr std::size_t kCodeOnly = 3;
 /// agent/option_table.cpp and in tests/agent/option_samples.hpp, and a name here.
 std::size_t members() {
   const Options options;
-  const auto& [enabled, run, config, run_dir, address, port, mode, weight_every, update_sample,
-               groups, max_groups, max_series, vanishing_threshold, exploding_threshold, ring_slots,
-               history_steps, step_log, step_log_max_bytes, stall_seconds, linger_seconds,
-               linger_incident_seconds, expect_scraper, start_step, rank, local_rank, world_size,
-               sync, sync_budget, sync_budget_after, sync_threshold_us, sync_profiler, sync_library,
-               sync_report, detect, cooldown_seconds, loss_window, loss_sigma, loss_ratio,
-               loss_absolute, loss_in_a_row, random_guess_loss, exploding_factor, vanishing_share,
-               drift_threshold, dead_after, overflow_streak, cost_budget, alertmanager_url,
-               alertmanager_labels, recorder, recorder_dir, recorder_steps, recorder_memory_bytes,
-               recorder_disk_bytes, recorder_kept, recorder_signal, trace_nonfinite, norm_exchange,
-               handle_sigterm, log, on_incident, command_line] = options;
+  const auto& [enabled, run, config, run_dir, address, allowed_hosts, port, mode, weight_every,
+               update_sample, groups, max_groups, max_series, vanishing_threshold,
+               exploding_threshold, ring_slots, history_steps, step_log, step_log_max_bytes,
+               stall_seconds, linger_seconds, linger_incident_seconds, expect_scraper, start_step,
+               rank, local_rank, world_size, sync, sync_budget, sync_budget_after,
+               sync_threshold_us, sync_profiler, sync_library, sync_report, detect,
+               cooldown_seconds, loss_window, loss_sigma, loss_ratio, loss_absolute, loss_in_a_row,
+               random_guess_loss, exploding_factor, vanishing_share, drift_threshold, dead_after,
+               overflow_streak, cost_budget, alertmanager_url, alertmanager_labels, recorder,
+               recorder_dir, recorder_steps, recorder_memory_bytes, recorder_disk_bytes,
+               recorder_kept, recorder_signal, trace_nonfinite, norm_exchange, handle_sigterm, log,
+               on_incident, command_line] = options;
   const void* const all[] = {&enabled,
                              &run,
                              &config,

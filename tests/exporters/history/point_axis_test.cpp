@@ -90,5 +90,19 @@ TEST(PointAxis, TakesLessRoomWithTheNextStepWhereItIsToldTo) {
   EXPECT_EQ(axis.points().back().last, 61);
 }
 
+TEST(PointAxis, StepsAtTheEndsOfTheNumbersAreTakenInAndJoined) {
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  for (const std::size_t most : {std::size_t{2}, std::size_t{5}}) {
+    PointAxis axis(most);
+    for (const std::int64_t step : {kLeast, kLeast + 1, std::int64_t{-5}, std::int64_t{0},
+                                    std::int64_t{1}, kMost / 2, kMost - 1, kMost, kLeast})
+      (void)axis.take(step, 0);
+    EXPECT_LE(axis.points().size(), most);
+    EXPECT_EQ(axis.points().back().last, kMost);
+    EXPECT_LE(axis.next(), axis.points().back().first);
+  }
+}
+
 }  // namespace
 }  // namespace gradvane::exporters

@@ -181,13 +181,28 @@ TEST(Story, SaysWhatATraceFound) {
 
 TEST(Story, LetsNoTerminalObeyNames) {
   RecordedRun run;
-  run.run.run = "evil\x1b[2J";
+  run.run.run =
+      "evil\x1b[2J \xC2\x9B"
+      "2J \xE2\x80\xAEtxt.exe";  // C1's CSI, right to left
   ASSERT_EQ(run.start(), ExportResult::ok);
   run.steps(2);
   ASSERT_EQ(run.recorder->write_now("exit"), ExportResult::ok);
   const std::string text = text_of(story_of(*recording_in(run.recorder->last_file())));
-  EXPECT_THAT(text, HasSubstr("evil?[2J"));
+  EXPECT_THAT(text, HasSubstr("evil?[2J ?2J ?txt.exe"));
+  EXPECT_THAT(text, Not(HasSubstr("\xC2\x9B")));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));
+}
+
+TEST(Story, StepsAtTheEndsOfTheNumbersAreCountedAsFarAsNumbersGo) {
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  Recording recording;
+  for (const std::int64_t step : {-kMost, kMost}) {
+    RecordedStep one;
+    one.record.run_step = step;
+    one.model = std::make_shared<const record::ModelInfo>();
+    recording.steps.push_back(one);
+  }
+  EXPECT_EQ(story_of(recording).missing, kMost - 2);
 }
 
 TEST(Story, OfNothingSaysThatThereIsNothing) {
