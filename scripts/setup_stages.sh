@@ -296,7 +296,7 @@ run_page() {
   fi
   mkdir -p "$modules"
   cp "$source/package.json" "$source/package-lock.json" "$modules/"
-  if ! (cd "$modules" && PATH=$venv/bin:$PATH npm ci --no-audit --no-fund --loglevel=error >"$log" 2>&1); then
+  if ! (cd "$modules" && PATH=$venv/bin:$PATH npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >"$log" 2>&1); then
     tail_of "$log"
     fail page "the page's packages could not be installed" "Is the network there? Details: .deps/page.log"
   fi

@@ -8,9 +8,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . .deps/env.sh
 
 python=$GRADVANE_VENV_PYTHON
-raw=build/wheel
-rm -rf "$raw"
-mkdir -p "$raw" dist
+mkdir -p build dist
+raw=$(mktemp -d build/wheel.XXXXXX)  # of this build alone: two may run at once
+trap 'rm -rf "$raw"' EXIT
 PATH=$(dirname "$python"):$PATH
 "$python" -m pip wheel --quiet --disable-pip-version-check --no-build-isolation --no-deps --wheel-dir "$raw" .
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gradvane._errors import GradvaneError
+from gradvane._errors import GradvaneError, described
 from gradvane._records import Incident, StepRecord, TracedModule, incident_of, step_of
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class Agent:
         if kind is None:
             self.detach()
         else:
-            self.fail(f"{kind.__name__}: {error}" if str(error) else kind.__name__)
+            self.fail(kind.__name__ if error is None else described(error))
 
     def _has(self, options: dict[str, Any]) -> bool:
         return {key: _text(value) for key, value in options.items()} == self._options
@@ -297,7 +297,7 @@ def _at_exit() -> None:
     if failure is not None:
         _live.fail(failure)
     elif error is not None and not hasattr(sys, "ps1"):  # where a person types, an error is not the end
-        _live.fail(f"{type(error).__name__}: {error}")
+        _live.fail(described(error))
     else:
         _live.detach()
 

@@ -2,7 +2,7 @@
 
 export type Cell = string | number | null | undefined;
 
-/** What was not measured is an empty field. */
+/** What was not measured is an empty field. Names come from the run: see `inert`. */
 export function csvOf(head: string[], rows: Iterable<Cell[]>): string {
   const lines = [head.map(field).join(",")];
   for (const row of rows) lines.push(row.map(field).join(","));
@@ -11,8 +11,14 @@ export function csvOf(head: string[], rows: Iterable<Cell[]>): string {
 
 function field(cell: Cell): string {
   if (cell === null || cell === undefined) return "";
-  const text = String(cell);
+  const text = typeof cell === "string" ? inert(cell) : String(cell);
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+/** A spreadsheet takes text that begins with one of these for a formula; with an apostrophe in front it is text. */
+function inert(text: string): string {
+  const isNumber = text.trim() !== "" && !Number.isNaN(Number(text));
+  return /^[=+\-@\t\r]/.test(text) && !isNumber ? `'${text}` : text;
 }
 
 export function save(name: string, text: string): void {

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
+from gradvane.cli.agent_api import plain
+
 CANNOT_READ = 2
 
 
@@ -37,5 +39,5 @@ def write(text: str) -> None:
 
 
 def _say(command: str, what: str) -> int:
-    sys.stderr.write(f"gradvane {command}: {what}\n")
+    sys.stderr.write(f"gradvane {command}: {plain(what)}\n")
     return CANNOT_READ

@@ -14,6 +14,7 @@ from importlib.machinery import SourceFileLoader
 from typing import NoReturn
 
 from gradvane import _autostart
+from gradvane._errors import described, text_of
 from gradvane.options import KEYS
 
 _USAGE = """\
@@ -140,7 +141,7 @@ def _run(request: Request) -> None:
     except SystemExit as leaving:
         code = leaving.code
         if code not in (None, 0):
-            _autostart.note_failure(f"exit status {code}" if isinstance(code, int) else str(code))
+            _autostart.note_failure(f"exit status {code}" if isinstance(code, int) else text_of(code))
         raise
     except BaseException as error:
         _end_by(error)
@@ -178,8 +179,7 @@ def _end_by(error: BaseException) -> NoReturn:
     """The traceback without our frames, through the script's own excepthook; then the end that python
     gives an exception: status 1, or death by SIGINT."""
     error.__traceback__ = without_ours(error.__traceback__)
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    _autostart.note_failure(text)
+    _autostart.note_failure(described(error))
     hook = sys.excepthook
     hook(type(error), error, error.__traceback__)
     sys.excepthook = lambda *_: None

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from gradvane.cli.agent_api import plain
 from gradvane.cli.sync_reports import REJECTED, Report, judge, seconds, times
 from gradvane.cli.terminal import number
 
@@ -76,7 +77,7 @@ def _table(report: Report, rows: list[dict[str, Any]], top: int) -> Table:
         site = Text(plain(row["location"]))
         if row.get("function") and row["function"] not in row["location"]:
             site.append(f" {plain(row['function'])}", style="dim")
-        table.add_row(site, row["kind"], *_numbers(report, row["calls"], row["seconds"]))
+        table.add_row(site, Text(plain(row["kind"])), *_numbers(report, row["calls"], row["seconds"]))
     if rest := rows[top:]:
         calls, blocked = sum(row["calls"] for row in rest), sum(row["seconds"] for row in rest)
         table.add_row(Text(f"{count(len(rest), 'more place')}", style="dim"), "", *_numbers(report, calls, blocked))
@@ -164,8 +165,3 @@ def duration(value: float) -> str:
         if value >= scale:
             return f"{value / scale:.3g} {unit}"
     return f"{value / 1e-6:.3g} us"
-
-
-def plain(text: str) -> str:
-    """Names come from outside: no terminal is to obey them."""
-    return "".join(c if c.isprintable() else "?" for c in text)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 
 from gradvane.cli import child_process, injection, sync_reports
+from gradvane.cli.agent_api import plain
 
 OVER_BUDGET = 3
 _CANNOT_RUN, _NOT_FOUND = 126, 127
@@ -112,5 +113,5 @@ def _why_nothing(launch: injection.Launch) -> str:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"gradvane syncs: {line}\n")
+    sys.stderr.write(f"gradvane syncs: {plain(line)}\n")
 

@@ -7,8 +7,6 @@ import json
 import math
 import sys
 import time
-import urllib.error
-import urllib.request
 from typing import Any
 
 from rich.console import Console, Group
@@ -17,12 +15,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from gradvane.cli.agent_api import UnreachableError, fetch, plain
+
 _WORST = 15
 """parameters shown"""
-
-
-class UnreachableError(Exception):
-    """The endpoint does not answer, or is none of ours."""
 
 
 def main(command: str, arguments: list[str]) -> int:
@@ -52,20 +48,6 @@ def main(command: str, arguments: list[str]) -> int:
     return 0
 
 
-def fetch(url: str, path: str) -> dict[str, Any]:
-    """Raises UnreachableError."""
-    try:
-        with urllib.request.urlopen(url + path, timeout=5) as answer:
-            values = json.load(answer)
-    except (urllib.error.URLError, OSError, TimeoutError) as error:
-        raise UnreachableError(f"no agent answers at {url}: {getattr(error, 'reason', error)}") from None
-    except ValueError:
-        raise UnreachableError(f"what answers at {url} is no agent of Gradvane") from None
-    if not isinstance(values, dict) or "run" not in values:
-        raise UnreachableError(f"what answers at {url} is no agent of Gradvane")
-    return values
-
-
 def _top(url: str, every: float) -> int:
     """Until ctrl-c, or the run has ended and its endpoint has gone."""
     status = fetch(url, "/api/v1/status")
@@ -90,21 +72,26 @@ def _top(url: str, every: float) -> int:
 def view(status: dict[str, Any], params: dict[str, Any]) -> Panel:
     """One screen: the run in words, its numbers, its worst parameters."""
     latest = status.get("latest") or {}
-    state = str(status.get("state", "?"))
+    state = plain(status.get("state", "?"))
     colour = {"running": "green", "finished": "cyan", "starting": "yellow", "stalled": "yellow"}.get(state, "red")
     words = Text(state, style=f"bold {colour}")
     if status.get("reason"):
-        words.append(f"  {status['reason']}", style="default")
+        words.append(f"  {plain(status['reason'])}", style="default")
     if first := status.get("nonfinite", {}).get("first"):
-        words.append(f"\nfirst non-finite: {_blame(first)}", style="bold red")
+        words.append(f"\nfirst non-finite: {plain(_blame(first))}", style="bold red")
     numbers = Table.grid(padding=(0, 3))
     for name, value in _numbers(status, latest):
-        numbers.add_row(Text(name, style="dim"), value)
+        numbers.add_row(Text(name, style="dim"), _cell(value))
     parts: list[Any] = [words, numbers]
     if rows := params.get("params"):
         parts.append(_worst(rows))
-    title = f"{status.get('run', '?')}  rank {status.get('rank', 0)}"
+    title = _cell(f"{status.get('run', '?')}  rank {status.get('rank', 0)}")
     return Panel(Group(*parts), title=title, title_align="left")
+
+
+def _cell(text: object, style: str = "") -> Text:
+    """Names are shown as they are: rich takes [brackets] in a str for markup."""
+    return Text(plain(text), style=style)
 
 
 def _blame(first: dict[str, Any]) -> str:
@@ -145,12 +132,12 @@ def _worst(rows: list[dict[str, Any]]) -> Table:
         state = str(row.get("state", ""))
         zeros = f"{100 * grad['zero_ratio']:.0f} %" if "zero_ratio" in grad else ""
         table.add_row(
-            str(row.get("name", "?")),
-            Text(state, style="bold red" if state == "nonfinite" else ""),
-            number(grad.get("norm")),
-            number(grad.get("abs_max")),
+            _cell(row.get("name", "?")),
+            _cell(state, "bold red" if state == "nonfinite" else ""),
+            _cell(number(grad.get("norm"))),
+            _cell(number(grad.get("abs_max"))),
             zeros,
-            number(row.get("update_ratio")),
+            _cell(number((row.get("update_ratio") or {}).get("value"))),
         )
     return table
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch import Callback
 
 import gradvane
+from gradvane._errors import described
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -38,4 +39,4 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if self.agent is not None:
-            self.agent.fail(f"{type(exception).__name__}: {exception}")
+            self.agent.fail(described(exception))
