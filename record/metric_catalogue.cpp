@@ -17,8 +17,8 @@ constexpr std::array kExporters{
     Words{"prometheus"},      Words{"status_board"}, Words{"run_history"},  Words{"step_log"},
     Words{"flight_recorder"}, Words{"alert_push"},   Words{"norm_exchange"}};
 constexpr std::array kResults{Words{"ok"}, Words{"failed"}};
-constexpr std::array kHttpCodes{Words{"200"}, Words{"304"}, Words{"400"},
-                                Words{"404"}, Words{"405"}, Words{"413"},
+constexpr std::array kHttpCodes{Words{"200"}, Words{"304"}, Words{"400"}, Words{"403"},
+                                Words{"404"}, Words{"405"}, Words{"413"}, Words{"421"},
                                 Words{"431"}, Words{"500"}, Words{"503"}};
 constexpr std::array kConnectionDrops{Words{"limit"}, Words{"header_deadline"},
                                       Words{"write_deadline"}};

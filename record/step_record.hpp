@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <type_traits>
 #include <vector>
@@ -70,11 +71,12 @@ struct StepSyncs {
 
   /// Those that waited.
   [[nodiscard]] std::int32_t count(SyncOrigin origin) const noexcept {
-    std::int32_t sum = 0;
+    std::int64_t sum = 0;  // a file may say anything
     for (int kind = 0; kind < kSyncKinds; ++kind)
       if (kind != static_cast<int>(SyncKind::rejected_in_capture))
         sum += calls[static_cast<std::size_t>(origin)][static_cast<std::size_t>(kind)];
-    return sum;
+    return static_cast<std::int32_t>(std::clamp<std::int64_t>(
+        sum, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()));
   }
 };
 

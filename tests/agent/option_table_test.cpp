@@ -41,6 +41,7 @@ std::size_t members() {
                              &config,
                              &run_dir,
                              &address,
+                             &allowed_hosts,
                              &port,
                              &mode,
                              &weight_every,

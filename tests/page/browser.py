@@ -53,7 +53,8 @@ PIXELS = """
 @contextmanager
 def chromium() -> Iterator[Browser]:
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--host-resolver-rules=MAP *.attacker.example 127.0.0.1"])
         yield browser
         browser.close()
 

@@ -35,12 +35,17 @@ def new_environment(folder: Path, *, torch: bool) -> Path:
     return folder / "bin"
 
 
-def run(*command, cwd=None, path=None, check=True, timeout=1200):
+def environment(path=None) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("GRADVANE", "PYTHON"))}
     env.update(GRADVANE_PORT="0", OMP_NUM_THREADS="1", PIP_DISABLE_PIP_VERSION_CHECK="1",
                CCACHE_DIR=os.environ.get("CCACHE_DIR", str(SOURCE / ".deps/cache/ccache")))
     if path is not None:
         env["PATH"] = str(path)
+    return env
+
+
+def run(*command, cwd=None, path=None, check=True, timeout=1200):
+    env = environment(path)
     done = subprocess.run([str(part) for part in command], cwd=cwd, env=env, capture_output=True, text=True,
                           timeout=timeout)
     if check:
@@ -48,14 +53,22 @@ def run(*command, cwd=None, path=None, check=True, timeout=1200):
     return done
 
 
-def test_pip_install_of_the_checkout_works_in_one_command_given_torch(tmp_path):
-    bin_folder = new_environment(tmp_path / "venv", torch=True)
-    run(bin_folder / "pip", "install", "--quiet", SOURCE)
+def test_pip_install_of_the_checkout_works_in_one_command_given_torch_in_two_environments_at_once(tmp_path):
+    before = {path.name for path in (SOURCE / "build").glob("*")} if (SOURCE / "build").exists() else set()
+    folders = [new_environment(tmp_path / f"venv{i}", torch=True) for i in range(2)]
+    installs = [subprocess.Popen([folder / "pip", "install", "--quiet", SOURCE], env=environment(),
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for folder in folders]
+    told = [install.communicate(timeout=2300)[0] for install in installs]
+    assert [install.returncode for install in installs] == [0, 0], "\n".join(told)
     script = running.write(tmp_path, TRAINING)
-    done = run(bin_folder / "gradvane", "run", "--require", "--step-log", "steps.jsonl", script, cwd=tmp_path)
-    assert done.stdout == "trained\n"
-    assert len(running.steps_in(tmp_path / "steps.jsonl")) == 3
-    assert run(bin_folder / "gradvane", "--version", cwd=tmp_path).stdout.startswith("gradvane 0.")
+    for folder in folders:
+        done = run(folder / "gradvane", "run", "--require", "--step-log", "steps.jsonl", script, cwd=tmp_path)
+        assert done.stdout == "trained\n"
+        assert len(running.steps_in(tmp_path / "steps.jsonl")) == 3
+        assert run(folder / "gradvane", "--version", cwd=tmp_path).stdout.startswith("gradvane 0.")
+        (tmp_path / "steps.jsonl").unlink()
+    after = {path.name for path in (SOURCE / "build").glob("*")} if (SOURCE / "build").exists() else set()
+    assert after <= before, "a build leaves nothing in the checkout that the next one would take for its own"
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +103,35 @@ def test_the_wheel_carries_what_it_needs_and_no_path_of_this_machine(tmp_path, w
         assert not [name for name in needed if "gtest" in name or "benchmark" in name]
         if library != native:  # it goes into programs that have neither
             assert not [name for name in needed if "torch" in name or "python" in name or "cuda" in name]
+
+
+def licences_of(notices: str) -> dict[str, str]:
+    """Software of which the wheel contains something -> the file with its text."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in notices.splitlines() if line.startswith("|")]
+    return {row[0]: found[1] for row in rows if len(row) == 4 and (found := re.search(r"\]\(LICENSES/(.*?)\)", row[3]))}
+
+
+def test_the_wheel_carries_the_text_of_each_licence_that_asks_for_it(tmp_path, wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    (folder,) = tmp_path.glob("gradvane-*.dist-info/licenses")
+    texts = {path.name: path.read_text() for path in (folder / "LICENSES").iterdir()}
+    named = licences_of((folder / "THIRD_PARTY_NOTICES.md").read_text())
+    assert set(named.values()) == set(texts), "each text is named, and each that is named is there"
+    assert set(named) == {"PyTorch (LibTorch)", "prometheus-cpp (core)", "Boost (Asio, Beast and what they need)", "yaml-cpp",
+                          "nlohmann/json", "pybind11", "Preact", "uPlot"}
+    for name, text in texts.items():
+        assert "Permission is hereby granted" in text or "Redistribution and use in source and binary forms" in text, name
+        assert "Copyright" in text or name == "boost.txt", name
+        assert len(text.splitlines()) > 15, name
+    assert "Apache License" in (folder / "LICENSE").read_text()
+    # What is in the wheel is in the table: its libraries, and what the native parts were compiled from.
+    for library in (tmp_path / "gradvane.libs").iterdir():
+        assert any(library.name.startswith(f"lib{name.split()[0]}") for name in named), library.name
+    code = b"".join(path.read_bytes() for path in (tmp_path / "gradvane").glob("_*.so"))
+    for trace, name in ((b"nlohmann", "nlohmann/json"), (b"boost", "Boost (Asio, Beast and what they need)"),
+                        (b"pybind11", "pybind11")):
+        assert trace in code and name in named
 
 
 def test_without_torch_it_says_so_and_the_script_runs_all_the_same(tmp_path, wheel):
