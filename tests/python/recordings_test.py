@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -88,6 +89,23 @@ def test_replay_serves_the_page_and_the_api_of_the_run(tmp_path, failed):
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
+
+
+def test_a_recording_is_served_under_the_names_that_are_allowed(failed):
+    import gradvane._recording as native
+
+    server = native.serve(str(failed[0]), "127.0.0.1", 0, "gpu-box.example")
+    told = {}
+    for host in ("localhost", "gpu-box.example", "rebind.attacker.example"):
+        request = urllib.request.Request(server.url + "/-/healthy", headers={"Host": host})
+        try:
+            told[host] = urllib.request.urlopen(request, timeout=20).status
+        except urllib.error.HTTPError as error:
+            told[host] = error.code
+    server.stop()
+    assert told == {"localhost": 200, "gpu-box.example": 200, "rebind.attacker.example": 421}
+    with pytest.raises(RuntimeError, match="without ports"):
+        native.serve(str(failed[0]), "127.0.0.1", 0, "gpu-box:80")
 
 
 def test_the_status_of_a_recording_keeps_the_schema(failed):
