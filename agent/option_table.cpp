@@ -157,8 +157,8 @@ constexpr std::array kTable{
                            "Read before the environment. Keys are those of this table."),
     text<&Options::run_dir>(
         "run_dir", "path of a directory",
-        "Holds endpoint.rank<R>.json. Default: gradvane-<uid>/<run> under the temporary "
-        "directory."),
+        "Holds endpoint.rank<R>.json and the recordings. Default: gradvane-<uid>/<run> under the "
+        "temporary directory. docs/run-directory.md."),
     OptionSpec{"address", "an IPv4 or IPv6 address, or localhost",
                "Where the endpoint listens. There is no authentication: anything but "
                "loopback is for networks you trust.",
@@ -326,10 +326,10 @@ constexpr std::array kTable{
                                                   "Most steps that are kept in memory."),
     whole<&Options::recorder_memory_bytes, std::int64_t{65536}, std::int64_t{1} << 40>(
         "recorder_memory_bytes", "65536 to 1099511627776", "Most memory that they take."),
-    whole<&Options::recorder_disk_bytes, std::int64_t{0}, std::int64_t{1} << 40>(
-        "recorder_disk_bytes", "0 to 1099511627776",
-        "Size of a ring on disk that outlives a process which is killed, allocated at the start. "
-        "0: none."),
+    whole<&Options::recorder_disk_bytes, std::int64_t{-1}, std::int64_t{1} << 40>(
+        "recorder_disk_bytes", "-1 to 1099511627776",
+        "Size of a ring on disk that outlives a process which is killed; a run that finishes "
+        "removes it. -1: 33554432, or 8388608 where the disk is memory (tmpfs). 0: none."),
     whole<&Options::recorder_kept, 1, 10'000>("recorder_kept", "1 to 10000",
                                               "Most files of this run and rank; the oldest go."),
     choice<&Options::recorder_signal, kRecorderSignals>(

@@ -10,7 +10,6 @@
 #include "agent/step_result.hpp"
 #include "collectors/process_memory.hpp"
 #include "exporters/prometheus_exporter.hpp"
-#include "exporters/step_log.hpp"
 #include "exporters/text_escape.hpp"
 #include "record/clocks.hpp"
 #include "record/names.hpp"
@@ -58,15 +57,8 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
   exporters_.add(std::make_shared<exporters::PrometheusExporter>(metrics_));
   exporters_.add(board_);
   if (options_.port >= 0) exporters_.add(history_);
-  if (!options_.step_log.empty())
-    exporters_.add(std::make_shared<exporters::StepLog>(
-        exporters::StepLogOptions{options_.step_log, options_.step_log_max_bytes}));
-  if (options_.recorder) start_recorder();
-  if (!options_.alertmanager_url.empty()) start_alerts();
-  model_ = std::make_shared<record::ModelInfo>();
   if (ledger_ != nullptr) syncs_before_ = ledger_->summary();
-  if (exporters_.start(run_, model_) == exporters::ExportResult::failed)
-    say("an exporter could not start; gradvane_export_failures_total says which");
+  start_exporters();
   status_.state = name_of(RunState::starting);
   if (options_.port >= 0) start_endpoint();
   join_process_watch(*this, options_.handle_sigterm);
@@ -79,6 +71,7 @@ Worker::~Worker() {
 }
 
 void Worker::run() noexcept {
+  remove_old_rings();
   int idle = 0;
   for (;;) {
     std::optional<Ending> ending;

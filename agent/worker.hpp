@@ -6,7 +6,6 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +30,7 @@
 #include "exporters/history/run_history.hpp"
 #include "exporters/metric_set.hpp"
 #include "exporters/recording/flight_recorder.hpp"
+#include "exporters/run_directory.hpp"
 #include "exporters/status_board.hpp"
 
 namespace gradvane::agent {
@@ -68,10 +68,13 @@ class Worker final : public ProcessMember {
     std::string reason;
   };
 
-  [[nodiscard]] std::filesystem::path run_directory() const;
+  void claim_run_directory();
+  [[nodiscard]] std::string run_directory_text() const;
+  void start_exporters();
   void start_recorder();
   void start_alerts();
   void start_endpoint();
+  void remove_old_rings() noexcept;
   void start_thread();
   void run() noexcept;
   [[nodiscard]] std::chrono::microseconds poll_pause() const;
@@ -115,6 +118,8 @@ class Worker final : public ProcessMember {
   std::shared_ptr<exporters::AlertPush> alerts_;                    ///< null: none
   exporters::ExporterSet exporters_;
   std::unique_ptr<exporters::Endpoint> endpoint_;
+  std::shared_ptr<exporters::RunDirectory> run_directory_;         ///< null: no file goes there
+  std::shared_ptr<exporters::RunDirectory> recordings_directory_;  ///< null: that of the run
   std::optional<exporters::EndpointFile> endpoint_file_;
   collectors::StepBuilder builder_;
   detectors::Judge judge_;

@@ -28,6 +28,8 @@ void Worker::wind_up(const Ending& ending) noexcept {
   (void)exporters_.finish(std::chrono::milliseconds(kExportBudget));
   linger(ending.state);
   if (endpoint_) endpoint_->stop(std::chrono::milliseconds(kAnswerBudget));
+  if (run_directory_) run_directory_->release();
+  if (recordings_directory_) recordings_directory_->release();
   const std::lock_guard lock(mutex_);
   has_ended_ = true;
   changed_.notify_all();

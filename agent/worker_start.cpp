@@ -1,22 +1,67 @@
 // Worker's part that opens its endpoint and starts its thread.
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <stdexcept>
 #include <utility>
 
 #include "agent/worker.hpp"
+#include "exporters/file_word.hpp"
+#include "exporters/old_runs.hpp"
 #include "exporters/signals_blocked.hpp"
+#include "exporters/step_log.hpp"
 
 namespace gradvane::agent {
 
+namespace {
+
+constexpr std::int64_t kDiskBytes = std::int64_t{32} << 20;
+constexpr std::int64_t kDiskBytesInMemory = std::int64_t{8} << 20;
+
+}  // namespace
+
+/// Where the endpoint file goes and, unless the user named another place, the recordings.
+void Worker::claim_run_directory() {
+  if (options_.port < 0 && (!options_.recorder || !options_.recorder_dir.empty())) return;
+  run_directory_ = std::make_shared<exporters::RunDirectory>(
+      exporters::RunDirectoryOptions{.named = options_.run_dir,
+                                     .run = run_.run,
+                                     .lock_name = "rank" + std::to_string(run_.rank) + ".lock"});
+  if (options_.port >= 0 || run_directory_->note().empty()) return;  // else said with the endpoint
+  say("run directory: " + run_directory_text());
+}
+
+std::string Worker::run_directory_text() const {
+  const std::string& note = run_directory_->note();
+  const std::string path = run_directory_->path().string();
+  if (path.empty()) return "none, no files are written (" + note + ")";
+  return note.empty() ? path : path + " (" + note + ")";
+}
+
 void Worker::start_recorder() {
   exporters::recording::RecorderOptions recorder;
-  recorder.directory = run_directory();
-  if (!options_.recorder_dir.empty()) recorder.directory = options_.recorder_dir;
+  recorder.directory = run_directory_;
+  if (!options_.recorder_dir.empty()) {
+    recordings_directory_ = std::make_shared<exporters::RunDirectory>(
+        exporters::RunDirectoryOptions{.named = options_.recorder_dir,
+                                       .run = run_.run,
+                                       .lock_name = exporters::file_word(run_.run) + ".rank" +
+                                                    std::to_string(run_.rank) + ".lock",
+                                       .has_fallback = false});
+    recorder.directory = recordings_directory_;
+    if (!recordings_directory_->note().empty())
+      say("recorder_dir: " + recordings_directory_->note() +
+          (recordings_directory_->path().empty()
+               ? "; there are no recordings"
+               : "; recordings go to " + recordings_directory_->path().string()));
+  }
   recorder.steps = options_.recorder_steps;
   recorder.memory_bytes = static_cast<std::size_t>(options_.recorder_memory_bytes);
-  recorder.disk_bytes = static_cast<std::size_t>(options_.recorder_disk_bytes);
+  const bool is_automatic = options_.recorder_disk_bytes < 0;
+  recorder.disk_bytes =
+      static_cast<std::size_t>(is_automatic ? kDiskBytes : options_.recorder_disk_bytes);
+  if (is_automatic) recorder.disk_bytes_in_memory = static_cast<std::size_t>(kDiskBytesInMemory);
   recorder.kept = options_.recorder_kept;
   recorder_ = std::make_shared<exporters::recording::FlightRecorder>(std::move(recorder), metrics_);
   exporters_.add(recorder_);
@@ -36,9 +81,20 @@ void Worker::start_alerts() {
   exporters_.add(alerts_);
 }
 
-std::filesystem::path Worker::run_directory() const {
-  return options_.run_dir.empty() ? exporters::default_run_directory(run_.run)
-                                  : std::filesystem::path(options_.run_dir);
+void Worker::start_exporters() {
+  std::shared_ptr<exporters::StepLog> step_log;
+  if (!options_.step_log.empty()) {
+    step_log = std::make_shared<exporters::StepLog>(
+        exporters::StepLogOptions{options_.step_log, options_.step_log_max_bytes});
+    exporters_.add(step_log);
+  }
+  claim_run_directory();
+  if (options_.recorder) start_recorder();
+  if (!options_.alertmanager_url.empty()) start_alerts();
+  model_ = std::make_shared<record::ModelInfo>();
+  if (exporters_.start(run_, model_) == exporters::ExportResult::failed)
+    say("an exporter could not start; gradvane_export_failures_total says which");
+  if (step_log != nullptr && !step_log->note().empty()) say(step_log->note());
 }
 
 void Worker::start_endpoint() {
@@ -52,7 +108,7 @@ void Worker::start_endpoint() {
                                 std::to_string(run_.local_rank) + " is above 65535");
   endpoint.port = static_cast<std::uint16_t>(port);
   endpoint.host = run_.host;
-  endpoint.run_directory = run_directory();
+  endpoint.run_directory = run_directory_->path();
   const exporters::EndpointStart started = endpoint_->start(endpoint);
   if (started.url.empty())
     throw std::runtime_error("endpoint: " + started.error +
@@ -62,11 +118,18 @@ void Worker::start_endpoint() {
   if (port != 0 && started.port != port)
     say("port " + std::to_string(port) + " is taken, using " + std::to_string(started.port));
 
-  const auto directory = run_directory();
-  endpoint_file_.emplace(directory, run_);
+  endpoint_file_.emplace(run_directory_, run_);
   const std::string error = endpoint_file_->write(url_, state_);
+  const bool is_news = !error.empty() && error != run_directory_->note();
   say("run " + run_.run + ", rank " + std::to_string(run_.rank) + ": " + url_ + ", run directory " +
-      directory.string() + (error.empty() ? "" : " (" + error + ")"));
+      run_directory_text() + (is_news ? " (" + error + ")" : ""));
+}
+
+/// Called on the worker's thread: it looks at the disk.
+void Worker::remove_old_rings() noexcept try {
+  if (run_directory_ != nullptr && options_.run_dir.empty())
+    (void)exporters::remove_old_rings(exporters::temporary_directory(), ::geteuid());
+} catch (...) {  // no memory: they stay
 }
 
 void Worker::start_thread() {

@@ -1,66 +1,30 @@
 #include "exporters/endpoint_file.hpp"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
+#include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 
-#include "exporters/file_word.hpp"
+#include "exporters/file_signals.hpp"
 #include "exporters/record_json.hpp"
+#include "exporters/safe_file.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
 
-namespace fs = std::filesystem;
-
-namespace {
-
-std::string because(const std::string& what, const fs::path& path) {
-  return what + " " + path.string() + ": " + std::strerror(errno);
-}
-
-/// Makes what is missing of `directory`, private to the user. Returns what is wrong with it.
-std::string claim_directory(const fs::path& directory) {
-  fs::path so_far;
-  for (const fs::path& part : fs::absolute(directory).lexically_normal()) {
-    so_far /= part;
-    if (::mkdir(so_far.c_str(), 0700) == 0) continue;
-    // Read-only and automounted parents answer otherwise than EEXIST, and are fine when they are there.
-    struct stat there{};
-    if (::stat(so_far.c_str(), &there) != 0 || !S_ISDIR(there.st_mode)) {
-      return because("cannot make the run directory", so_far);
-    }
-  }
-  struct stat status{};
-  if (::stat(directory.c_str(), &status) != 0) return because("cannot look at", directory);
-  if (status.st_uid != ::geteuid()) {
-    return "the run directory " + directory.string() + " belongs to another user";
-  }
-  return {};
-}
-
-}  // namespace
-
-fs::path default_run_directory(std::string_view run) {
-  const char* temporary = std::getenv("TMPDIR");
-  const fs::path base = temporary != nullptr && *temporary != '\0' ? temporary : "/tmp";
-  return base / ("gradvane-" + std::to_string(::geteuid())) / file_word(run);
-}
-
-EndpointFile::EndpointFile(fs::path directory, const record::RunInfo& run)
+EndpointFile::EndpointFile(std::shared_ptr<RunDirectory> directory, const record::RunInfo& run)
     : directory_(std::move(directory)),
-      path_(directory_ / ("endpoint.rank" + std::to_string(run.rank) + ".json")),
+      name_("endpoint.rank" + std::to_string(run.rank) + ".json"),
       run_(run) {}
 
 std::string EndpointFile::write(std::string_view url, record::RunState state) noexcept try {
-  if (!written_.empty() && was_taken_over()) return {};
-  if (std::string wrong = claim_directory(directory_); !wrong.empty()) return wrong;
+  const int directory = directory_->use();
+  if (directory < 0) {
+    std::string why = directory_->note();
+    return why.empty() ? "there is no run directory" : why;
+  }
+  if (!written_.empty() && was_taken_over(directory)) return {};
   const nlohmann::ordered_json json{
       {"url", url},
       {"pid", run_.pid},
@@ -72,34 +36,22 @@ std::string EndpointFile::write(std::string_view url, record::RunState state) no
       {"version", run_.version},
       {"started", to_json(run_.start_time)},
   };
-  const std::string text = to_text(json) + '\n';
-  std::string wrong = write_text(text);
-  if (wrong.empty()) written_ = text;
-  return wrong;
+  std::string text = to_text(json) + '\n';
+  const FileSignalsBlocked signals;
+  const std::array<std::string_view, 1> parts{text};
+  if (!write_whole_file(directory, name_, parts, 0600))
+    return "cannot write " + path().string() + ": " + std::strerror(errno);
+  written_ = std::move(text);
+  return {};
 } catch (const std::exception& error) {
   return std::string(error.what()).substr(0, 200);
 }
 
-std::string EndpointFile::write_text(const std::string& text) const {
-  // A name of its own, since two runs of one process may write at the same time. Mode 0600.
-  std::string temporary = (directory_ / ('.' + path_.filename().string() + ".XXXXXX")).string();
-  const int descriptor = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (descriptor < 0) return because("cannot create a file in", directory_);
-  const auto written = ::write(descriptor, text.data(), text.size());
-  const bool is_whole = written == static_cast<ssize_t>(text.size());
-  if (::close(descriptor) == 0 && is_whole && ::rename(temporary.c_str(), path_.c_str()) == 0) {
-    return {};
-  }
-  std::string wrong = because("cannot write", path_);
-  ::unlink(temporary.c_str());
-  return wrong;
-}
-
-bool EndpointFile::was_taken_over() const {
-  std::ifstream file(path_);
-  if (!file) return false;  // gone, which is nobody's claim
-  const std::string there(std::istreambuf_iterator<char>(file), {});
-  return there != written_;
+bool EndpointFile::was_taken_over(int directory) const {
+  // More than we wrote is read as well, and then differs.
+  const auto there = read_regular(directory, name_, written_.size() + 1, directory_->owner());
+  if (there) return *there != written_;
+  return errno == EFBIG;  // gone, or nothing that a run of ours wrote
 }
 
 }  // namespace gradvane::exporters

@@ -1,11 +1,15 @@
 #include "exporters/ranks_json.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
-#include <fstream>
+#include <string>
 #include <vector>
 
 #include "exporters/json_answer.hpp"
+#include "exporters/private_directory.hpp"
+#include "exporters/safe_file.hpp"
 
 namespace gradvane::exporters {
 
@@ -15,14 +19,18 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr std::size_t kLongestFile = 64UL * 1024;
+constexpr std::size_t kMostFiles = 8192;
+
+/// A page makes a link of it, and a `javascript:` must not become one.
+bool is_web_address(const std::string& url) {
+  return url.starts_with("http://") || url.starts_with("https://");
+}
 
 /// Null where it is no endpoint file of this run.
-Json read_endpoint(const fs::path& path, const record::RunInfo& run) {
-  std::ifstream file(path);
-  std::string text(kLongestFile, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  const Json there = Json::parse(text, nullptr, false);
+Json read_endpoint(int directory, const std::string& name, const record::RunInfo& run) {
+  const auto text = read_regular(directory, name, kLongestFile, ::geteuid());
+  if (!text) return {};
+  const Json there = Json::parse(*text, nullptr, false);
   if (!there.is_object() || there.value("run", Json()) != run.run) return {};
   constexpr std::array<const char*, 6> kKeys{"rank", "url",        "state",
                                              "pid",  "local_rank", "started"};
@@ -32,18 +40,18 @@ Json read_endpoint(const fs::path& path, const record::RunInfo& run) {
     entry[key] = there[key];
   }
   if (!entry["rank"].is_number_integer() || !entry["url"].is_string()) return {};
+  if (!is_web_address(entry["url"].get<std::string>())) return {};
   entry["is_this"] = entry["rank"] == run.rank && entry["pid"] == run.pid;
   return entry;
 }
 
-std::vector<Json> endpoints_in(const fs::path& directory, const record::RunInfo& run) {
+std::vector<Json> endpoints_in(const fs::path& path, const record::RunInfo& run) {
   std::vector<Json> found;
-  std::error_code error;
-  for (fs::directory_iterator file(directory, error), end; !error && file != end;
-       file.increment(error)) {
-    const std::string name = file->path().filename().string();
+  const auto directory = open_named_directory(path, ::geteuid(), Missing::stays);
+  if (!directory.descriptor.is_open()) return found;
+  for (const std::string& name : names_in(directory.descriptor.get(), kMostFiles)) {
     if (!name.starts_with("endpoint.rank") || !name.ends_with(".json")) continue;
-    if (Json entry = read_endpoint(file->path(), run); !entry.is_null())
+    if (Json entry = read_endpoint(directory.descriptor.get(), name, run); !entry.is_null())
       found.push_back(std::move(entry));
   }
   std::ranges::sort(found, {}, [](const Json& entry) { return entry["rank"].get<std::int64_t>(); });

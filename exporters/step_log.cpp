@@ -18,9 +18,16 @@ ExportResult StepLog::start(const record::RunInfo& run,
                             std::shared_ptr<const record::ModelInfo> /*model*/) noexcept try {
   file_ = std::make_unique<LineFile>(rank_path(options_.path, run.rank, run.world_size),
                                      options_.max_bytes, options_.keep);
+  wished_path_ = file_->path();
   return file_->open() ? ExportResult::ok : ExportResult::failed;
 } catch (...) {
   return ExportResult::failed;
+}
+
+std::string StepLog::note() const {
+  if (!file_ || file_->path() == wished_path_) return {};
+  return "step log: another process writes " + wished_path_.string() + ", this one writes " +
+         file_->path().string();
 }
 
 ExportResult StepLog::set_model(std::shared_ptr<const record::ModelInfo> /*model*/) noexcept {

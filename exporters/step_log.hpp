@@ -25,6 +25,9 @@ class StepLog final : public Exporter {
  public:
   explicit StepLog(StepLogOptions options) : options_(std::move(options)) {}
 
+  /// After start(), where another process has the file: which one this process writes, for a person.
+  [[nodiscard]] std::string note() const;
+
   [[nodiscard]] std::string_view name() const noexcept override { return "step_log"; }
   [[nodiscard]] ExportResult start(
       const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
@@ -43,6 +46,7 @@ class StepLog final : public Exporter {
  private:
   StepLogOptions options_;
   std::unique_ptr<LineFile> file_;  ///< there between start() and finish()
+  std::filesystem::path wished_path_;
   std::string line_;
 };
 

@@ -1,12 +1,16 @@
 #include "exporters/sync_report.hpp"
 
+#include <fcntl.h>
+
+#include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "exporters/file_signals.hpp"
 #include "exporters/record_json.hpp"
+#include "exporters/safe_file.hpp"
 #include "exporters/step_log.hpp"
 #include "exporters/sync_json.hpp"
 
@@ -28,25 +32,18 @@ fs::path file_for(const fs::path& path, const record::RunInfo& run) {
 std::string write_sync_report(const fs::path& path, const record::SyncSummary& syncs,
                               const record::RunInfo& run) noexcept try {
   const fs::path whole = file_for(path, run);
-  const fs::path beside = whole.string() + "." + std::to_string(run.pid) + ".new";
-  {
-    errno = 0;
-    std::ofstream file(beside);
-    file << to_text(to_json(syncs, run)) << '\n';
-    file.close();
-    if (!file) {
-      const std::string why = std::strerror(errno);
-      std::error_code unused;
-      fs::remove(beside, unused);
-      return "cannot write " + beside.string() + ": " + why;
-    }
-  }
-  std::error_code error;
-  fs::rename(beside, whole, error);
-  if (!error) return {};
-  std::error_code unused;
-  fs::remove(beside, unused);
-  return "cannot write " + whole.string() + ": " + error.message();
+  const fs::path folder = whole.has_parent_path() ? whole.parent_path() : ".";
+  const auto because = [&] {
+    return "cannot write " + whole.string() + ": " + std::strerror(errno);
+  };
+  const OwnDescriptor directory(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.is_open()) return because();
+  const std::string text = to_text(to_json(syncs, run)) + '\n';
+  const std::array<std::string_view, 1> parts{text};
+  const FileSignalsBlocked signals;
+  // The user named the file: the umask says who may read it.
+  const std::string name = whole.filename().string();
+  return write_whole_file(directory.get(), name, parts, 0644) ? std::string() : because();
 } catch (...) {
   return "no memory";
 }

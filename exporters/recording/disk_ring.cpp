@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <string>
+#include <utility>
 
-#include "exporters/recording/file_signals.hpp"
+#include "exporters/file_signals.hpp"
+#include "exporters/private_directory.hpp"
+#include "exporters/safe_file.hpp"
 
 namespace gradvane::exporters::recording {
 
@@ -21,37 +23,49 @@ std::filesystem::path DiskRing::previous_path(const std::filesystem::path& path)
 bool DiskRing::open() noexcept try {
   const FileSignalsBlocked signals;
   close();
-  // The new file gets its place before it gets its name: on a disk without room, the old one stays.
-  const std::string temporary = path_.string() + ".new";
-  ::unlink(temporary.c_str());
-  descriptor_ = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (descriptor_ < 0) return false;
-  if (allocate()) {
-    if (!is_ours_) ::rename(path_.c_str(), previous_path(path_).c_str());  // there may be none
-    if (::rename(temporary.c_str(), path_.c_str()) == 0) return is_ours_ = true;
-  }
-  const int error = errno;
-  close();
-  ::unlink(temporary.c_str());
-  errno = error;
-  return false;
+  const int directory = directory_->use();
+  return directory >= 0 && make(directory);
 } catch (...) {
   errno = ENOMEM;
   return false;
 }
 
-bool DiskRing::allocate() noexcept {
+bool DiskRing::make(int directory) {
+  // The new file gets its place before it gets its name: on a disk without room, the old one stays.
+  NewFile file = create_beside(directory, name_, 0600);
+  if (!file.descriptor.is_open()) return false;
+  struct stat made{};
+  if (::fstat(file.descriptor.get(), &made) == 0 && allocate(directory, file.descriptor.get())) {
+    const std::string previous = previous_path(name_).string();
+    if (!has_ours(directory))  // there may be none
+      ::renameat(directory, name_.c_str(), directory, previous.c_str());
+    if (::renameat(directory, file.name.c_str(), directory, name_.c_str()) == 0) {
+      file_ = std::move(file.descriptor);
+      device_ = made.st_dev;
+      number_ = made.st_ino;
+      written_ = 0;
+      return true;
+    }
+  }
+  const int error = errno;
+  ::unlinkat(directory, file.name.c_str(), 0);
+  errno = error;
+  return false;
+}
+
+bool DiskRing::allocate(int directory, int file) noexcept {
   constexpr int kTries = 100;  // a signal may interrupt it, and an interval timer again and again
   const auto size = static_cast<off_t>(kFileHeaderSize + header_.ring_size);
-  int error = EINTR;
-  for (int i = 0; i < kTries && error == EINTR; ++i)
-    error = ::posix_fallocate(descriptor_, 0, size);
-  if (error != 0) {
-    errno = error;
-    return false;
-  }
-  written_ = 0;
-  return write_at(bytes_of(header_), 0);
+  int result = -1;
+  errno = EINTR;
+  if (is_in_memory(directory))
+    errno = EOPNOTSUPP;
+  else
+    for (int i = 0; i < kTries && result != 0 && errno == EINTR; ++i)
+      result = ::fallocate(file, 0, 0, size);
+  // Not posix_fallocate(): where the file system has no such call, that writes every block, over a network.
+  if (result != 0 && (errno == EOPNOTSUPP || errno == ENOSYS)) result = ::ftruncate(file, size);
+  return result == 0 && write_at(file, bytes_of(header_), 0);
 }
 
 bool DiskRing::append(std::string_view frames) noexcept {
@@ -62,16 +76,16 @@ bool DiskRing::append(std::string_view frames) noexcept {
   }
   const FileSignalsBlocked signals;
   struct stat status{};
-  bool ok = ::fstat(descriptor_, &status) == 0;
-  if (ok && status.st_nlink == 0) {  // its directory was removed: nobody will find what we write
+  bool ok = ::fstat(file_.get(), &status) == 0;
+  if (ok && status.st_nlink == 0) {  // it was removed: nobody will find what we write
     errno = ENOENT;
     ok = false;
   }
   const std::uint64_t begin = written_ % size();
   const std::size_t to_end =
       static_cast<std::size_t>(std::min<std::uint64_t>(size() - begin, frames.size()));
-  ok = ok && write_at(frames.substr(0, to_end), kFileHeaderSize + begin) &&
-       write_at(frames.substr(to_end), kFileHeaderSize);
+  ok = ok && write_at(file_.get(), frames.substr(0, to_end), kFileHeaderSize + begin) &&
+       write_at(file_.get(), frames.substr(to_end), kFileHeaderSize);
   if (ok) {
     written_ += frames.size();
     return true;
@@ -82,10 +96,24 @@ bool DiskRing::append(std::string_view frames) noexcept {
   return false;
 }
 
-bool DiskRing::write_at(std::string_view bytes, std::uint64_t offset) noexcept {
+void DiskRing::remove() noexcept try {
+  close();
+  const int directory = directory_->use();
+  if (directory < 0) return;
+  if (has_ours(directory)) ::unlinkat(directory, name_.c_str(), 0);
+  ::unlinkat(directory, previous_path(name_).c_str(), 0);
+} catch (...) {  // a file too many is no harm
+}
+
+bool DiskRing::has_ours(int directory) const noexcept {
+  struct stat named{};
+  return number_ != 0 && ::fstatat(directory, name_.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         named.st_dev == device_ && named.st_ino == number_;
+}
+
+bool DiskRing::write_at(int file, std::string_view bytes, std::uint64_t offset) noexcept {
   while (!bytes.empty()) {
-    const ssize_t count =
-        ::pwrite(descriptor_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count = ::pwrite(file, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
       if (count == 0) errno = ENOSPC;
@@ -95,11 +123,6 @@ bool DiskRing::write_at(std::string_view bytes, std::uint64_t offset) noexcept {
     offset += static_cast<std::uint64_t>(count);
   }
   return true;
-}
-
-void DiskRing::close() noexcept {
-  if (descriptor_ >= 0) ::close(descriptor_);
-  descriptor_ = -1;
 }
 
 }  // namespace gradvane::exporters::recording

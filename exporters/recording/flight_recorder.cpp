@@ -35,17 +35,15 @@ ExportResult FlightRecorder::start(const record::RunInfo& run,
   pid_ = ::getpid();
   standing_.start(run);
   standing_.set_model(std::move(model));
-  files_.emplace(options_.directory, run.run, run.rank, options_.kept);
+  if (options_.directory != nullptr)
+    files_.emplace(options_.directory, run.run, run.rank, options_.kept);
   tokens_ = std::max(options_.kept, 1);
   refilled_at_ = Clock::now();
   retry_after_ = options_.retry_after;
-  if (options_.disk_bytes == 0) return ExportResult::ok;
-  ring_.emplace(ring_path(options_.directory, run.run, run.rank),
-                FileHeader{.ring_size = options_.disk_bytes,
-                           .pid = run.pid,
-                           .rank = run.rank,
-                           .start_time = run.start_time});
-  return ring_is_there() ? ExportResult::ok : ExportResult::failed;
+  if (options_.disk_bytes == 0 || options_.directory == nullptr) return ExportResult::ok;
+  start_ring(run);
+  (void)ring_is_there();
+  return take_ring_fault() ? ExportResult::failed : ExportResult::ok;
 } catch (...) {
   return ExportResult::failed;
 }
@@ -158,6 +156,8 @@ ExportResult FlightRecorder::finish(std::chrono::milliseconds /*budget*/) noexce
     ok = ring_put(frames_) && ok;
     ring_->close();
   }
+  // The ring is for runs that are killed. One that failed has a file of its own, and its ring says how it ended.
+  if (ring_ && standing_.state().state == record::RunState::finished) ring_->remove();
   pid_ = 0;
   return ok ? ExportResult::ok : ExportResult::failed;
 } catch (...) {

@@ -20,11 +20,12 @@
 namespace gradvane::exporters::recording {
 
 struct RecorderOptions {
-  std::filesystem::path directory;                   ///< made when it is needed
+  std::shared_ptr<RunDirectory> directory;           ///< null: nothing is written
   std::size_t memory_bytes = std::size_t{64} << 20;  ///< most that the steps in memory take
   int steps = 1000;                                  ///< most steps in memory
   std::size_t disk_bytes = 0;                        ///< of the ring on disk; 0: none
-  int kept = 8;                                      ///< most files of this run and rank
+  std::size_t disk_bytes_in_memory = 0;  ///< the same where the disk is a tmpfs; 0: as elsewhere
+  int kept = 8;                          ///< most files of this run and rank
   std::chrono::milliseconds refill = std::chrono::minutes(1);  ///< one more file may be written
   std::chrono::milliseconds retry_after = std::chrono::seconds(1);  ///< doubled, up to a minute
 };
@@ -42,6 +43,8 @@ struct RecorderCounts {
 
 /// A full disk, a directory that is gone, a limit on file sizes: each costs recordings and is counted, in
 /// gradvane_recordings_total and gradvane_export_failures_total, and tried again later. The run goes on.
+///
+/// A fault of the ring is counted when it begins, and not again with each try while it lasts.
 ///
 /// In a forked child every call is `closed` and nothing is written.
 class FlightRecorder final : public Exporter {
@@ -74,7 +77,8 @@ class FlightRecorder final : public Exporter {
   [[nodiscard]] const std::filesystem::path& last_file() const noexcept { return last_file_; }
   [[nodiscard]] const RecorderCounts& counts() const noexcept { return counts_; }
   [[nodiscard]] const StepMemory& memory() const noexcept { return memory_; }
-  /// Where the ring on disk of this rank lies, if there is one.
+  /// Where the ring on disk of this rank lies, if there is one. It is gone when a run has finished; that of a
+  /// run that failed or was killed stays.
   [[nodiscard]] static std::filesystem::path ring_path(const std::filesystem::path& directory,
                                                        std::string_view run, int rank);
 
@@ -83,7 +87,7 @@ class FlightRecorder final : public Exporter {
 
   /// A file that what follows belongs to as well.
   struct OpenFile {
-    std::filesystem::path path;
+    std::string name;
     std::vector<std::int64_t> incidents;  ///< that have not closed yet
     std::uint64_t last_sequence = 0;      ///< of the steps in it
     std::int64_t steps_since = 0;         ///< the file was begun
@@ -94,9 +98,12 @@ class FlightRecorder final : public Exporter {
   };
 
   [[nodiscard]] bool is_closed() const noexcept;
+  void start_ring(const record::RunInfo& run);
   void take_model(std::shared_ptr<const record::ModelInfo> model);
 
   bool ring_put(std::string_view frames);
+  bool try_ring_put(std::string_view frames);
+  bool take_ring_fault();
   bool ring_is_there();
   bool ring_failed();
   bool write_standing();
@@ -122,6 +129,9 @@ class FlightRecorder final : public Exporter {
   std::optional<DiskRing> ring_;
   std::uint64_t standing_at_ = 0;  ///< where in the ring the standing records begin
   Clock::time_point syncs_at_;
+  std::optional<Clock::time_point> ring_since_;  ///< it is whole; none: it is not
+  bool has_new_ring_fault_ = false;              ///< that no call has returned yet
+  bool is_ring_too_small_ = false;               ///< for a step: the others will be as large
   Clock::time_point retry_at_;
   std::chrono::milliseconds retry_after_{0};
 

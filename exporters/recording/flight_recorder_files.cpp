@@ -1,7 +1,9 @@
 // The flight recorder's files: the ring on disk, and one for every incident.
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
+#include "exporters/private_directory.hpp"
 #include "exporters/recording/flight_recorder.hpp"
 #include "record/names.hpp"
 
@@ -17,12 +19,23 @@ constexpr std::int64_t kStepsAfter = 50;  // that a file has after its incident 
 
 // ---- the ring ---------------------------------------------------------------------------------------
 
+void FlightRecorder::start_ring(const record::RunInfo& run) {
+  std::size_t size = options_.disk_bytes;
+  if (options_.disk_bytes_in_memory > 0) {
+    const int directory = options_.directory->use();
+    if (directory >= 0 && is_in_memory(directory)) size = options_.disk_bytes_in_memory;
+  }
+  ring_.emplace(
+      options_.directory, ring_path({}, run.run, run.rank).string(),
+      FileHeader{
+          .ring_size = size, .pid = run.pid, .rank = run.rank, .start_time = run.start_time});
+}
+
 /// Opens it again where it was lost, once it is time to, with the steps that memory still has.
 bool FlightRecorder::ring_is_there() {
   if (ring_->is_open()) return true;
   const auto now = Clock::now();
   if (now < retry_at_) return false;
-  (void)make_directories(options_.directory);
   if (!ring_->open()) return ring_failed();
   if (!write_standing()) return false;
   for (const KeptStep& step : memory_.steps()) {
@@ -30,18 +43,22 @@ bool FlightRecorder::ring_is_there() {
     if (!ring_->append(step.frames)) return ring_failed();
     if (ring_->written() - standing_at_ >= ring_->size() / 2 && !write_standing()) return false;
   }
-  retry_after_ = options_.retry_after;
+  ring_since_ = now;
   return true;
 }
 
-/// False only for a fault that was not counted yet: while nobody tries, nothing fails.
+/// False only for a fault that was not counted yet.
 bool FlightRecorder::ring_put(std::string_view frames) {
-  if (!ring_->is_open()) {
-    if (Clock::now() < retry_at_) return true;
-    return ring_is_there();  // with the step at hand, which memory has already
-  }
+  return try_ring_put(frames) || !take_ring_fault();
+}
+
+bool FlightRecorder::take_ring_fault() { return std::exchange(has_new_ring_fault_, false); }
+
+bool FlightRecorder::try_ring_put(std::string_view frames) {
+  if (!ring_->is_open()) return ring_is_there();  // with the step at hand, which memory has already
   if (frames.size() > ring_->most_at_once()) {
     ++counts_.ring_too_small;
+    if (!std::exchange(is_ring_too_small_, true)) has_new_ring_fault_ = true;
     return false;
   }
   // Half a round later they are written again. Everything is a quarter of a round at most, so the copy before
@@ -67,12 +84,21 @@ bool FlightRecorder::write_standing() {
   return true;
 }
 
+/// False, for its callers to return. A disk that stays full is one fault, and so is a ring that is lost again
+/// soon after it was made.
 bool FlightRecorder::ring_failed() {
   ring_->close();
-  ++counts_.ring_failures;
-  count(false);
-  retry_at_ = Clock::now() + retry_after_;
+  const auto now = Clock::now();
+  const bool is_new =
+      counts_.ring_failures == 0 || (ring_since_ && now - *ring_since_ > kLongestRetry);
+  ring_since_.reset();
+  if (is_new) retry_after_ = options_.retry_after;
+  retry_at_ = now + retry_after_;
   retry_after_ = std::min(2 * retry_after_, kLongestRetry);
+  if (!is_new) return false;
+  ++counts_.ring_failures;
+  has_new_ring_fault_ = true;
+  count(false);
   return false;
 }
 
@@ -92,6 +118,7 @@ bool FlightRecorder::record_incident(const record::Incident& incident) {
     return true;
   }
   if (!open_file(name_of(incident.kind), why)) return false;
+  if (open_.empty()) return true;
   if (!incident.closed_at) open_.back().incidents.push_back(incident.id);
   return true;
 }
@@ -109,6 +136,7 @@ bool FlightRecorder::may_open_file() {
 }
 
 bool FlightRecorder::open_file(std::string_view word, std::string_view reason) {
+  if (!files_) return true;  // said when the run began
   const record::RunInfo& run = standing_.run();
   std::string front =
       bytes_of(FileHeader{.pid = run.pid, .rank = run.rank, .start_time = run.start_time});
@@ -118,16 +146,16 @@ bool FlightRecorder::open_file(std::string_view word, std::string_view reason) {
   std::vector<std::string_view> parts{front};
   for (const KeptStep& step : memory_.steps()) parts.push_back(step.frames);
   parts.push_back(back);
-  std::filesystem::path path = files_->write(last_step_, word, parts);
-  count(!path.empty());
-  if (path.empty()) {
+  std::string name = files_->write(last_step_, word, parts);
+  count(!name.empty());
+  if (name.empty()) {
     ++counts_.files_failed;
     return false;
   }
   ++counts_.files;
-  last_file_ = path;
+  last_file_ = options_.directory->path() / name;
   if (open_.size() >= kMostOpen) open_.erase(open_.begin());
-  OpenFile file{.path = std::move(path), .incidents = {}, .dropped_then = memory_.dropped()};
+  OpenFile file{.name = std::move(name), .incidents = {}, .dropped_then = memory_.dropped()};
   if (!memory_.steps().empty()) file.last_sequence = memory_.steps().back().sequence;
   open_.push_back(std::move(file));
   return true;
@@ -142,7 +170,7 @@ bool FlightRecorder::extend(OpenFile& file, std::string_view reason) {
   for (const KeptStep& step : memory_.steps())
     if (step.sequence > file.last_sequence) parts.push_back(step.frames);
   parts.push_back(changed);
-  if (!SnapshotFiles::append(file.path, parts)) {
+  if (!files_->append(file.name, parts)) {
     ++counts_.files_failed;
     count(false);
     return false;

@@ -82,7 +82,7 @@ inline const std::vector<OptionSample>& option_samples() {
       {"recorder_dir", "recordings", "elsewhere/recordings", {}},
       {"recorder_steps", "1", "1000000", {"", "0", "1000001"}},
       {"recorder_memory_bytes", "65536", "1099511627776", {"", "65535", "64MiB"}},
-      {"recorder_disk_bytes", "0", "1048576", {"", "-1", "32MiB"}},
+      {"recorder_disk_bytes", "0", "1048576", {"", "-2", "32MiB"}},
       {"recorder_kept", "1", "10000", {"", "0", "10001"}},
       {"recorder_signal", "usr1", "usr2", {"", "USR1", "10", "term"}},
       {"trace_nonfinite", "next_step", "always", {"", "on", "Always", "next"}},

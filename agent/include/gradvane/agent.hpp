@@ -131,9 +131,9 @@ struct Options {
   std::string recorder_dir = {};  ///< default: the run directory
   int recorder_steps = 1000;      ///< most steps in memory
   std::int64_t recorder_memory_bytes = 64 << 20;  ///< most memory they take
-  std::int64_t recorder_disk_bytes =
-      32 << 20;           ///< of a ring on disk, for runs that are killed; 0: none
-  int recorder_kept = 8;  ///< most files of this run and rank
+  /// Of a ring on disk, for runs that are killed. 0: none; -1: 32 MiB, or 8 MiB where the disk is a tmpfs.
+  std::int64_t recorder_disk_bytes = -1;
+  int recorder_kept = 8;                                  ///< most files of this run and rank
   RecorderSignal recorder_signal = RecorderSignal::none;  ///< asks for a recording
   TraceNonfinite trace_nonfinite = TraceNonfinite::off;
   NormSharing norm_exchange = NormSharing::automatic;  ///< of sharded parameters, between ranks
