@@ -77,12 +77,13 @@ void compare(int layers, int rounds) {
   Training training(layers);
   const auto& model = training.model();
   const Scratch scratch;
+  const auto directory = std::make_shared<gx::RunDirectory>(
+      gx::RunDirectoryOptions{.named = scratch.path(), .run = "bench", .lock_name = "rank0.lock"});
   gr::RunInfo run;
   run.run = "bench";
   namespace rec = gx::recording;
-  rec::FlightRecorder memory({.directory = scratch.path()}, nullptr);
-  rec::FlightRecorder disk({.directory = scratch.path(), .disk_bytes = std::size_t{128} << 20},
-                           nullptr);
+  rec::FlightRecorder memory({.directory = directory}, nullptr);
+  rec::FlightRecorder disk({.directory = directory, .disk_bytes = std::size_t{128} << 20}, nullptr);
   (void)memory.start(run, model);
   (void)disk.start(run, model);
 

@@ -2,19 +2,23 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
+#include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/exporters/claimed.hpp"
 #include "tests/exporters/fake_run.hpp"
 #include "tests/exporters/scratch.hpp"
 
 namespace gradvane::exporters {
 namespace {
 
+using fakes::claimed;
 using fakes::Scratch;
 using nlohmann::json;
 using record::RunState;
@@ -30,7 +34,7 @@ unsigned mode_of(const std::filesystem::path& path) {
 
 TEST(EndpointFile, SaysWhereTheEndpointIsAndHowTheRunEnded) {
   const Scratch scratch;
-  EndpointFile file(scratch.path() / "made" / "here", fakes::fake_run());
+  EndpointFile file(claimed(scratch.path() / "made" / "here"), fakes::fake_run());
   EXPECT_EQ(file.write("http://127.0.0.1:9464", RunState::running), "");
   EXPECT_EQ(file.path().filename(), "endpoint.rank0.json");
   EXPECT_EQ(read(file.path()),
@@ -43,7 +47,7 @@ TEST(EndpointFile, SaysWhereTheEndpointIsAndHowTheRunEnded) {
 
 TEST(EndpointFile, IsPrivateToTheUser) {
   const Scratch scratch;
-  EndpointFile file(scratch.path() / "made" / "here", fakes::fake_run());
+  EndpointFile file(claimed(scratch.path() / "made" / "here"), fakes::fake_run());
   ASSERT_EQ(file.write("", RunState::starting), "");
   EXPECT_EQ(mode_of(scratch.path() / "made"), 0700U);
   EXPECT_EQ(mode_of(scratch.path() / "made" / "here"), 0700U);
@@ -52,30 +56,23 @@ TEST(EndpointFile, IsPrivateToTheUser) {
 
 TEST(EndpointFile, LeavesNothingElseBehind) {
   const Scratch scratch;
-  EndpointFile file(scratch.path(), fakes::fake_run());
+  const auto directory = claimed(scratch.path());
+  EndpointFile file(directory, fakes::fake_run());
   for (int i = 0; i < 3; ++i) ASSERT_EQ(file.write("", RunState::running), "");
+  directory->release();
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(scratch.path()), {}), 1);
-}
-
-TEST(EndpointFile, RefusesADirectoryOfAnotherUser) {
-  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a directory away";
-  const Scratch scratch;
-  ASSERT_EQ(::chown(scratch.path().c_str(), 65534, 65534), 0);
-  EndpointFile file(scratch.path(), fakes::fake_run());
-  EXPECT_THAT(file.write("", RunState::running), HasSubstr("belongs to another user"));
-  EXPECT_FALSE(std::filesystem::exists(file.path()));
 }
 
 TEST(EndpointFile, SaysWhatIsWrongWithADirectoryThatCannotBeMade) {
   const Scratch scratch;
   std::ofstream(scratch.path() / "file") << "not a directory";
-  EndpointFile file(scratch.path() / "file" / "below", fakes::fake_run());
+  EndpointFile file(claimed(scratch.path() / "file" / "below"), fakes::fake_run());
   EXPECT_THAT(file.write("", RunState::running), HasSubstr((scratch.path() / "file").string()));
 }
 
 TEST(EndpointFile, DoesNotFollowALinkPutInItsPlace) {
   const Scratch scratch;
-  EndpointFile file(scratch.path(), fakes::fake_run());
+  EndpointFile file(claimed(scratch.path()), fakes::fake_run());
   const auto target = scratch.path() / "target";
   std::ofstream(target) << "precious";
   std::filesystem::create_symlink(target, file.path());
@@ -86,34 +83,54 @@ TEST(EndpointFile, DoesNotFollowALinkPutInItsPlace) {
   EXPECT_EQ(text, "precious");
 }
 
-TEST(EndpointFile, LeavesTheFileToALaterRun) {
+TEST(EndpointFile, ReplacesAPipePutInItsPlaceAndDoesNotWaitForAReader) {
   const Scratch scratch;
-  EndpointFile first(scratch.path(), fakes::fake_run());
-  EndpointFile second(scratch.path(), fakes::fake_run());  // of the same process, say
-  ASSERT_EQ(first.write("http://first", RunState::running), "");
-  ASSERT_EQ(second.write("http://second", RunState::running), "");
-  EXPECT_EQ(first.write("http://first", RunState::finished), "");
-  EXPECT_EQ(read(first.path())["url"], "http://second");
+  EndpointFile file(claimed(scratch.path()), fakes::fake_run());
+  ASSERT_EQ(file.write("", RunState::running), "");
+  std::filesystem::remove(file.path());
+  ASSERT_EQ(::mkfifo(file.path().c_str(), 0666), 0);
+  EXPECT_EQ(file.write("", RunState::finished), "");  // it looks first who wrote there last
+  EXPECT_EQ(read(file.path())["state"], "finished");
 }
 
-TEST(EndpointFile, IsWrittenAgainWhereSomebodyRemovedIt) {
+TEST(EndpointFile, LeavesTheFileToALaterRun) {
   const Scratch scratch;
-  EndpointFile file(scratch.path(), fakes::fake_run());
+  const auto directory = claimed(scratch.path());
+  EndpointFile first(directory, fakes::fake_run());
+  EndpointFile second(directory, fakes::fake_run());
+  ASSERT_EQ(first.write("http://first", RunState::running), "");
+  ASSERT_EQ(second.write("http://second, which is longer", RunState::running), "");
+  EXPECT_EQ(first.write("http://first", RunState::finished), "");
+  EXPECT_EQ(read(first.path())["url"], "http://second, which is longer");
+}
+
+TEST(EndpointFile, IsWrittenAgainWhereItOrItsDirectoryWasRemoved) {
+  const Scratch scratch;
+  EndpointFile file(claimed(scratch.path() / "run"), fakes::fake_run());
   ASSERT_EQ(file.write("", RunState::running), "");
   std::filesystem::remove(file.path());
   EXPECT_EQ(file.write("", RunState::finished), "");
   EXPECT_EQ(read(file.path())["state"], "finished");
+  std::filesystem::remove_all(scratch.path() / "run");
+  EXPECT_EQ(file.write("", RunState::failed), "");
+  EXPECT_EQ(read(file.path())["state"], "failed");
 }
 
-TEST(EndpointFile, TheDefaultDirectoryIsTheUsersOwnAndNamedAfterTheRun) {
-  ::setenv("TMPDIR", "/somewhere", 1);
-  const std::string base = "/somewhere/gradvane-" + std::to_string(::geteuid()) + "/";
-  EXPECT_EQ(default_run_directory("gpt-2.small"), base + "gpt-2.small");
-  EXPECT_EQ(default_run_directory("a/b c"), base + "a_b_c");
-  EXPECT_EQ(default_run_directory(".."), base + "_..");
-  EXPECT_EQ(default_run_directory(""), base + "_");
-  ::unsetenv("TMPDIR");
-  EXPECT_TRUE(default_run_directory("x").string().starts_with("/tmp/gradvane-"));
+/// The first write is on the training's own thread, where SIGXFSZ would end the program.
+TEST(EndpointFile, OutlivesALimitOnFileSizes) {
+  const Scratch scratch;
+  EndpointFile file(claimed(scratch.path()), fakes::fake_run());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit limit{1, 1};
+    ::signal(SIGXFSZ, SIG_DFL);
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    EndpointFile own(claimed(scratch.path(), "child.lock"), fakes::fake_run());
+    ::_exit(own.write("", RunState::running).empty() ? 1 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << "killed by signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
 }
 
 }  // namespace

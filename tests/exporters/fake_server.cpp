@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -19,6 +20,7 @@
 #include "exporters/status_board.hpp"
 #include "exporters/step_log.hpp"
 #include "record/names.hpp"
+#include "tests/exporters/claimed.hpp"
 #include "tests/exporters/fake_run.hpp"
 
 namespace gx = gradvane::exporters;
@@ -93,8 +95,11 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", started.error.c_str());
     return 1;
   }
-  gx::EndpointFile file(directory, gx::fakes::fake_run());
-  if (!directory.empty()) (void)file.write(started.url, gr::RunState::running);
+  std::optional<gx::EndpointFile> file;
+  if (!directory.empty()) {
+    file.emplace(gx::fakes::claimed(directory), gx::fakes::fake_run());
+    (void)file->write(started.url, gr::RunState::running);
+  }
   std::printf("%s\n", started.url.c_str());
   std::fflush(stdout);
 
@@ -110,6 +115,6 @@ int main(int argc, char** argv) {
   char byte = 0;
   while (::read(STDIN_FILENO, &byte, 1) > 0) {
   }
-  if (!directory.empty()) (void)file.write(started.url, gr::RunState::finished);
+  if (file) (void)file->write(started.url, gr::RunState::finished);
   return 0;
 }

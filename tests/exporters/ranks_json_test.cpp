@@ -1,11 +1,13 @@
 #include "exporters/ranks_json.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "exporters/endpoint_file.hpp"
+#include "tests/exporters/claimed.hpp"
 #include "tests/exporters/fake_run.hpp"
 #include "tests/exporters/scratch.hpp"
 
@@ -17,14 +19,15 @@ using nlohmann::json;
 
 class RanksTest : public testing::Test {
  protected:
-  void write(int rank, const std::string& run = fakes::fake_run().run) {
+  void write(int rank, const std::string& run = fakes::fake_run().run,
+             const std::string& url = "") {
     record::RunInfo info = fakes::fake_run();
     info.run = run;
     info.rank = rank;
-    EndpointFile file(scratch_.path(), info);
-    EXPECT_EQ(
-        file.write("http://127.0.0.1:" + std::to_string(9464 + rank), record::RunState::running),
-        "");
+    EndpointFile file(fakes::claimed(scratch_.path()), info);
+    EXPECT_EQ(file.write(url.empty() ? "http://127.0.0.1:" + std::to_string(9464 + rank) : url,
+                         record::RunState::running),
+              "");
   }
   json ranks() {
     const record::RunInfo run = fakes::fake_run();
@@ -52,6 +55,24 @@ TEST_F(RanksTest, AnotherRunsFileAndADamagedOneAreLeftOut) {
   std::ofstream(scratch_.path() / "endpoint.rank2.json") << "{\"run\":\"fake-gpt\",\"rank\":";
   std::ofstream(scratch_.path() / "endpoint.rank3.json") << "[]";
   std::ofstream(scratch_.path() / "endpoint.rank4.json") << R"({"run":"fake-gpt","rank":"four"})";
+  EXPECT_EQ(ranks()["ranks"].size(), 1U);
+}
+
+TEST_F(RanksTest, OnlyAddressesOfTheWebAreHandedOn) {
+  write(0);
+  write(1, fakes::fake_run().run, "javascript:alert(1)");
+  write(2, fakes::fake_run().run, "https://proxy.example/run");
+  const json found = ranks();
+  ASSERT_EQ(found["ranks"].size(), 2U);
+  EXPECT_EQ(found["ranks"][1]["url"], "https://proxy.example/run");
+}
+
+TEST_F(RanksTest, APipeALinkAndAFileWithoutEndAreLeftOutAndNothingWaits) {
+  write(0);
+  ASSERT_EQ(::mkfifo((scratch_.path() / "endpoint.rank1.json").c_str(), 0666), 0);
+  std::filesystem::create_symlink("endpoint.rank0.json", scratch_.path() / "endpoint.rank2.json");
+  std::filesystem::create_symlink("/dev/zero", scratch_.path() / "endpoint.rank3.json");
+  std::ofstream(scratch_.path() / "endpoint.rank4.json") << std::string(100'000, ' ');
   EXPECT_EQ(ranks()["ranks"].size(), 1U);
 }
 

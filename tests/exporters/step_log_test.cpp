@@ -2,14 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
-#include <csignal>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "tests/exporters/fake_run.hpp"
 #include "tests/exporters/scratch.hpp"
@@ -20,7 +18,6 @@ namespace {
 using fakes::FakeTraining;
 using fakes::Scratch;
 using nlohmann::json;
-using testing::ElementsAre;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -29,12 +26,6 @@ std::vector<std::string> lines_of(const std::filesystem::path& path) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   return lines;
-}
-
-std::string text_of(const std::filesystem::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
 }
 
 class StepLogTest : public testing::Test {
@@ -159,77 +150,21 @@ TEST_F(StepLogTest, ADirectoryInItsPlaceIsAFailure) {
   EXPECT_EQ(log.start(fakes::fake_run(), model_), ExportResult::failed);
 }
 
-// ---- the file -------------------------------------------------------------------------------------
-
-TEST(LineFile, AppendsToWhatIsThere) {
-  const Scratch scratch;
-  const auto path = scratch.path() / "log";
-  for (const auto* line : {"one\n", "two\n"}) {
-    LineFile file(path, 0, 0);
-    EXPECT_TRUE(file.append(line));
-  }
-  EXPECT_THAT(lines_of(path), ElementsAre("one", "two"));
-}
-
-TEST(LineFile, EndsALineThatSomebodyElseLeftUnfinished) {
-  const Scratch scratch;
-  const auto path = scratch.path() / "log";
-  std::ofstream(path) << "torn";
-  LineFile file(path, 0, 0);
-  EXPECT_TRUE(file.append("whole\n"));
-  EXPECT_THAT(lines_of(path), ElementsAre("torn", "whole"));
-}
-
-TEST(LineFile, RotatesBeforeItGetsTooLongAndKeepsSoMany) {
-  const Scratch scratch;
-  const auto path = scratch.path() / "log";
-  LineFile file(path, 10, 2);
-  for (int i = 0; i < 9; ++i) EXPECT_TRUE(file.append("line" + std::to_string(i) + "\n"));
-  EXPECT_EQ(text_of(path), "line8\n");
-  EXPECT_EQ(text_of(path.string() + ".1"), "line7\n");
-  EXPECT_EQ(text_of(path.string() + ".2"), "line6\n");
-  EXPECT_FALSE(std::filesystem::exists(path.string() + ".3"));
-}
-
-TEST(LineFile, KeepsNothingWhereNothingIsToBeKept) {
-  const Scratch scratch;
-  const auto path = scratch.path() / "log";
-  LineFile file(path, 10, 0);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(file.append("line" + std::to_string(i) + "\n"));
-  EXPECT_EQ(text_of(path), "line2\n");
-  EXPECT_FALSE(std::filesystem::exists(path.string() + ".1"));
-}
-
-TEST(LineFile, ALineLongerThanTheLimitIsWrittenAllTheSame) {
-  const Scratch scratch;
-  const auto path = scratch.path() / "log";
-  LineFile file(path, 3, 1);
-  EXPECT_TRUE(file.append("longer\n"));
-  EXPECT_EQ(text_of(path), "longer\n");
-}
-
-TEST(LineFile, AFullDiskLeavesNoHalfLine) {
-  const Scratch scratch;
-  const auto path = scratch.path() / "log";
-  // A limit on the size of files does what a disk does that is full: a part is written, then nothing.
-  std::signal(SIGXFSZ, SIG_IGN);
-  rlimit before{};
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  const rlimit limited{.rlim_cur = 20, .rlim_max = before.rlim_max};
-  LineFile file(path, 0, 0);
-  ASSERT_TRUE(file.append("0123456789\n"));
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limited), 0);
-  EXPECT_FALSE(file.append("abcdefghijklmn\n"));
-  EXPECT_TRUE(file.append("short\n"));
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_TRUE(file.append("after\n"));
-  EXPECT_EQ(text_of(path), "0123456789\nshort\nafter\n");
-}
-
-TEST(LineFile, ADeviceThatIsFullFailsWithoutHarm) {
-  LineFile file("/dev/full", 10, 1);
-  EXPECT_FALSE(file.append("a line\n"));
-  EXPECT_FALSE(file.append("a line\n"));
+TEST_F(StepLogTest, ASecondProcessHasAFileOfItsOwnAndSaysSo) {
+  const auto path = scratch_.path() / "steps.jsonl";
+  StepLog first({.path = path});
+  StepLog second({.path = path});
+  ASSERT_EQ(first.start(fakes::fake_run(), model_), ExportResult::ok);
+  ASSERT_EQ(second.start(fakes::fake_run(), model_), ExportResult::ok);
+  EXPECT_EQ(first.note(), "");
+  const auto own = scratch_.path() / ("steps." + std::to_string(::getpid()) + ".jsonl");
+  EXPECT_EQ(second.note(), "step log: another process writes " + path.string() +
+                               ", this one writes " + own.string());
+  const auto& [record, detail] = training_.next();
+  ASSERT_EQ(first.export_step(record, detail, *model_), ExportResult::ok);
+  ASSERT_EQ(second.export_step(record, detail, *model_), ExportResult::ok);
+  EXPECT_EQ(lines_of(path).size(), 1U);
+  EXPECT_EQ(lines_of(own).size(), 1U);
 }
 
 }  // namespace

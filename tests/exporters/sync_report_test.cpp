@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -109,6 +110,19 @@ TEST(SyncReport, ThatCannotBeWrittenSaysWhyAndLeavesNothing) {
   // Every byte is refused.
   EXPECT_THAT(write_sync_report("/proc/self/syncs.json", syncs, run_of(7)),
               HasSubstr("cannot write"));
+}
+
+TEST(SyncReport, ReplacesALinkAndAPipeInsteadOfFollowingThem) {
+  const fakes::Scratch scratch;
+  const record::SyncSummary syncs = fakes::fake_syncs(1);
+  std::ofstream(scratch.path() / "precious") << "precious";
+  fs::create_symlink("precious", scratch.path() / "syncs.json");
+  ASSERT_EQ(::mkfifo((scratch.path() / "syncs.8.json").c_str(), 0666), 0);
+  EXPECT_EQ(write_sync_report(scratch.path() / "syncs.json", syncs, run_of(7)), "");
+  EXPECT_EQ(write_sync_report(scratch.path(), syncs, run_of(8)), "");
+  EXPECT_EQ(fs::file_size(scratch.path() / "precious"), 8U);
+  EXPECT_EQ(read(scratch.path() / "syncs.json")["steps"], 1);
+  EXPECT_EQ(read(scratch.path() / "syncs.8.json")["steps"], 1);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 namespace gradvane::exporters::recording {
 namespace {
 
+using fakes::claimed;
 using fakes::from_to;
 using fakes::RecordedRun;
 using fakes::recording_in;
@@ -40,7 +41,7 @@ TEST(DiskRing, HoldsExactlyTheFramesThatWereNotOverwritten) {
   constexpr std::uint64_t kSize = 4096;
   fakes::Scratch scratch;
   for (int count = 1; count < 300; count += 7) {
-    DiskRing ring(scratch.path() / "ring.gvrec", {.ring_size = kSize});
+    DiskRing ring(claimed(scratch.path()), "ring.gvrec", {.ring_size = kSize});
     ASSERT_TRUE(ring.open());
     FrameMaker maker;
     std::vector<Written> all;
@@ -67,7 +68,7 @@ TEST(DiskRing, HoldsExactlyTheFramesThatWereNotOverwritten) {
 
 TEST(DiskRing, RefusesWhatIsTooLargeAndKeepsWhatItHas) {
   fakes::Scratch scratch;
-  DiskRing ring(scratch.path() / "ring.gvrec", {.ring_size = 4096});
+  DiskRing ring(claimed(scratch.path()), "ring.gvrec", {.ring_size = 4096});
   ASSERT_TRUE(ring.open());
   EXPECT_FALSE(ring.append(std::string(1025, 'x')));
   EXPECT_EQ(errno, EMSGSIZE);
@@ -79,7 +80,7 @@ TEST(DiskRing, KeepsTheRingOfTheRunBefore) {
   fakes::Scratch scratch;
   const auto path = scratch.path() / "ring.gvrec";
   std::ofstream(path) << "of yesterday";
-  DiskRing ring(path, {.ring_size = 4096});
+  DiskRing ring(claimed(scratch.path()), "ring.gvrec", {.ring_size = 4096});
   ASSERT_TRUE(ring.open());
   std::string text;
   std::getline(std::ifstream(DiskRing::previous_path(path)), text);
@@ -130,13 +131,66 @@ TEST(FlightRecorderRing, EndsWithTheRun) {
   ASSERT_EQ(run.recorder->export_incident(run.bad_step()), ExportResult::ok);
   ASSERT_EQ(run.recorder->export_syncs(std::make_shared<record::SyncSummary>(fakes::fake_syncs(4))),
             ExportResult::ok);
-  ASSERT_EQ(run.recorder->set_run_state(RunState::finished, "done"), ExportResult::ok);
+  ASSERT_EQ(run.recorder->set_run_state(RunState::failed, "exit with status 1"), ExportResult::ok);
   ASSERT_EQ(run.finish(), ExportResult::ok);
   const auto read = recording_in(run.ring());
-  EXPECT_EQ(read->states.back().state, RunState::finished);
+  EXPECT_EQ(read->states.back().state, RunState::failed);
   EXPECT_TRUE(read->end && read->end->run_is_over);
   EXPECT_EQ(read->incidents.size(), 1U);
   EXPECT_EQ(text_of(*read->syncs), text_of(fakes::fake_syncs(4)));
+}
+
+TEST(FlightRecorderRing, IsRemovedWhenTheRunHasFinished) {
+  RecordedRun run({.directory = {}, .disk_bytes = 64 << 10});
+  std::ofstream(DiskRing::previous_path(run.ring())) << "of a run before";
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(3);
+  ASSERT_EQ(run.recorder->export_incident(run.bad_step()), ExportResult::ok);
+  ASSERT_EQ(run.files().size(), 3U) << "or this shows nothing";
+  ASSERT_EQ(run.recorder->set_run_state(RunState::finished, ""), ExportResult::ok);
+  ASSERT_EQ(run.finish(), ExportResult::ok);
+  EXPECT_THAT(run.files(), testing::ElementsAre("fake-gpt.rank0.step4.nonfinite_grad.gvrec"));
+}
+
+TEST(FlightRecorderRing, OfAnotherRunIsNotRemoved) {
+  RecordedRun run({.directory = {}, .disk_bytes = 64 << 10});
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  std::filesystem::remove(run.ring());
+  std::ofstream(run.ring()) << "of another run";
+  ASSERT_EQ(run.recorder->set_run_state(RunState::finished, ""), ExportResult::ok);
+  (void)run.finish();
+  EXPECT_TRUE(exists(run.ring()) || exists(DiskRing::previous_path(run.ring())));
+}
+
+TEST(FlightRecorderRing, IsPrivateAndNeverFollowsALink) {
+  RecordedRun run({.directory = {}, .disk_bytes = 64 << 10});
+  const auto precious = run.scratch.path() / "precious";
+  std::ofstream(precious) << "precious";
+  std::filesystem::create_symlink(precious, run.ring());
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  run.steps(3);
+  EXPECT_EQ(std::filesystem::file_size(precious), 8U);
+  EXPECT_FALSE(is_symlink(run.ring()));
+  using std::filesystem::perms;
+  EXPECT_EQ(status(run.ring()).permissions(), perms::owner_read | perms::owner_write);
+}
+
+TEST(FlightRecorderRing, IsSmallerAndTakesNoRoomInAdvanceWhereTheDiskIsMemory) {
+  if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "there is no /dev/shm";
+  std::string in_memory = "/dev/shm/gradvane-test-XXXXXX";
+  if (::mkdtemp(in_memory.data()) == nullptr) GTEST_SKIP() << "/dev/shm cannot be written to";
+  struct stat there{};
+  {
+    RecordedRun run(
+        {.directory = claimed(in_memory), .disk_bytes = 8 << 20, .disk_bytes_in_memory = 1 << 20});
+    ASSERT_EQ(run.start(), ExportResult::ok);
+    run.steps(3);
+    ASSERT_EQ(::stat(run.ring().c_str(), &there), 0);
+    EXPECT_EQ(run_steps(*recording_in(run.ring())), from_to(1, 3));
+  }
+  std::filesystem::remove_all(in_memory);
+  EXPECT_EQ(there.st_size, static_cast<off_t>(kFileHeaderSize + (1 << 20)));
+  EXPECT_LT(there.st_blocks * 512, 256 << 10);
 }
 
 TEST(FlightRecorderRing, IsWholeAfterSigkillAtFullSpeed) {
@@ -147,7 +201,7 @@ TEST(FlightRecorderRing, IsWholeAfterSigkillAtFullSpeed) {
     ASSERT_EQ(::pipe(pipe.data()), 0);
     const pid_t child = ::fork();
     if (child == 0) {
-      RecordedRun run({.directory = scratch.path(), .disk_bytes = 256 << 10}, 10);
+      RecordedRun run({.directory = claimed(scratch.path()), .disk_bytes = 256 << 10}, 10);
       if (run.start() != ExportResult::ok) ::_exit(1);
       for (;;) {
         run.steps(1);
@@ -202,7 +256,7 @@ TEST(FlightRecorderRing, LosesATornFrameAndNoOther) {
 
 TEST(FlightRecorderRing, ComesBackWhenItsDirectoryWasRemoved) {
   fakes::Scratch scratch;
-  RecordedRun run({.directory = scratch.path() / "run",
+  RecordedRun run({.directory = claimed(scratch.path() / "run"),
                    .disk_bytes = 64 << 10,
                    .retry_after = std::chrono::milliseconds(0)});
   ASSERT_EQ(run.start(), ExportResult::ok);
@@ -216,7 +270,7 @@ TEST(FlightRecorderRing, ComesBackWhenItsDirectoryWasRemoved) {
 }
 
 TEST(FlightRecorderRing, IsTriedAgainAfterAWhileAndNotWithEveryStep) {
-  RecordedRun run({.directory = "/proc/no/such/place",
+  RecordedRun run({.directory = claimed("/proc/no/such/place"),
                    .disk_bytes = 64 << 10,
                    .retry_after = std::chrono::hours(1)});
   EXPECT_EQ(run.start(), ExportResult::failed);
@@ -232,7 +286,7 @@ TEST(FlightRecorderRing, OutlivesALimitOnFileSizes) {
     const rlimit limit{10'000, 10'000};
     ::signal(SIGXFSZ, SIG_DFL);
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    RecordedRun run({.directory = scratch.path(), .disk_bytes = 64 << 10});
+    RecordedRun run({.directory = claimed(scratch.path()), .disk_bytes = 64 << 10});
     const bool ok = run.start() == ExportResult::failed && run.steps(10) == ExportResult::ok;
     ::_exit(ok && run.files().empty() ? 0 : 1);
   }
@@ -262,9 +316,12 @@ int on_a_small_disk(const std::function<bool(const std::filesystem::path&)>& bod
 
 TEST(FlightRecorderRing, ThatDoesNotFitOnTheDiskIsNotMadeInPart) {
   const int status = on_a_small_disk([](const std::filesystem::path& disk) {
-    RecordedRun run({.directory = disk, .disk_bytes = 1 << 20});
-    const bool is_counted = run.start() == ExportResult::failed && run.files().empty() &&
+    std::ofstream(disk / "others") << std::string(1 << 20, 'x');
+    RecordedRun run({.directory = claimed(disk), .disk_bytes = 1 << 20});
+    const bool is_counted = run.start() == ExportResult::failed &&
+                            run.files() == std::vector<std::string>{"others"} &&
                             run.recorder->counts().ring_failures == 1;
+    std::filesystem::remove(disk / "others");
     return is_counted && run.steps(10) == ExportResult::ok &&
            run.recorder->write_now("exit") == ExportResult::ok;
   });
@@ -272,17 +329,26 @@ TEST(FlightRecorderRing, ThatDoesNotFitOnTheDiskIsNotMadeInPart) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(FlightRecorderRing, IsWrittenWhenTheDiskRunsFullBesideIt) {
+TEST(FlightRecorderRing, CountsAFullDiskOnceHoweverLongItLasts) {
   const int status = on_a_small_disk([](const std::filesystem::path& disk) {
-    RecordedRun run({.directory = disk, .disk_bytes = 256 << 10});
+    RecordedRun run({.directory = claimed(disk),
+                     .disk_bytes = 256 << 10,
+                     .retry_after = std::chrono::milliseconds(0)});
     if (run.start() != ExportResult::ok) return false;
-    std::ofstream(disk / "others") << std::string(1 << 20, 'x');  // as much as there is room for
-    const bool goes_on = run.steps(500) == ExportResult::ok;
+    // In memory the ring has no room of its own: it takes what there is.
+    std::ofstream(disk / "others") << std::string(1 << 20, 'x');
+    int failures = 0;
+    for (int i = 0; i < 500; ++i) failures += run.steps(1) == ExportResult::failed ? 1 : 0;
+    const bool is_counted_once =
+        failures == 1 && run.recorder->counts().ring_failures == 1 &&
+        run.metrics->value(record::Metric::recordings_total, {"failed"}) == 1;
     // A file needs room that nobody has.
-    const bool is_counted = run.recorder->write_now("exit") == ExportResult::failed &&
-                            run.recorder->counts().files_failed == 1;
-    return goes_on && is_counted && run.files().size() == 2 &&
-           run_steps(*recording_in(run.ring())).back() == 500;
+    const bool has_no_room = run.recorder->write_now("exit") == ExportResult::failed &&
+                             run.recorder->counts().files_failed == 1;
+    std::filesystem::remove(disk / "others");
+    const bool comes_back =
+        run.steps(3) == ExportResult::ok && run_steps(*recording_in(run.ring())).back() == 503;
+    return is_counted_once && has_no_room && comes_back;
   });
   if (status == 77) GTEST_SKIP() << "no file system of one's own can be mounted here";
   EXPECT_EQ(status, 0);

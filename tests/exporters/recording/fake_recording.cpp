@@ -9,6 +9,7 @@
 #include <string>
 
 #include "exporters/recording/flight_recorder.hpp"
+#include "tests/exporters/claimed.hpp"
 #include "tests/exporters/fake_run.hpp"
 
 namespace gx = gradvane::exporters;
@@ -25,7 +26,8 @@ int main(int argc, char** argv) {
 
   const auto run = gx::fakes::fake_run();
   const auto model = gx::fakes::fake_model();
-  gx::recording::FlightRecorder recorder({.directory = argv[1], .disk_bytes = 1 << 20}, nullptr);
+  gx::recording::FlightRecorder recorder(
+      {.directory = gx::fakes::claimed(argv[1]), .disk_bytes = 1 << 20}, nullptr);
   bool ok = recorder.start(run, model) == gx::ExportResult::ok;
   (void)recorder.set_run_state(gr::RunState::running, "");
   gx::fakes::FakeTraining training(model);

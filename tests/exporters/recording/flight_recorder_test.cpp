@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 namespace gradvane::exporters::recording {
 namespace {
 
+using fakes::claimed;
 using fakes::from_to;
 using fakes::RecordedRun;
 using fakes::recording_in;
@@ -186,7 +188,7 @@ TEST(FlightRecorder, SparesTheDiskInAStormOfIncidents) {
 TEST(FlightRecorder, DoesNotReplaceTheFileOfAnEarlierProcess) {
   fakes::Scratch scratch;
   for (int process = 1; process <= 2; ++process) {
-    RecordedRun run({.directory = scratch.path()});
+    RecordedRun run({.directory = claimed(scratch.path())});
     ASSERT_EQ(run.start(), ExportResult::ok);
     run.steps(7);
     ASSERT_EQ(run.recorder->export_incident(run.bad_step()), ExportResult::ok);
@@ -194,9 +196,58 @@ TEST(FlightRecorder, DoesNotReplaceTheFileOfAnEarlierProcess) {
   }
 }
 
+TEST(FlightRecorder, KeepsTheNewestOfItsFilesWhateverTheClockSays) {
+  RecordedRun run({.directory = {}, .steps = 4, .kept = 3, .refill = std::chrono::milliseconds(0)});
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  for (int i = 1; i <= 5; ++i) {
+    run.steps(7);
+    auto incident = run.bad_step(i);
+    incident.closed_at = incident.opened_at;
+    ASSERT_EQ(run.recorder->export_incident(incident), ExportResult::ok);
+    run.steps(4);
+    // The clock is set back between any two of them.
+    const auto then = std::filesystem::file_time_type::clock::now() - std::chrono::hours(i);
+    std::filesystem::last_write_time(run.recorder->last_file(), then);
+  }
+  EXPECT_THAT(run.files(), ElementsAre(kFile, "fake-gpt.rank0.step44.nonfinite_grad.gvrec",
+                                       "fake-gpt.rank0.step56.nonfinite_grad.gvrec"));
+}
+
+TEST(FlightRecorder, WritesNothingThroughALinkOrIntoAPipeAndNothingForOthersToRead) {
+  RecordedRun run;
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  ASSERT_EQ(::mkfifo((run.directory / kFile).c_str(), 0666), 0);
+  run.steps(7);
+  auto incident = run.bad_step();
+  ASSERT_EQ(run.recorder->export_incident(incident), ExportResult::ok);
+  EXPECT_EQ(run.recorder->last_file().filename(), "fake-gpt.rank0.step8.nonfinite_grad-2.gvrec");
+  using std::filesystem::perms;
+  EXPECT_EQ(status(run.recorder->last_file()).permissions(),
+            perms::owner_read | perms::owner_write);
+  // Its own file becomes a pipe: more frames for it are refused, and nothing waits.
+  std::filesystem::remove(run.recorder->last_file());
+  ASSERT_EQ(::mkfifo(run.recorder->last_file().c_str(), 0666), 0);
+  EXPECT_EQ(run.recorder->write_now("exit"), ExportResult::failed);
+}
+
+TEST(FlightRecorder, WithoutADirectoryKeepsTheStepsAndFailsNothing) {
+  FlightRecorder recorder({.directory = nullptr, .disk_bytes = 64 << 10}, nullptr);
+  const auto model = fakes::fake_model();
+  fakes::FakeTraining training(model);
+  ASSERT_EQ(recorder.start(fakes::fake_run(), model), ExportResult::ok);
+  for (int i = 0; i < 3; ++i) {
+    const auto& [record, detail] = training.next();
+    ASSERT_EQ(recorder.export_step(record, detail, *model), ExportResult::ok);
+  }
+  EXPECT_EQ(recorder.export_incident(fakes::fake_incident(1, 3)), ExportResult::ok);
+  EXPECT_EQ(recorder.write_now("exit"), ExportResult::ok);
+  EXPECT_EQ(recorder.finish(std::chrono::seconds(1)), ExportResult::ok);
+  EXPECT_TRUE(recorder.last_file().empty());
+}
+
 TEST(FlightRecorder, MakesADirectoryThatNobodyElseLooksInto) {
   const fakes::Scratch scratch;
-  RecordedRun run({.directory = scratch.path() / "a" / "b"});
+  RecordedRun run({.directory = claimed(scratch.path() / "a" / "b")});
   ASSERT_EQ(run.start(), ExportResult::ok);
   run.steps(1);
   ASSERT_EQ(run.recorder->write_now("exit"), ExportResult::ok);
@@ -248,7 +299,7 @@ TEST(FlightRecorder, KnowsTheModelsOfTheStepsItHoldsAndNoOthers) {
 // ---- what goes wrong on disks -----------------------------------------------------------------------
 
 TEST(FlightRecorder, CountsAFileThatCannotBeWrittenAndGoesOn) {
-  RecordedRun run({.directory = "/proc/no/such/place"});
+  RecordedRun run({.directory = claimed("/proc/no/such/place")});
   ASSERT_EQ(run.start(), ExportResult::ok);
   run.steps(3);
   EXPECT_EQ(run.recorder->export_incident(fakes::fake_incident(1, 3)), ExportResult::failed);
@@ -276,7 +327,8 @@ TEST(FlightRecorder, OutlivesALimitOnFileSizesAndLeavesNoPartOfAFile) {
   ASSERT_EQ(run.start(), ExportResult::ok);
   run.steps(50);
   const auto in_child = [&] {
-    RecordedRun own({.directory = run.directory});  // the parent's would not write in a child
+    RecordedRun own({.directory = claimed(
+                         run.directory, "child.lock")});  // the parent's would not write in a child
     bool ok = own.start() == ExportResult::ok && own.steps(50) == ExportResult::ok;
     ok = ok && limit_file_size(20'000);
     ok = ok && own.recorder->write_now("exit") == ExportResult::failed;
@@ -302,7 +354,7 @@ TEST(FlightRecorder, ALimitWithoutTheRecordersCareKills) {  // the control of th
 TEST(FlightRecorder, LeavesAFileAsItWasWhenMoreDoesNotFit) {
   fakes::Scratch scratch;
   const auto in_child = [&] {
-    RecordedRun own({.directory = scratch.path()});
+    RecordedRun own({.directory = claimed(scratch.path())});
     bool ok = own.start() == ExportResult::ok;
     own.steps(7);
     ok = ok && own.recorder->export_incident(own.bad_step()) == ExportResult::ok;

@@ -10,6 +10,7 @@
 
 #include "exporters/recording/flight_recorder.hpp"
 #include "exporters/recording/recording.hpp"
+#include "tests/exporters/claimed.hpp"
 #include "tests/exporters/fake_run.hpp"
 #include "tests/exporters/scratch.hpp"
 
@@ -21,8 +22,8 @@ class RecordedRun {
       : RecordedRun(std::move(options), fake_model(layers)) {}
   RecordedRun(recording::RecorderOptions options, std::shared_ptr<const record::ModelInfo> trained)
       : model(std::move(trained)), training(model) {
-    if (options.directory.empty()) options.directory = scratch.path();
-    directory = options.directory;
+    if (options.directory == nullptr) options.directory = claimed(scratch.path());
+    directory = options.directory->path();
     recorder = std::make_unique<recording::FlightRecorder>(options, metrics);
   }
 
@@ -52,10 +53,11 @@ class RecordedRun {
   [[nodiscard]] std::filesystem::path ring() const {
     return recording::FlightRecorder::ring_path(directory, run.run, run.rank);
   }
+  /// But for the lock.
   [[nodiscard]] std::vector<std::string> files() const {
     std::vector<std::string> names;
     for (const auto& entry : std::filesystem::directory_iterator(directory))
-      names.push_back(entry.path().filename().string());
+      if (entry.path().extension() != ".lock") names.push_back(entry.path().filename().string());
     std::ranges::sort(names);
     return names;
   }
