@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <cerrno>
 #include <ctime>
 
 namespace gradvane::exporters {
@@ -25,10 +26,12 @@ class FileSignalsBlocked {
     pthread_sigmask(SIG_BLOCK, &both, &before_);
   }
   ~FileSignalsBlocked() {
+    const int error = errno;  // the caller wants that of its write
     const timespec now{};
     while (sigtimedwait(&ours_, nullptr, &now) > 0) {
     }
     pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    errno = error;
   }
   FileSignalsBlocked(const FileSignalsBlocked&) = delete;  // a scope
   FileSignalsBlocked& operator=(const FileSignalsBlocked&) = delete;

@@ -1,6 +1,7 @@
 #include "exporters/line_file.hpp"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -105,6 +106,12 @@ bool LineFile::end_torn_line() {
   return ::pread(read.get(), &last, 1, size_ - 1) != 1 || last == '\n' || write_whole("\n");
 }
 
+void LineFile::close() noexcept {
+  // A child that was forked a moment ago may not have closed its copy yet, and would hold the lock.
+  if (is_regular_ && file_.is_open()) ::flock(file_.get(), LOCK_UN);
+  file_.close();
+}
+
 bool LineFile::append(std::string_view line) noexcept try {
   if (!open()) return false;
   const FileSignalsBlocked signals;
@@ -173,6 +180,11 @@ bool LineFile::write_to_pipe(std::string_view line) {
 bool LineFile::rotate() {
   struct stat named{};
   if (::lstat(path_.c_str(), &named) == 0 && !S_ISREG(named.st_mode)) return true;  // a link
+  if (!is_at(file_.get(),
+             path_)) {  // it was moved away, and the name may be another process's by now
+    close();
+    return open_path();
+  }
   const auto numbered = [&](int i) {
     return i == 0 ? path_.string() : path_.string() + '.' + std::to_string(i);
   };

@@ -23,13 +23,16 @@ class LineFile {
   ///                   is not rotated either
   /// @param keep       older files kept beside it as PATH.1 (the newest) to PATH.<keep>
   LineFile(std::filesystem::path path, std::int64_t max_bytes, int keep, LockCall lock = lock_file);
+  ~LineFile() { close(); }
+  LineFile(const LineFile&) = delete;  // one owner of the descriptor
+  LineFile& operator=(const LineFile&) = delete;
 
   /// Opens for appending, or creates with mode 0644 less the umask. False where that is not possible; errno
   /// says why.
   bool open() noexcept;
   /// `line` ends with a line feed. Opens the file if it is not. False: the line is not in the file.
   bool append(std::string_view line) noexcept;
-  void close() noexcept { file_.close(); }
+  void close() noexcept;
 
   /// The one that was asked for, or the one that this process took instead.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }

@@ -148,9 +148,11 @@ TEST_F(RunDirectoryTest, IsMadeAndClaimedAgainWhereItWasRemoved) {
 TEST_F(RunDirectoryTest, IsNotTheOneThatTookItsPlace) {
   RunDirectory directory(options());
   fs::rename(usual(), base_ / "moved");
-  fs::create_directory_symlink(base_ / "moved", usual());
+  fs::create_directory(base_ / "precious");
+  fs::create_directory_symlink(base_ / "precious", usual());
   EXPECT_TRUE(writes(directory));
   EXPECT_NE(directory.path(), usual());
+  EXPECT_TRUE(fs::is_empty(base_ / "precious"));
   EXPECT_THAT(directory.note(), HasSubstr("is not a directory"));
 }
 
