@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable
@@ -46,10 +47,22 @@ def endpoints_in(folder: Path) -> list[dict[str, Any]]:
     found = []
     for path in sorted(folder.glob("endpoint.rank*.json")):
         try:
-            found.append(json.loads(path.read_text(encoding="utf-8")))
+            found.append(json.loads(_small_file(path)))
         except (OSError, ValueError):
             continue  # being written, or gone
     return found
+
+
+def _small_file(path: Path, limit: int = 65536) -> str:
+    """Raises OSError where it is a link or a pipe, which would be waited for, or longer than `limit` bytes."""
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        text = os.read(file, limit + 1) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+    finally:
+        os.close(file)
+    if not text or len(text) > limit:
+        raise OSError(f"{path} is no endpoint file")
+    return text.decode()
 
 
 def address_of(endpoint: dict[str, Any]) -> str:

@@ -156,8 +156,9 @@ ExportResult FlightRecorder::finish(std::chrono::milliseconds /*budget*/) noexce
     ok = ring_put(frames_) && ok;
     ring_->close();
   }
-  // The ring is for runs that are killed. One that failed has a file of its own, and its ring says how it ended.
-  if (ring_ && standing_.state().state == record::RunState::finished) ring_->remove();
+  // The ring is for runs that do not end well.
+  const bool is_well = standing_.state().state == record::RunState::finished;
+  if (ring_ && is_well && !standing_.has_open_incident()) ring_->remove();
   pid_ = 0;
   return ok ? ExportResult::ok : ExportResult::failed;
 } catch (...) {

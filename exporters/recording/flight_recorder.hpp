@@ -78,7 +78,7 @@ class FlightRecorder final : public Exporter {
   [[nodiscard]] const RecorderCounts& counts() const noexcept { return counts_; }
   [[nodiscard]] const StepMemory& memory() const noexcept { return memory_; }
   /// Where the ring on disk of this rank lies, if there is one. It is gone when a run has finished; that of a
-  /// run that failed or was killed stays.
+  /// run that failed, was killed, or ended amid an incident stays.
   [[nodiscard]] static std::filesystem::path ring_path(const std::filesystem::path& directory,
                                                        std::string_view run, int rank);
 

@@ -23,6 +23,12 @@ void StandingRecords::forget_models_before(std::uint64_t oldest) {
   if (first != models_.end()) models_.erase(models_.begin(), first);
 }
 
+bool StandingRecords::has_open_incident() const {
+  return !std::ranges::all_of(incidents_, [](const record::Incident& incident) {
+    return incident.closed_at.has_value();
+  });
+}
+
 void StandingRecords::set_incident(const record::Incident& incident) {
   const auto same = std::ranges::find(incidents_, incident.id, &record::Incident::id);
   if (same != incidents_.end()) {

@@ -50,6 +50,7 @@ class StandingRecords {
   void set_syncs(std::shared_ptr<const record::SyncSummary> syncs) { syncs_ = std::move(syncs); }
   StateFrame& state() noexcept { return state_; }
 
+  [[nodiscard]] bool has_open_incident() const;
   [[nodiscard]] const record::RunInfo& run() const noexcept { return run_; }
   [[nodiscard]] const record::ModelInfo* model() const noexcept {
     return models_.empty() ? nullptr : models_.back().get();

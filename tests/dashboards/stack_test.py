@@ -154,4 +154,7 @@ def test_targets_are_a_whole_list_at_any_time(tmp_path):
 def test_an_endpoint_file_that_is_half_written_is_passed_over(tmp_path):
     (tmp_path / "endpoint.rank0.json").write_text('{"url": "http://127.0.0.1:1"}')
     (tmp_path / "endpoint.rank1.json").write_text('{"url": ')
+    os.mkfifo(tmp_path / "endpoint.rank2.json")  # which a plain open would wait for
+    (tmp_path / "endpoint.rank3.json").symlink_to("/dev/zero")
+    (tmp_path / "endpoint.rank4.json").write_text(json.dumps({"url": "x" * 100_000}))
     assert [endpoint["url"] for endpoint in endpoints_in(tmp_path)] == ["http://127.0.0.1:1"]

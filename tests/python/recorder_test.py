@@ -88,7 +88,7 @@ def test_a_signal_asks_for_a_recording_and_a_run_that_is_well_leaves_no_other(tm
     assert train(tmp_path, "signal").returncode == 0
     files = recordings(tmp_path)
     assert "signal" in files
-    assert not {word for word in files if word not in ("signal", "ring", "previous")}
+    assert set(files) == {"signal"}, "and no ring: that is for runs that are killed"
     steps = [json.loads(line) for line in replay(files["signal"], "--steps").splitlines()]
     assert [step["run_step"] for step in steps] == list(range(1, 61)), "up to the signal, and what came after"
     assert steps[6]["user"]["batch"] == 1007

@@ -145,11 +145,23 @@ TEST(FlightRecorderRing, IsRemovedWhenTheRunHasFinished) {
   std::ofstream(DiskRing::previous_path(run.ring())) << "of a run before";
   ASSERT_EQ(run.start(), ExportResult::ok);
   run.steps(3);
-  ASSERT_EQ(run.recorder->export_incident(run.bad_step()), ExportResult::ok);
+  auto incident = run.bad_step();
+  ASSERT_EQ(run.recorder->export_incident(incident), ExportResult::ok);
+  incident.closed_at = incident.opened_at + 1;
+  ASSERT_EQ(run.recorder->export_incident(incident), ExportResult::ok);
   ASSERT_EQ(run.files().size(), 3U) << "or this shows nothing";
   ASSERT_EQ(run.recorder->set_run_state(RunState::finished, ""), ExportResult::ok);
   ASSERT_EQ(run.finish(), ExportResult::ok);
   EXPECT_THAT(run.files(), testing::ElementsAre("fake-gpt.rank0.step4.nonfinite_grad.gvrec"));
+}
+
+TEST(FlightRecorderRing, StaysWhereTheRunEndsAmidAnIncident) {
+  RecordedRun run({.directory = {}, .disk_bytes = 64 << 10});
+  ASSERT_EQ(run.start(), ExportResult::ok);
+  ASSERT_EQ(run.recorder->export_incident(run.bad_step()), ExportResult::ok);
+  ASSERT_EQ(run.recorder->set_run_state(RunState::finished, ""), ExportResult::ok);
+  ASSERT_EQ(run.finish(), ExportResult::ok);
+  EXPECT_TRUE(exists(run.ring()));
 }
 
 TEST(FlightRecorderRing, OfAnotherRunIsNotRemoved) {
