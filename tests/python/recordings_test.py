@@ -124,7 +124,7 @@ def test_the_status_of_a_recording_keeps_the_schema(failed):
 
 
 def test_diff_says_where_two_runs_part(tmp_path, failed):
-    [other] = recordings(tmp_path / "other", scale=3, end="finished")
+    [other] = recordings(tmp_path / "other", scale=3, end="killed")
     told = gradvane(tmp_path, "diff", failed[1], other).stdout
     assert "first different bit: step 31, gradient norm" in told
     assert "embedding.weight: gradient norm" in told and "(B is 3 times A)" in told

@@ -25,7 +25,8 @@ TRAINING = """
     torch.manual_seed(0)
     model = torch.nn.Linear(8, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    agent = gradvane.attach(model, optimizer, run="train", port=0, linger_seconds=0, **eval(sys.argv[1]))
+    agent = gradvane.attach(model, optimizer, run="train", port=0, linger_seconds=0, detect="nonfinite_grad",
+                            **eval(sys.argv[1]))
 
     def steps(count):
         for _ in range(count):
