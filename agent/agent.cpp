@@ -56,7 +56,9 @@ class Agent::Impl {
 Agent::Agent(const Options& options)
     : impl_(std::make_unique<Impl>(agent::resolve(options, agent::process_environment()))) {}
 
-Agent::~Agent() = default;
+Agent::~Agent() {
+  if (!impl_->session().close(agent::Worker::Linger::yes)) (void)impl_.release();
+}
 
 void Agent::attach(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
   (void)impl_->recorder().attach(collectors::libtorch_source(module, &optimizer));
@@ -158,9 +160,11 @@ bool Agent::flush(std::chrono::milliseconds timeout) noexcept {
   return impl_->live() && impl_->session().worker().flush(timeout);
 }
 
-void Agent::stop() noexcept { impl_->session().end(record::RunState::finished, ""); }
+void Agent::stop() noexcept {
+  impl_->session().end(record::RunState::finished, "", agent::Worker::Linger::no);
+}
 void Agent::fail(std::string_view reason) noexcept {
-  impl_->session().end(record::RunState::failed, reason);
+  impl_->session().end(record::RunState::failed, reason, agent::Worker::Linger::no);
 }
 
 PhaseScope::PhaseScope(Agent* agent, Phase which) noexcept

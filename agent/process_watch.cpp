@@ -1,24 +1,31 @@
 #include "agent/process_watch.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <chrono>
 #include <exception>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "agent/process_signals.hpp"
 
 namespace gradvane::agent {
 namespace {
+
+constexpr std::chrono::milliseconds kLook{1};
 
 // Leaked on purpose: handlers run after static destructors.
 struct Registry {
   std::mutex mutex;
   std::vector<ProcessMember*> members;
+  ProcessMember* awaited = nullptr;  ///< not among the members any more
+  std::thread::id awaited_by;
   std::terminate_handler previous_terminate = nullptr;
+  bool has_terminate = false;
   pid_t owner = 0;  ///< the process that installed the handlers
 };
 Registry& registry() {
@@ -26,33 +33,57 @@ Registry& registry() {
   return only;
 }
 
-std::atomic<bool> got_sigterm{false};
-static_assert(std::atomic<bool>::is_always_lock_free);  // written by a signal handler
-// Counted apart from the registry: a worker that is done must not wait for a thread that holds the
-// registry's lock while it waits for that worker.
-std::atomic<int> requests{0};
-static_assert(std::atomic<int>::is_always_lock_free);
-std::atomic<int> members_joined{0};
-std::atomic<int> members_done{0};
-
-void on_sigterm(int /*signal*/) { got_sigterm.store(true); }
-
-void on_request(int /*signal*/) { requests.fetch_add(1); }
-
-void before_fork() { registry().mutex.lock(); }
-void after_fork_in_parent() { registry().mutex.unlock(); }
+void before_fork() {
+  registry().mutex.lock();
+  lock_signals_before_fork();
+}
+void after_fork_in_parent() {
+  unlock_signals_in_parent();
+  registry().mutex.unlock();
+}
 void after_fork_in_child() {
   for (ProcessMember* member : registry().members) member->in_forked_child();
+  if (registry().awaited != nullptr) registry().awaited->in_forked_child();
   registry().members.clear();  // a child that trains makes agents of its own
-  members_joined = members_done = 0;
-  got_sigterm = false;
+  registry().awaited = nullptr;
+  give_signals_back_in_child();
   registry().mutex.unlock();
 }
 
+/// Waits while `is_so`, which is looked at under the lock, and returns with the lock.
+template <typename Predicate>
+std::unique_lock<std::mutex> lock_when_not(Predicate is_so) {
+  std::unique_lock lock(registry().mutex);
+  while (is_so()) {
+    lock.unlock();
+    std::this_thread::sleep_for(kLook);
+    lock.lock();
+  }
+  return lock;
+}
+
+/// The lock is not held while a member is waited for: other threads may still fork.
 void end_all(bool failed, std::string_view reason) noexcept {
-  const std::lock_guard lock(registry().mutex);
-  if (::getpid() != registry().owner) return;
-  for (ProcessMember* member : registry().members) member->process_ends(failed, reason);
+  Registry& all = registry();
+  {
+    const std::lock_guard lock(all.mutex);
+    if (::getpid() != all.owner) return;
+    note_process_ends();
+    for (ProcessMember* member : all.members) member->process_ends(failed, reason);
+  }
+  const auto self = std::this_thread::get_id();
+  for (;;) {
+    auto lock = lock_when_not([&] { return all.awaited != nullptr && all.awaited_by != self; });
+    if (all.members.empty() || all.awaited != nullptr) return;
+    ProcessMember* member = all.members.back();
+    all.members.pop_back();
+    all.awaited = member;
+    all.awaited_by = self;
+    lock.unlock();
+    member->await_end();
+    lock.lock();
+    all.awaited = nullptr;
+  }
 }
 
 void on_process_exit(int status, void* /*unused*/) {
@@ -81,57 +112,33 @@ std::string current_exception_text() {
 }
 
 void install() {
-  registry().owner = ::getpid();
-  ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
-  ::on_exit(on_process_exit, nullptr);
-  registry().previous_terminate = std::set_terminate(on_terminate);
-}
-
-/// False where somebody else handles it, and not by `handler` either.
-bool install_handler(int signal, void (*handler)(int)) {
-  struct sigaction current{};
-  if (::sigaction(signal, nullptr, &current) != 0) return false;
-  if (current.sa_handler == handler) return true;
-  if (current.sa_handler != SIG_DFL) return false;
-  struct sigaction ours{};
-  ours.sa_handler = handler;
-  ours.sa_flags = SA_RESTART;  // training must not see its system calls fail
-  ::sigemptyset(&ours.sa_mask);
-  return ::sigaction(signal, &ours, nullptr) == 0;
-}
-
-void die_by_sigterm() noexcept {
-  struct sigaction current{};
-  // Somebody else's handler may have taken over meanwhile: then it is theirs to decide.
-  if (::sigaction(SIGTERM, nullptr, &current) != 0 || current.sa_handler != on_sigterm) return;
-  ::signal(SIGTERM, SIG_DFL);
-  ::kill(::getpid(), SIGTERM);
+  Registry& all = registry();
+  if (all.owner == 0) {
+    ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    ::on_exit(on_process_exit, nullptr);
+  }
+  all.owner = ::getpid();  // which may be a forked child with agents of its own
+  if (all.has_terminate) return;
+  all.has_terminate = true;
+  all.previous_terminate = std::set_terminate(on_terminate);
 }
 
 }  // namespace
 
-void join_process_watch(ProcessMember& member, bool handle_sigterm) {
+void join_process_watch(ProcessMember& member) {
   const std::lock_guard lock(registry().mutex);
-  if (registry().owner == 0) install();
-  if (registry().owner != ::getpid()) registry().owner = ::getpid();  // a forked child with agents
-  if (handle_sigterm) (void)install_handler(SIGTERM, on_sigterm);
+  install();
   registry().members.push_back(&member);
-  ++members_joined;
 }
 
 void leave_process_watch(ProcessMember& member) noexcept {
-  const std::lock_guard lock(registry().mutex);
-  members_joined -= static_cast<int>(std::erase(registry().members, &member));
-}
-
-bool sigterm_received() noexcept { return got_sigterm.load(); }
-
-bool take_recording_requests(int signal) noexcept { return install_handler(signal, on_request); }
-
-int recording_requests() noexcept { return requests.load(); }
-
-void done_with_sigterm() noexcept {
-  if (++members_done >= members_joined) die_by_sigterm();
+  Registry& all = registry();
+  const auto lock = lock_when_not([&] { return all.awaited == &member; });
+  std::erase(all.members, &member);
+  if (!all.members.empty() || all.awaited != nullptr) return;
+  if (!all.has_terminate || std::get_terminate() != on_terminate) return;
+  std::set_terminate(all.previous_terminate);
+  all.has_terminate = false;
 }
 
 }  // namespace gradvane::agent

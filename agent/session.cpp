@@ -43,11 +43,17 @@ Session::Session(const ResolvedOptions& resolved)
 }
 
 Session::~Session() {
-  if (worker_ == nullptr) return;
-  if (worker_->is_child())
-    (void)worker_.release();  // its thread lives in the parent: nothing here can be ended
-  else if (std::uncaught_exceptions() > exceptions_)
-    end(record::RunState::failed, "an exception left the training loop");
+  if (!close(Worker::Linger::no)) (void)worker_.release();  // better than to destroy it
+}
+
+bool Session::close(Worker::Linger linger) noexcept {
+  if (worker_ == nullptr) return true;
+  if (worker_->is_child()) return false;  // its thread lives in the parent
+  if (std::uncaught_exceptions() > exceptions_)
+    end(record::RunState::failed, "an exception left the training loop", linger);
+  else
+    end(record::RunState::finished, "", linger);
+  return !worker_->is_left_behind();
 }
 
 bool Session::live() noexcept {
@@ -57,12 +63,28 @@ bool Session::live() noexcept {
   return false;
 }
 
-void Session::end(record::RunState state, std::string_view reason) noexcept {
-  if (!live()) return;
+void Session::end(record::RunState state, std::string_view reason, Worker::Linger linger) noexcept {
+  if (!begin_end(state, reason, linger)) return;
+  await_end();
+  leave();
+}
+
+bool Session::begin_end(record::RunState state, std::string_view reason,
+                        Worker::Linger linger) noexcept {
+  if (!live()) return false;
   has_ended_ = true;
   recorder_.hand_over_unfinished();
   recorder_.disable();
-  worker_->end(state, reason);
+  worker_->begin_end(state, reason, linger);
+  return true;
+}
+
+void Session::await_end() noexcept {
+  worker_->await_end();
+  leave_process_watch(*worker_);
+}
+
+void Session::leave() noexcept {
   recorder_.count_syncs(nullptr);
   seat_.leave();
 }

@@ -25,7 +25,16 @@ class Session {
 
   /// False in a forked child, after the end and where switched off: then only clipping works.
   [[nodiscard]] bool live() noexcept;
-  void end(record::RunState state, std::string_view reason) noexcept;
+  /// Ends the run and waits for it, as Worker::end() does. The first call decides.
+  void end(record::RunState state, std::string_view reason, Worker::Linger linger) noexcept;
+  /// The same in three parts, for who must not be locked meanwhile. False: there is nothing to wait for.
+  [[nodiscard]] bool begin_end(record::RunState state, std::string_view reason,
+                               Worker::Linger linger) noexcept;
+  void await_end() noexcept;
+  void leave() noexcept;
+  /// Before it is destroyed: ends the run, as failed where an exception is leaving. False: a thread still uses
+  /// this, here or in the parent of a fork, so that it must be leaked with all that is part of it.
+  [[nodiscard]] bool close(Worker::Linger linger) noexcept;
 
   [[nodiscard]] StepRecorder& recorder() noexcept { return recorder_; }
   [[nodiscard]] NormExchange& exchange() noexcept { return exchange_; }

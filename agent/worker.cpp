@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/detector_settings.hpp"
+#include "agent/process_signals.hpp"
 #include "agent/step_result.hpp"
 #include "collectors/process_memory.hpp"
 #include "exporters/prometheus_exporter.hpp"
@@ -61,14 +62,11 @@ Worker::Worker(const Options& options, record::RunInfo run, Handoff& handoff,
   start_exporters();
   status_.state = name_of(RunState::starting);
   if (options_.port >= 0) start_endpoint();
-  join_process_watch(*this, options_.handle_sigterm);
+  join_process_watch(*this);
   start_thread();
 }
 
-Worker::~Worker() {
-  end(RunState::finished, "");
-  leave_process_watch(*this);
-}
+Worker::~Worker() { end(RunState::finished, "", Linger::no); }
 
 void Worker::run() noexcept {
   remove_old_rings();
@@ -81,8 +79,8 @@ void Worker::run() noexcept {
       changed_.wait_for(lock, pause, [this] { return ending_.has_value(); });
       ending = ending_;
     }
-    const bool by_signal = !ending && options_.handle_sigterm && sigterm_received();
-    if (by_signal) ending = Ending{RunState::failed, "SIGTERM"};
+    if (!ending && options_.handle_sigterm && sigterm_received())
+      ending = Ending{RunState::failed, "SIGTERM", Linger::yes, /*is_by_signal=*/true};
     try {
       announce_model();
       idle = drain() ? 0 : idle + 1;
@@ -95,7 +93,6 @@ void Worker::run() noexcept {
     }
     if (!ending) continue;
     wind_up(*ending);
-    if (by_signal) done_with_sigterm();
     return;
   }
 }
@@ -315,7 +312,7 @@ void Worker::add_collectable(std::weak_ptr<prometheus::Collectable> collectable)
 }
 
 void Worker::process_ends(bool failed, std::string_view reason) noexcept {
-  end(failed ? RunState::failed : RunState::finished, reason);
+  begin_end(failed ? RunState::failed : RunState::finished, reason, Linger::yes);
 }
 
 void Worker::in_forked_child() noexcept {
@@ -324,7 +321,7 @@ void Worker::in_forked_child() noexcept {
 }
 
 void Worker::say(const std::string& line) noexcept {
-  if (!options_.log) return;
+  if (!options_.log || is_left_behind()) return;  // what the callback uses may be gone by now
   try {
     options_.log("gradvane: " + line);
   } catch (...) {  // the user's callback: its trouble must not become ours

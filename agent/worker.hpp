@@ -46,9 +46,18 @@ class Worker final : public ProcessMember {
   Worker(const Worker&) = delete;  // its thread holds its address
   Worker& operator=(const Worker&) = delete;
 
-  /// Exports what is left, ends the run as `state` and joins the thread. Idempotent; the first call
-  /// decides. Takes up to linger_seconds. No effect on the worker's own thread or in a forked child.
-  void end(record::RunState state, std::string_view reason) noexcept;
+  /// Whether the end of the run waits for one more scrape: only where the process ends too.
+  enum class Linger : std::uint8_t { no, yes };
+  /// Exports what is left and ends the run as `state`; does not wait. The first call decides. No effect on the
+  /// worker's own thread or in a forked child.
+  void begin_end(record::RunState state, std::string_view reason, Linger linger) noexcept;
+  /// Joins the thread. Takes up to kEndBudget, or longer if the end lingers; Ctrl-C ends the wait. A thread
+  /// that is stuck beyond that, in a file for example, is left behind. To be called after begin_end().
+  void await_end() noexcept override;
+  /// Both, after which the fate of the process is no concern of this worker.
+  void end(record::RunState state, std::string_view reason, Linger linger) noexcept;
+  /// True if the thread was left behind: then nothing that it uses may be destroyed, this object included.
+  [[nodiscard]] bool is_left_behind() const noexcept { return is_left_behind_.load(); }
   bool flush(std::chrono::milliseconds timeout) noexcept;
 
   [[nodiscard]] Status status() const;
@@ -65,7 +74,10 @@ class Worker final : public ProcessMember {
  private:
   struct Ending {
     record::RunState state = record::RunState::finished;
-    std::string reason;
+    std::string reason = {};
+    Linger linger = Linger::no;
+    bool is_by_signal = false;
+    std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
   };
 
   void claim_run_directory();
@@ -102,7 +114,14 @@ class Worker final : public ProcessMember {
   void set_state(record::RunState state, std::string_view reason);
   void note_status(const record::StepRecord& record);
   void wind_up(const Ending& ending) noexcept;
-  void linger(record::RunState state) noexcept;
+  [[nodiscard]] std::chrono::duration<double> patience(record::RunState state) const;
+  void linger(const Ending& ending) noexcept;
+  void stop_endpoint(std::chrono::milliseconds budget) noexcept;
+  void take_signals();
+  void give_signals_back() noexcept;
+  [[nodiscard]] bool has_ended_within(std::chrono::milliseconds time);
+  [[nodiscard]] bool await_thread();
+  void leave_thread_behind() noexcept;
   void tell(const record::Incident& incident) noexcept;
   void say(const std::string& line) noexcept;
 
@@ -158,7 +177,13 @@ class Worker final : public ProcessMember {
   std::uint64_t steps_exported_ = 0;
   std::vector<record::TracedModule> traced_;  ///< not judged yet
   bool has_ended_ = false;
+  std::chrono::steady_clock::time_point end_by_;  ///< then the thread is left behind
 
+  std::mutex join_mutex_;     ///< one thread joins
+  std::vector<int> signals_;  ///< taken before the thread starts
+  std::atomic<bool> has_signals_{false};
+  std::atomic<bool> has_open_endpoint_{false};
+  std::atomic<bool> is_left_behind_{false};
   std::atomic<bool> is_child_{false};
   std::jthread thread_;  ///< last: started when all else is built, joined before anything goes
 };

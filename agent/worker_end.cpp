@@ -1,6 +1,8 @@
 // Worker's part that ends the run.
 #include <algorithm>
+#include <cmath>
 
+#include "agent/process_signals.hpp"
 #include "agent/worker.hpp"
 
 namespace gradvane::agent {
@@ -8,10 +10,15 @@ namespace {
 
 using namespace std::chrono_literals;
 using record::RunState;
+using Clock = std::chrono::steady_clock;
 
 constexpr auto kExportBudget = 1s;
 constexpr auto kAnswerBudget =
     5s;  // for answers on their way: viewers learn from them that it is over
+constexpr auto kCutBudget = 500ms;     // for what is left to do when somebody does not want to wait
+constexpr auto kUnnoticedWait = 50ms;  // nobody wants to interrupt a shorter one
+constexpr auto kLook = 10ms;
+constexpr std::chrono::duration<double> kLongestPatience = std::chrono::hours(24 * 365);
 
 }  // namespace
 
@@ -26,43 +33,115 @@ void Worker::wind_up(const Ending& ending) noexcept {
   report_syncs();
   record_at_the_end(ending);
   (void)exporters_.finish(std::chrono::milliseconds(kExportBudget));
-  linger(ending.state);
-  if (endpoint_) endpoint_->stop(std::chrono::milliseconds(kAnswerBudget));
+  linger(ending);
+  stop_endpoint(CtrlC::was_pressed() ? kCutBudget : std::chrono::milliseconds(kAnswerBudget));
   if (run_directory_) run_directory_->release();
   if (recordings_directory_) recordings_directory_->release();
+  give_signals_back();  // before anybody is told that the run has ended
   const std::lock_guard lock(mutex_);
   has_ended_ = true;
   changed_.notify_all();
 }
 
-/// A run that ends between two scrapes would leave no trace of its end, nor of why.
-void Worker::linger(RunState state) noexcept {
-  if (!endpoint_) return;
+/// How long the end waits for one more scrape.
+std::chrono::duration<double> Worker::patience(RunState state) const {
   const auto scrapes = endpoint_->scrapes();
-  if (scrapes.count == 0 && !options_.expect_scraper) return;  // nobody is listening
+  if (scrapes.count == 0 && !options_.expect_scraper) return 0s;  // nobody is listening
   const bool is_news = state == RunState::failed || !open_incidents_.empty() ||
                        (last_opened_ && scrapes.last <= last_opened_);
-  const double patience = is_news
-                              ? std::max(options_.linger_seconds, options_.linger_incident_seconds)
-                              : options_.linger_seconds;
-  const auto ended = std::chrono::steady_clock::now();
-  const auto until = ended + std::chrono::duration<double>(patience);
-  // A scrape that was begun before the end has not seen it.
-  while (endpoint_->scrapes().last < ended && std::chrono::steady_clock::now() < until)
-    std::this_thread::sleep_for(5ms);
+  const double seconds = is_news
+                             ? std::max(options_.linger_seconds, options_.linger_incident_seconds)
+                             : options_.linger_seconds;
+  return std::min(std::chrono::duration<double>(seconds), kLongestPatience);
 }
 
-void Worker::end(RunState state, std::string_view reason) noexcept {
+/// A run that ends between two scrapes would leave no trace of its end, nor of why.
+void Worker::linger(const Ending& ending) noexcept {
+  if (!endpoint_ || ending.linger == Linger::no) return;
+  const auto ended = Clock::now();
+  const auto until = ending.began + patience(ending.state);  // what the end took is part of it
+  const auto is_wanted = [&] {
+    // A scrape that was begun before the end has not seen it.
+    return endpoint_->scrapes().last < ended && Clock::now() < until && !CtrlC::was_pressed() &&
+           (ending.is_by_signal || !sigterm_received());
+  };
+  if (!is_wanted()) return;
+  const auto seconds =
+      static_cast<long>(std::ceil(std::chrono::duration<double>(until - ended).count()));
+  const auto most =
+      std::chrono::duration_cast<std::chrono::milliseconds>(until - ended) + kAnswerBudget + 1s;
+  {
+    const std::lock_guard lock(mutex_);
+    end_by_ = std::max(end_by_, ended + most);
+  }
+  if (ending.is_by_signal) postpone_death_by_sigterm(most);
+  say("waiting up to " + std::to_string(seconds) + " s for one more scrape; " +
+      (ending.is_by_signal ? "a second SIGTERM" : "Ctrl-C") + " ends the wait");
+  while (is_wanted()) std::this_thread::sleep_for(5ms);
+}
+
+void Worker::stop_endpoint(std::chrono::milliseconds budget) noexcept {
+  if (has_open_endpoint_.exchange(false)) endpoint_->stop(budget);
+}
+
+void Worker::begin_end(RunState state, std::string_view reason, Linger linger) noexcept {
   if (is_child() || std::this_thread::get_id() == thread_.get_id()) return;
+  const std::lock_guard lock(mutex_);
+  if (ending_) return;
+  end_by_ = std::max(end_by_, Clock::now() + kEndBudget);
+  ending_ = Ending{.state = state, .linger = linger};
   try {
-    const std::lock_guard lock(mutex_);
-    if (!ending_) ending_ = Ending{state, std::string(reason)};
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    if (!ending_) ending_ = Ending{state, {}};
+    ending_->reason = reason;
+  } catch (...) {  // no memory: the end itself matters more
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+}
+
+bool Worker::has_ended_within(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, time, [this] { return has_ended_; });
+}
+
+/// False: it was not done in time, or Ctrl-C ended the wait.
+bool Worker::await_thread() {
+  if (!process_is_ending() && has_ended_within(kUnnoticedWait)) return true;
+  const CtrlC ctrl_c;
+  auto until = Clock::time_point::max();
+  while (!has_ended_within(kLook)) {
+    if (CtrlC::was_pressed()) until = std::min(until, Clock::now() + 2 * kCutBudget);
+    const std::lock_guard lock(mutex_);
+    if (Clock::now() >= std::min(until, end_by_)) return has_ended_;
+  }
+  return true;
+}
+
+void Worker::await_end() noexcept {
+  if (is_child() || std::this_thread::get_id() == thread_.get_id()) return;
+  const std::lock_guard one_at_a_time(join_mutex_);
+  if (!thread_.joinable()) return;
+  if (await_thread())
+    thread_.join();
+  else
+    leave_thread_behind();
+}
+
+void Worker::end(RunState state, std::string_view reason, Linger linger) noexcept {
+  begin_end(state, reason, linger);
+  await_end();
+  if (!is_child()) leave_process_watch(*this);
+}
+
+/// It waits for a file or for a callback, which we cannot hurry.
+void Worker::leave_thread_behind() noexcept {
+  is_left_behind_ = true;
+  thread_.detach();
+  stop_endpoint(kCutBudget);
+  give_signals_back();
+}
+
+void Worker::give_signals_back() noexcept {
+  if (!has_signals_.exchange(false)) return;
+  for (const int signal : signals_) give_signal_back(signal);
 }
 
 /// A run that ends well leaves no recording.

@@ -1,6 +1,7 @@
 // Worker's part that passes incidents on.
 #include <utility>
 
+#include "agent/process_signals.hpp"
 #include "agent/step_result.hpp"
 #include "agent/worker.hpp"
 
@@ -34,7 +35,7 @@ void Worker::report(const record::Incident& incident) {
 }
 
 void Worker::tell(const record::Incident& incident) noexcept {
-  if (!options_.on_incident) return;
+  if (!options_.on_incident || is_left_behind()) return;
   try {
     options_.on_incident(incident_of(incident));
   } catch (...) {  // as with the log

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "agent/process_signals.hpp"
 #include "agent/worker.hpp"
 #include "exporters/file_word.hpp"
 #include "exporters/old_runs.hpp"
@@ -66,11 +67,19 @@ void Worker::start_recorder() {
   recorder_ = std::make_shared<exporters::recording::FlightRecorder>(std::move(recorder), metrics_);
   exporters_.add(recorder_);
   recording_requests_ = recording_requests();
-  if (options_.recorder_signal == RecorderSignal::none) return;
-  const bool is_first = options_.recorder_signal == RecorderSignal::usr1;
-  if (!take_recording_requests(is_first ? SIGUSR1 : SIGUSR2))
-    say(std::string("recorder_signal: ") + (is_first ? "SIGUSR1" : "SIGUSR2") +
+}
+
+/// From here on the process's signals are ours: the thread has to start, or they are given back.
+void Worker::take_signals() {
+  if (options_.handle_sigterm) signals_.push_back(SIGTERM);
+  if (recorder_ != nullptr && options_.recorder_signal != RecorderSignal::none)
+    signals_.push_back(options_.recorder_signal == RecorderSignal::usr1 ? SIGUSR1 : SIGUSR2);
+  has_signals_ = true;
+  for (const int signal : signals_) {
+    if (take_signal(signal) || signal == SIGTERM) continue;
+    say(std::string("recorder_signal: ") + (signal == SIGUSR1 ? "SIGUSR1" : "SIGUSR2") +
         " is handled by somebody else and asks for no recording");
+  }
 }
 
 void Worker::start_alerts() {
@@ -113,6 +122,7 @@ void Worker::start_endpoint() {
   if (started.url.empty())
     throw std::runtime_error("endpoint: " + started.error +
                              "; set address or port, or port = -1 to go without");
+  has_open_endpoint_ = true;
   url_ = started.url;
   if (alerts_ != nullptr) alerts_->set_generator_url(url_);
   if (port != 0 && started.port != port)
@@ -133,10 +143,12 @@ void Worker::remove_old_rings() noexcept try {
 }
 
 void Worker::start_thread() {
-  const exporters::SignalsBlocked for_the_thread_to_inherit;
   try {
+    take_signals();
+    const exporters::SignalsBlocked for_the_thread_to_inherit;
     thread_ = std::jthread([this] { run(); });
   } catch (...) {
+    give_signals_back();
     leave_process_watch(*this);
     throw;
   }

@@ -5,13 +5,16 @@
 
 namespace gradvane::exporters {
 
-/// All signals are blocked on this thread while it lives; a thread that is started meanwhile keeps them so.
+/// Signals are blocked on this thread while it lives; a thread that is started meanwhile keeps them so. Those that
+/// tell of a fault of the thread itself are not: who handles crashes is to see ours too.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
     sigset_t all;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS})
+      sigdelset(&all, fault);
+    pthread_sigmask(SIG_BLOCK, &all, &before_);
   }
   ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   SignalsBlocked(const SignalsBlocked&) = delete;  // a scope

@@ -149,7 +149,11 @@ class Agent:
         self._watcher = Watcher(self._native, Names())
         self._callbacks: list[Callable[[Incident], object]] = []
         self._teller = threading.Thread(target=self._tell, name="gradvane-python", daemon=True)
-        self._teller.start()
+        try:
+            self._teller.start()
+        except RuntimeError as error:
+            self._native.stop(False)
+            raise GradvaneError(f"{error}: raise the limit of processes (ulimit -u) of this user or container") from None
         _live, _has_started = self, True
         end_at_exit()
 
@@ -222,12 +226,16 @@ class Agent:
         return bool(self._native.flush(float(seconds)))
 
     def detach(self) -> None:
-        """Ends the run as finished; the process is as if Gradvane had never been there. May be repeated."""
-        self._end(self._native.stop)
+        """Ends the run as finished; the process is as if Gradvane had never been there. May be repeated.
+
+        Does not wait for a scrape: that is for runs that are live at the end of the program. Where a file or a
+        callback hangs it returns after some 10 seconds, and the thread that waits for it stays behind.
+        """
+        self._end(lambda: self._native.stop(False))
 
     def fail(self, reason: str) -> None:
-        """Ends the run as failed."""
-        self._end(lambda: self._native.fail(reason))
+        """Ends the run as failed. Waits as detach() does."""
+        self._end(lambda: self._native.fail(reason, False))
 
     def __enter__(self) -> Agent:
         return self
@@ -245,15 +253,19 @@ class Agent:
         global _live
         from gradvane import _hooks
 
-        _hooks.uninstall(self._watcher)
-        self._watcher.tracer.stop()
-        self._watcher.stop()
-        end()
+        try:
+            _hooks.uninstall(self._watcher)
+            self._watcher.tracer.stop()
+            self._watcher.stop()
+        finally:  # Ctrl-C while these wait
+            try:
+                end()
+            finally:
+                if _live is self:
+                    _live = None
         if threading.current_thread() is not self._teller:
             self._teller.join(timeout=5.0)  # callbacks may take a while
         self._say_lines()
-        if _live is self:
-            _live = None
 
     def _tell(self) -> None:
         """The thread that hands on incidents and lines."""
@@ -293,13 +305,18 @@ def _at_exit() -> None:
         if on_nothing is not None and not _has_started:
             on_nothing()
         return
+    from gradvane._loading import native
+
+    native().note_process_ends()
+    why = failure
     error = getattr(sys, "last_value", None)
-    if failure is not None:
-        _live.fail(failure)
-    elif error is not None and not hasattr(sys, "ps1"):  # where a person types, an error is not the end
-        _live.fail(described(error))
-    else:
-        _live.detach()
+    if why is None and error is not None and not hasattr(sys, "ps1"):  # where a person types, an error is not the end
+        why = described(error)
+    agent = _live
+    try:
+        agent._end(lambda: agent._native.stop(True) if why is None else agent._native.fail(why, True))
+    except KeyboardInterrupt:  # of somebody who does not want to wait for us: the program has ended already
+        pass
 
 
 def _text(value: object) -> str:

@@ -5,13 +5,16 @@
 #include <memory>
 
 #include "agent/option_table.hpp"
+#include "agent/process_signals.hpp"
+#include "python/native/gil_released.hpp"
 #include "python/native/python_agent.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::python {
 namespace {
 
-using WithoutGil = py::call_guard<py::gil_scoped_release>;
+using WithoutGil = py::call_guard<GilReleased>;
+using Class = py::class_<PythonAgent, PythonAgentPtr>;
 using collectors::FiniteChecks;
 
 /// None becomes an undefined tensor.
@@ -106,25 +109,25 @@ template <typename Value>
 py::dict without_gil(Value (PythonAgent::*get)(), PythonAgent& agent) {
   Value value;
   {
-    const py::gil_scoped_release released;
+    const GilReleased released;
     value = (agent.*get)();
   }
   return to_dict(value);
 }
 
-void define_hooks(py::class_<PythonAgent>& agent) {
+void define_hooks(Class& agent) {
   agent.def("before_backward", &PythonAgent::before_backward, WithoutGil())
       .def("after_backward",
            [](PythonAgent& self, const py::object& loss) {
              const at::Tensor tensor = tensor_or_none(loss);
-             const py::gil_scoped_release released;
+             const GilReleased released;
              self.after_backward(tensor);
            })
       .def("read",
            [](PythonAgent& self, int optimizer, const std::string& where, const py::object& scale,
               bool is_scaled) {
              const at::Tensor tensor = tensor_or_none(scale);
-             const py::gil_scoped_release released;
+             const GilReleased released;
              return self.read(optimizer, read_at(where), tensor, is_scaled);
            })
       .def("note_clip", &PythonAgent::note_clip, WithoutGil())
@@ -142,33 +145,33 @@ void define_hooks(py::class_<PythonAgent>& agent) {
              for (const py::handle param : params)
                if (THPVariable_Check(param.ptr()))
                  tensors.push_back(THPVariable_Unpack(param.ptr()));
-             const py::gil_scoped_release released;
+             const GilReleased released;
              self.read_parts(optimizer, tensors);
            })
       .def("parts_end",
            [](PythonAgent& self, int optimizer, const py::object& loss) {
              const at::Tensor tensor = tensor_or_none(loss);
-             const py::gil_scoped_release released;
+             const GilReleased released;
              self.parts_end(optimizer, tensor);
            })
       .def("owners", [](PythonAgent& self, const py::list& params) {
         const auto given = identities(params);
         PythonAgent::Owners owners;
         {
-          const py::gil_scoped_release released;
+          const GilReleased released;
           owners = self.owners(given);
         }
         return py::make_tuple(owners.optimizers, owners.is_whole);
       });
 }
 
-void define_values(py::class_<PythonAgent>& agent) {
+void define_values(Class& agent) {
   agent
       .def("grad_norm",
            [](PythonAgent& self, int optimizer) -> py::object {
              at::Tensor norm;
              {
-               const py::gil_scoped_release released;
+               const GilReleased released;
                norm = self.grad_norm(optimizer);
              }
              if (!norm.defined()) return py::none();
@@ -178,7 +181,7 @@ void define_values(py::class_<PythonAgent>& agent) {
            [](PythonAgent& self, int optimizer, double max_norm, bool just_read) {
              at::Tensor norm;
              {
-               const py::gil_scoped_release released;
+               const GilReleased released;
                norm = self.clip_grad_norm(optimizer, max_norm, just_read);
              }
              return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
@@ -187,29 +190,29 @@ void define_values(py::class_<PythonAgent>& agent) {
       .def("take_loss",
            [](PythonAgent& self, const py::object& loss) {
              const at::Tensor tensor = tensor_or_none(loss);
-             const py::gil_scoped_release released;
+             const GilReleased released;
              self.take_loss(tensor);
            })
       .def("log",
            [](PythonAgent& self, const std::string& name, const py::object& value) {
              const at::Tensor tensor = tensor_or_none(value);
              if (tensor.defined()) {
-               const py::gil_scoped_release released;
+               const GilReleased released;
                self.log(name, tensor);
                return;
              }
              const auto number = py::cast<double>(value);
-             const py::gil_scoped_release released;
+             const GilReleased released;
              self.log(name, number);
            })
       .def("count", &PythonAgent::count, WithoutGil());
 }
 
-void define_tracing(py::module_& module, py::class_<PythonAgent>& agent) {
+void define_tracing(py::module_& module, Class& agent) {
   py::class_<FiniteChecks>(module, "FiniteChecks")
       .def("add", [](FiniteChecks& self, const py::object& tensor) {
         const at::Tensor unpacked = tensor_or_none(tensor);
-        const py::gil_scoped_release released;
+        const GilReleased released;
         return self.add(unpacked);
       });
   agent
@@ -229,13 +232,13 @@ void define_tracing(py::module_& module, py::class_<PythonAgent>& agent) {
           WithoutGil());
 }
 
-void define_ends(py::class_<PythonAgent>& agent) {
+void define_ends(Class& agent) {
   agent.def("record", [](PythonAgent& self) { return without_gil(&PythonAgent::record, self); })
       .def("status",
            [](PythonAgent& self) {
              Status status;
              {
-               const py::gil_scoped_release released;
+               const GilReleased released;
                status = self.status();
              }
              py::dict dict;
@@ -255,7 +258,7 @@ void define_ends(py::class_<PythonAgent>& agent) {
            [](PythonAgent& self, double seconds) {
              PythonAgent::Event event;
              {
-               const py::gil_scoped_release released;
+               const GilReleased released;
                event = self.next_event(seconds);
              }
              py::object incident = py::none();
@@ -284,14 +287,17 @@ PYBIND11_MODULE(_native, module) {
     return keys;
   });
 
-  py::class_<PythonAgent> agent(module, "Agent");
+  // From now on the end of a run waits for a scrape, and Ctrl-C ends that wait and nothing else.
+  module.def("note_process_ends", &agent::note_process_ends);
+
+  Class agent(module, "Agent");
   agent
       .def(py::init<std::string, const std::vector<std::string>&, std::vector<std::string>>(),
            WithoutGil())
       .def("attach",
            [](PythonAgent& self, py::object names, const py::object& optimizer) {
              auto source = std::make_unique<PythonSource>(std::move(names), optimizer);
-             const py::gil_scoped_release released;
+             const GilReleased released;
              return self.attach(std::move(source));
            })
       .def("detach", &PythonAgent::detach, WithoutGil());

@@ -1,5 +1,7 @@
 #include "python/native/python_agent.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
@@ -47,7 +49,7 @@ Options options_of(std::string default_run, const std::vector<std::string>& code
 
 PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>& code,
                          std::vector<std::string> command_line)
-    : session_([&] {
+    : process_(::getpid()), session_([&] {
         Options options = options_of(std::move(default_run), code, std::move(command_line));
         options.log = [this](std::string_view line) {
           {
@@ -347,10 +349,17 @@ bool PythonAgent::flush(double seconds) {
                                 static_cast<std::int64_t>(1e3 * seconds)));
 }
 
-void PythonAgent::end(record::RunState state, std::string_view reason) {
+void PythonAgent::end(record::RunState state, std::string_view reason, bool lingers) {
+  using Linger = agent::Worker::Linger;
+  bool has_begun = false;
   {
     const Turn turn(*this);
-    session_.end(state, reason);
+    has_begun = session_.begin_end(state, reason, lingers ? Linger::yes : Linger::no);
+  }
+  if (has_begun) {
+    session_.await_end();  // other threads may have their turn meanwhile: callbacks
+    const Turn turn(*this);
+    session_.leave();
   }
   {
     const std::lock_guard lock(queue_mutex_);
@@ -359,8 +368,15 @@ void PythonAgent::end(record::RunState state, std::string_view reason) {
   came_.notify_all();
 }
 
-void PythonAgent::stop() { end(record::RunState::finished, ""); }
-void PythonAgent::fail(const std::string& reason) { end(record::RunState::failed, reason); }
+void PythonAgent::stop(bool lingers) { end(record::RunState::finished, "", lingers); }
+void PythonAgent::fail(const std::string& reason, bool lingers) {
+  end(record::RunState::failed, reason, lingers);
+}
+
+bool PythonAgent::close() noexcept {
+  // In a forked child its locks may be held by threads that do not exist there.
+  return ::getpid() == process_ && session_.close(agent::Worker::Linger::no);
+}
 
 PythonAgent::Event PythonAgent::next_event(double seconds) {
   std::unique_lock lock(queue_mutex_);

@@ -1,5 +1,7 @@
 #pragma once
 // The agent as the Python package drives it: from hooks around backward passes, clipping and optimizers.
+#include <sys/types.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -20,7 +22,7 @@ namespace gradvane::python {
 
 /// Called without the GIL, from one thread at a time: a lock sees to that, since backward passes may run
 /// hooks on threads of their own. Nothing throws but the constructor, attach() and clipping; what goes
-/// wrong is counted. In a forked child every call does nothing.
+/// wrong is counted. In a forked child every call does nothing. To be held by a PythonAgentPtr.
 class PythonAgent {
  public:
   /// `code` and `command_line` are "key=value". Throws std::invalid_argument and std::runtime_error.
@@ -78,8 +80,11 @@ class PythonAgent {
   Status status();
   std::string url();
   bool flush(double seconds);
-  void stop();
-  void fail(const std::string& reason);
+  /// Ends the run. With `lingers` it waits for one more scrape: where the process ends.
+  void stop(bool lingers);
+  void fail(const std::string& reason, bool lingers);
+  /// Before it is destroyed. False: a thread still uses this, here or in the parent of a fork.
+  [[nodiscard]] bool close() noexcept;
 
   struct Event {
     std::optional<Incident> incident;
@@ -118,7 +123,7 @@ class PythonAgent {
   std::vector<std::string> take_lines();
 
  private:
-  void end(record::RunState state, std::string_view reason);
+  void end(record::RunState state, std::string_view reason, bool lingers);
   void keep(std::optional<StepResult> result);
   void enter_phase(Phase phase);
   void leave_phase();
@@ -153,7 +158,16 @@ class PythonAgent {
   std::vector<const void*> asked_;  ///< whose owners were asked for last, where they were all of
   int asked_owner_ = -1;            ///< this optimizer's
   TraceNonfinite trace_mode_ = TraceNonfinite::off;
+  const pid_t process_;
   agent::Session session_;
 };
+
+/// Leaks an agent that a thread may still use: one whose file hangs, or any in the parent of a fork.
+struct DestroyIfUnused {
+  void operator()(PythonAgent* agent) const noexcept {
+    if (agent->close()) delete agent;
+  }
+};
+using PythonAgentPtr = std::unique_ptr<PythonAgent, DestroyIfUnused>;
 
 }  // namespace gradvane::python
