@@ -212,8 +212,8 @@ constexpr std::array kTable{
                                     "No step for this long: the run counts as stalled. 0: never."),
     amount<&Options::linger_seconds>(
         "linger_seconds",
-        "At the end, wait this long for one more scrape, if there ever "
-        "was one."),
+        "At the end of the process, wait this long for one more scrape, if there ever "
+        "was one. Ctrl-C ends the wait."),
     amount<&Options::linger_incident_seconds>(
         "linger_incident_seconds",
         "The same where an incident is open, or opened since the last scrape, or the run failed."),
@@ -348,8 +348,8 @@ constexpr std::array kTable{
         "there, "
         "shard_grad_norm is not."),
     on_off<&Options::handle_sigterm>("handle_sigterm",
-                                     "Export the last steps at SIGTERM, then die by it; only where "
-                                     "nobody else handles it."),
+                                     "Export the last steps at SIGTERM, then die by it; a second "
+                                     "one kills at once. Only where nobody else handles it."),
 };
 
 }  // namespace

@@ -19,6 +19,7 @@ using Handler = void (*)(int);
 std::atomic<pid_t> owner{0};  ///< the process that our handlers act in
 std::array<std::atomic<int>, NSIG> workers{};
 std::atomic<bool> got_sigterm{false};
+std::atomic<bool> is_fatal{false};  ///< it came before the process began to exit
 std::atomic<bool> process_ends{false};
 std::atomic<int> requests{0};
 std::atomic<bool> got_ctrl_c{false};
@@ -61,6 +62,7 @@ void set_deadline(std::chrono::milliseconds time) noexcept {
 
 void on_sigterm(int signal) {
   const int error = errno;
+  if (::getpid() == owner.load() && !process_ends.load()) is_fatal.store(true);
   // In this order: either the last worker sees that SIGTERM has come, or we see that the worker has ended.
   if (::getpid() != owner.load() || got_sigterm.exchange(true) || workers[SIGTERM].load() == 0)
     die_by(signal);
@@ -141,7 +143,7 @@ void give_signal_back(int signal) noexcept {
     if (signal != SIGTERM) return;
     if (!got_sigterm.load() && has_deadline.exchange(false)) ::timer_delete(deadline);
   }
-  if (got_sigterm.load() && !process_ends.load()) die_by(SIGTERM);
+  if (is_fatal.load()) die_by(SIGTERM);
 }
 
 bool sigterm_received() noexcept { return got_sigterm.load(); }
@@ -191,6 +193,7 @@ void give_signals_back_in_child() noexcept {
   if (is_handled_by(SIGINT, on_ctrl_c)) ::sigaction(SIGINT, &before_ctrl_c, nullptr);
   ctrl_c_scopes = 0;
   got_sigterm.store(false);
+  is_fatal.store(false);
   got_ctrl_c.store(false);
   process_ends.store(false);
   has_deadline.store(false);  // timers stay with the parent

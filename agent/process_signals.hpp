@@ -18,8 +18,7 @@ inline constexpr std::chrono::seconds kEndBudget{10};
 /// SIGTERM is left alone in process 1, which the kernel protects from signals that have no handler.
 bool take_signal(int signal) noexcept;
 /// One worker less, which must have been counted. After the last one the signal has its default action again,
-/// if the handler is still ours; and if SIGTERM has come meanwhile the process dies by it, unless the process
-/// is ending anyway.
+/// if the handler is still ours; and if SIGTERM has come before the process began to exit, it dies by it.
 void give_signal_back(int signal) noexcept;
 
 /// True once our handler has taken a SIGTERM. From then on the workers have kEndBudget to end, else the process
@@ -32,8 +31,8 @@ void postpone_death_by_sigterm(std::chrono::milliseconds time) noexcept;
 /// How many recordings were asked for. Lock-free.
 [[nodiscard]] int recording_requests() noexcept;
 
-/// The process has begun to exit. A SIGTERM or Ctrl-C now only ends the wait for a scrape, and the exit status
-/// is the program's own. A process that still exits kEndBudget after SIGTERM dies by it.
+/// The process has begun to exit. A SIGTERM or Ctrl-C that comes now only ends the wait for a scrape, and the
+/// exit status is the program's own. A process that has still not ended kEndBudget after SIGTERM dies by it.
 void note_process_ends() noexcept;
 [[nodiscard]] bool process_is_ending() noexcept;
 

@@ -24,6 +24,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr auto kEndBudget = 3s;
+
 std::string text_of(const char* name, std::string otherwise = {}) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::move(otherwise) : std::string(value);
@@ -114,12 +116,25 @@ void InjectedRun::start() {
   ledger_.join(wish);
 
   const exporters::SignalsBlocked for_the_thread_to_inherit;
+  const std::lock_guard lock(mutex_);
   std::thread thread([this] { run(); });
+  has_thread_ = true;
   ::pthread_setname_np(thread.native_handle(), "gradvane");
   thread.detach();  // it ends with the process
 }
 
-void InjectedRun::run() noexcept try {
+void InjectedRun::run() noexcept {
+  try {
+    watch();
+    export_now();
+  } catch (...) {  // no memory: the ledger counts on
+  }
+  const std::lock_guard lock(mutex_);
+  has_thread_ = false;
+  changed_.notify_all();
+}
+
+void InjectedRun::watch() {
   (void)exporters_.start(run_, std::make_shared<record::ModelInfo>());
   if (settings_.port >= 0 && settings_.has_endpoint) {
     endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_);
@@ -133,13 +148,14 @@ void InjectedRun::run() noexcept try {
   }
   std::unique_lock lock(mutex_);
   while (!has_ended_) {
+    lock.unlock();  // a file may hang, and who ends the program must not
     // Who is setting the driver up comes to us, and must not meet us waiting for the driver.
     // An agent's training thread asks for itself.
     ledger_.look(/*may_subscribe=*/has_driver_.load() && for_agents_.agents() == 0);
     export_now();
-    changed_.wait_for(lock, 1s);
+    lock.lock();
+    changed_.wait_for(lock, 1s, [this] { return has_ended_; });
   }
-} catch (...) {  // no memory: the ledger counts on, and finish() tries once more
 }
 
 void InjectedRun::note_driver() noexcept {
@@ -160,12 +176,12 @@ void InjectedRun::export_now() {
 
 void InjectedRun::finish() noexcept try {
   if (is_child_.load()) return;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   if (has_ended_) return;
   has_ended_ = true;
-  export_now();
   changed_.notify_all();
-} catch (...) {  // no memory: what was written last stays
+  changed_.wait_for(lock, kEndBudget, [this] { return !has_thread_; });
+} catch (...) {  // what was written last stays
 }
 
 void InjectedRun::in_forked_child() noexcept {

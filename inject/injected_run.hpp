@@ -47,7 +47,8 @@ class InjectedRun {
   void start();
   /// The driver is being set up, on this thread.
   void note_driver() noexcept;
-  /// The program ends: writes the report for the last time.
+  /// The program ends: has the report written for the last time. Waits for a few seconds at most, whatever
+  /// the file does.
   void finish() noexcept;
   /// In a forked child nothing of it is alive.
   void in_forked_child() noexcept;
@@ -56,6 +57,7 @@ class InjectedRun {
 
  private:
   void run() noexcept;
+  void watch();
   void export_now();
 
   Settings settings_;
@@ -71,6 +73,7 @@ class InjectedRun {
   std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;
   bool has_ended_ = false;
+  bool has_thread_ = false;  ///< that has not said its last word
 };
 
 }  // namespace gradvane::inject

@@ -8,6 +8,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -41,6 +44,88 @@ int use_in_child(Agent& agent, Training& training) {
   return 0;
 }
 
+/// From now on the agent's worker sleeps in a handler for ever, as it would in a file that hangs.
+void stick_the_worker() {
+  ::signal(SIGTRAP, [](int) {
+    for (;;) ::pause();
+  });
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name != "gradvane") continue;
+    ::tgkill(::getpid(), std::stoi(task.path().filename()), SIGTRAP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    return;
+  }
+  std::fprintf(stderr, "there is no worker\n");
+  ::_exit(100);
+}
+
+void (*former)(int) = nullptr;
+void pass_on(int signal) { former(signal); }
+
+/// The signal that a child of ours died by when it got `signal`; 0 where it lived on.
+int what_a_child_dies_by(int signal) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::raise(signal);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+/// The ways in which a signal meets an agent, or what is left of one.
+std::optional<int> signalled(const std::string& how, Agent& agent, Training& training,
+                             const Options& options) {
+  if (how == "child") {
+    const bool dies =
+        what_a_child_dies_by(SIGTERM) == SIGTERM && what_a_child_dies_by(SIGUSR1) == SIGUSR1;
+    // What it looks like if a handler swallows the signal.
+    ::signal(SIGHUP, [](int) {});
+    return dies && what_a_child_dies_by(SIGHUP) == 0 ? 0 : 1;
+  }
+  if (how == "stopped" || how == "stopped-usr1") {
+    agent.stop();
+    ::raise(how == "stopped" ? SIGTERM : SIGUSR1);
+    return 1;
+  }
+  if (how == "second-agent") {
+    agent.stop();
+    Agent second(options);
+    second.attach(*training.model, *training.optimizer);
+    ::raise(SIGTERM);
+    ::sleep(60);
+    return 1;
+  }
+  if (how == "wrapped" || how == "wrapped-stopped") {
+    former = ::signal(SIGTERM, pass_on);
+    if (how == "wrapped-stopped") agent.stop();
+    ::raise(SIGTERM);
+    if (how == "wrapped-stopped") return 1;  // it dies before raise() returns
+    ::sleep(60);
+    return 1;
+  }
+  if (how == "stuck-sigterm" || how == "stuck-twice") {
+    stick_the_worker();
+    ::raise(SIGTERM);
+    if (how == "stuck-twice") ::raise(SIGTERM);
+    ::sleep(60);
+    return 1;
+  }
+  if (how == "stuck-exit") {
+    stick_the_worker();
+    std::exit(3);
+  }
+  if (how == "stuck-stop") {
+    stick_the_worker();
+    agent.stop();
+    return 4;
+  }
+  return std::nullopt;
+}
+
 int run(const std::string& how) {
   Training training;
   Options options;
@@ -48,6 +133,7 @@ int run(const std::string& how) {
   options.port = 0;
   options.linger_seconds = 0;
   options.linger_incident_seconds = 0;
+  options.recorder_signal = gradvane::RecorderSignal::usr1;
   options.log = [](std::string_view line) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
   };
@@ -55,6 +141,7 @@ int run(const std::string& how) {
   agent.attach(*training.model, *training.optimizer);
   train(agent, training, kSteps);
 
+  if (const auto status = signalled(how, agent, training, options)) return *status;
   if (how == "return") return 0;
   if (how == "exit0") std::exit(0);
   if (how == "exit3") std::exit(3);

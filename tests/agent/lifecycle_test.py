@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 import urllib.request
 from pathlib import Path
 
@@ -21,6 +22,7 @@ not_under_a_sanitizer = pytest.mark.skipif(
 
 class Run:
     def __init__(self, tmp_path, how, **environment):
+        tmp_path.mkdir(exist_ok=True)
         self.directory = tmp_path / "run"
         self.log = tmp_path / "steps.jsonl"
         self.process = subprocess.Popen(
@@ -80,6 +82,40 @@ def test_sigterm_exports_the_last_steps_and_then_kills_as_it_would_have(tmp_path
 
 def test_a_handler_of_the_programs_own_is_left_alone(tmp_path):
     assert Run(tmp_path, "own-sigterm").wait() == 7
+
+
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [
+        ("stopped", -signal.SIGTERM),
+        ("stopped-usr1", -signal.SIGUSR1),
+        ("second-agent", -signal.SIGTERM),
+        ("wrapped", -signal.SIGTERM),
+        ("wrapped-stopped", -signal.SIGTERM),
+    ],
+)
+def test_a_signal_does_what_it_does_without_an_agent(tmp_path, how, status):
+    run = Run(tmp_path, how)
+    assert run.wait() == status, run.err
+
+
+@not_under_a_sanitizer
+def test_a_forked_child_dies_by_a_signal_that_the_agent_handles(tmp_path):
+    run = Run(tmp_path, "child")
+    assert run.wait() == 0, run.err
+
+
+def test_the_end_comes_even_if_the_worker_never_does(tmp_path):
+    rows = {
+        "stuck-exit": 3,
+        "stuck-stop": 4,
+        "stuck-sigterm": -signal.SIGTERM,
+        "stuck-twice": -signal.SIGTERM,
+    }
+    began = time.monotonic()
+    runs = {how: Run(tmp_path / how, how) for how in rows}
+    assert {how: run.wait() for how, run in runs.items()} == rows
+    assert time.monotonic() - began < 55, "they would sleep for 60 seconds"
 
 
 @not_under_a_sanitizer

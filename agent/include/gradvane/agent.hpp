@@ -137,8 +137,8 @@ struct Options {
   RecorderSignal recorder_signal = RecorderSignal::none;  ///< asks for a recording
   TraceNonfinite trace_nonfinite = TraceNonfinite::off;
   NormSharing norm_exchange = NormSharing::automatic;  ///< of sharded parameters, between ranks
-  bool handle_sigterm = true;  ///< export the last steps, then die by the signal; only where nobody
-                               ///< else handles it
+  bool handle_sigterm = true;  ///< export the last steps, then die by it, by a second one at once;
+                               ///< only where nobody else handles it
   /// Receives the few lines the agent has to say. Called on the agent's threads and in set-up.
   /// Default: nothing is written anywhere.
   std::function<void(std::string_view line)> log = {};
@@ -253,7 +253,7 @@ class GRADVANE_API Agent {
   /// Starts the worker and the endpoint. Throws std::invalid_argument for a bad option, naming the key,
   /// the value and what is allowed.
   explicit Agent(const Options& options = {});
-  /// stop(), or the run counts as failed when an exception is leaving the scope.
+  /// stop() or, when an exception is leaving the scope, fail(); but this waits for one more scrape.
   ~Agent();
   Agent(const Agent&) = delete;  // one agent, one run
   Agent& operator=(const Agent&) = delete;
@@ -313,8 +313,8 @@ class GRADVANE_API Agent {
   /// Waits until every step handed over so far has been exported, or the time is over.
   bool flush(std::chrono::milliseconds timeout = std::chrono::seconds(5)) noexcept;
 
-  /// Ends the run: exports what is left, marks it finished, lingers for a last scrape, closes the
-  /// endpoint. Idempotent; afterwards the agent is inert.
+  /// Ends the run: exports what is left, marks it finished and closes the endpoint, without waiting for
+  /// a scrape as the destructor and exit() do. Idempotent; afterwards the agent is inert.
   void stop() noexcept;
   /// The same, but the run counts as failed, for `reason`.
   void fail(std::string_view reason) noexcept;
