@@ -1,6 +1,7 @@
 #include "agent/handoff.hpp"
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace gradvane::agent {
@@ -13,9 +14,16 @@ void Handoff::set_plans(std::span<const std::shared_ptr<const collectors::ReadPl
                         std::size_t entries) {
   const auto tensors = static_cast<std::int64_t>(entries);
   const std::lock_guard lock(mutex_);
-  plans_.insert(plans_.end(), plans.begin(), plans.end());
-  if (plans_.size() > kKnownPlans)
-    plans_.erase(plans_.begin(), plans_.end() - static_cast<std::ptrdiff_t>(kKnownPlans));
+  std::unordered_set<std::uint64_t> now;
+  for (const auto& plan : plans) {
+    plans_[plan->id].plan = plan;
+    now.insert(plan->id);
+  }
+  for (const std::uint64_t id : in_use_)
+    if (!now.contains(id)) replaced_.push_back(id);
+  in_use_.assign(now.begin(), now.end());
+  if (!plans.empty()) newest_model_ = plans.back()->model;
+  forget_replaced();
   if (!rings_.empty() && rings_.back().ring->max_tensors() >= tensors) return;
 
   auto ring = std::make_shared<kernels::ResultRing>(
@@ -25,6 +33,34 @@ void Handoff::set_plans(std::span<const std::shared_ptr<const collectors::ReadPl
   producer_ = std::make_unique<kernels::RingProducer>(*ring, state);
   rings_.push_back({std::move(ring), state.sequence});
   if (rings_.size() > kKnownRings) rings_.erase(rings_.begin());
+}
+
+/// Keeps of the replaced plans those that a slot which can still be read may name.
+void Handoff::forget_replaced() {
+  std::size_t for_devices =
+      sources_.empty() ? 0 : std::max(kReplacedForDevices, 2 * in_use_.size());
+  std::vector<std::uint64_t> kept;
+  for (auto id = replaced_.rbegin(); id != replaced_.rend(); ++id) {
+    const std::uint64_t last_read = plans_[*id].last_read;
+    const Ring* ring = ring_of(last_read);
+    const bool is_readable =
+        last_read > 0 && ring != nullptr && ring->ring->slots().oldest() <= last_read;
+    if (is_readable || for_devices > 0) {
+      kept.push_back(*id);
+      for_devices -= is_readable ? 0 : 1;
+    } else {
+      plans_.erase(*id);
+    }
+  }
+  replaced_.assign(kept.rbegin(), kept.rend());
+}
+
+/// Where a read went; null where that ring is gone.
+const Handoff::Ring* Handoff::ring_of(std::uint64_t sequence) const noexcept {
+  const Ring* found = nullptr;
+  for (const Ring& known : rings_)
+    if (known.after < sequence) found = &known;
+  return found;
 }
 
 void Handoff::add_sources(std::vector<std::shared_ptr<const collectors::DeviceSource>> sources) {
@@ -51,7 +87,11 @@ std::string Handoff::device_failure() {
 
 std::uint64_t Handoff::publish(std::uint64_t plan_id, std::span<const kernels::Site> sites,
                                std::span<const kernels::TensorStats> stats) noexcept {
-  return producer_->publish(plan_id, sites, stats);
+  const std::uint64_t sequence = producer_->publish(plan_id, sites, stats);
+  // Only this thread changes the map, so it may look without the lock.
+  if (const auto known = plans_.find(plan_id); known != plans_.end())
+    known->second.last_read = sequence;
+  return sequence;
 }
 
 void Handoff::publish(const collectors::StepFacts& facts) noexcept {
@@ -83,8 +123,7 @@ bool Handoff::read(std::uint64_t sequence, kernels::SlotHeader& header,
   std::shared_ptr<kernels::ResultRing> ring;
   {
     const std::lock_guard lock(mutex_);
-    for (const Ring& known : rings_)
-      if (known.after < sequence) ring = known.ring;
+    if (const Ring* known = ring_of(sequence)) ring = known->ring;
   }
   if (ring == nullptr) return false;
   const kernels::RingReader reader(*ring);
@@ -93,14 +132,18 @@ bool Handoff::read(std::uint64_t sequence, kernels::SlotHeader& header,
 
 std::shared_ptr<const collectors::ReadPlan> Handoff::plan(std::uint64_t id) {
   const std::lock_guard lock(mutex_);
-  for (auto known = plans_.rbegin(); known != plans_.rend(); ++known)
-    if ((*known)->id == id) return *known;
-  return nullptr;
+  const auto known = plans_.find(id);
+  return known == plans_.end() ? nullptr : known->second.plan;
+}
+
+std::size_t Handoff::plans_kept() {
+  const std::lock_guard lock(mutex_);
+  return plans_.size();
 }
 
 std::shared_ptr<const record::ModelInfo> Handoff::newest_model() {
   const std::lock_guard lock(mutex_);
-  return plans_.empty() ? nullptr : plans_.back()->model;
+  return newest_model_;
 }
 
 }  // namespace gradvane::agent

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "collectors/device_source.hpp"
@@ -26,8 +27,9 @@ class Handoff {
 
   // Training thread ---------------------------------------------------------------------------------
 
-  /// Makes plans known to the worker, and room for reads of `entries` tensors. Allocates; takes a lock
-  /// that the worker holds only while it copies a pointer.
+  /// Makes the plans of all optimizers known to the worker, and room for reads of `entries` tensors. A
+  /// plan that is not among them any more has been replaced: it stays as long as a slot may name it.
+  /// Allocates; takes a lock that the worker holds only while it copies a pointer.
   void set_plans(std::span<const std::shared_ptr<const collectors::ReadPlan>> plans,
                  std::size_t entries);
 
@@ -57,6 +59,8 @@ class Handoff {
   /// The slot of a read. False where it has been overwritten.
   bool read(std::uint64_t sequence, kernels::SlotHeader& header,
             std::vector<kernels::TensorStats>& stats);
+  /// Plans that are kept: those in use, and replaced ones that a slot may name.
+  [[nodiscard]] std::size_t plans_kept();
   /// Null where the plan is too old to be known.
   [[nodiscard]] std::shared_ptr<const collectors::ReadPlan> plan(std::uint64_t id);
   /// Null where it is not known.
@@ -71,8 +75,17 @@ class Handoff {
     std::shared_ptr<kernels::ResultRing> ring;
     std::uint64_t after = 0;  ///< its first read has the next sequence number
   };
-  static constexpr std::size_t kKnownPlans = 64;
+  struct Known {
+    std::shared_ptr<const collectors::ReadPlan> plan;
+    std::uint64_t last_read = 0;  ///< the newest that names it; the training thread's own
+  };
+  /// Replaced plans that are kept for slots of devices, at least: which of them such a slot names is not
+  /// known here, and a captured graph names one for good.
+  static constexpr std::size_t kReplacedForDevices = 64;
   static constexpr std::size_t kKnownRings = 4;
+
+  [[nodiscard]] const Ring* ring_of(std::uint64_t sequence) const noexcept;
+  void forget_replaced();
 
   int ring_slots_;
   kernels::SlotRing facts_{kFactSlots, sizeof(collectors::StepFacts)};
@@ -82,7 +95,10 @@ class Handoff {
 
   std::mutex mutex_;  ///< guards what follows
   std::vector<Ring> rings_;
-  std::vector<std::shared_ptr<const collectors::ReadPlan>> plans_;
+  std::unordered_map<std::uint64_t, Known> plans_;
+  std::vector<std::uint64_t> in_use_;    ///< of these
+  std::vector<std::uint64_t> replaced_;  ///< and these, the oldest first
+  std::shared_ptr<const record::ModelInfo> newest_model_;
   std::vector<std::shared_ptr<const collectors::DeviceSource>> sources_;
   std::string device_failure_;
 };

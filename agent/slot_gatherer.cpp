@@ -1,5 +1,7 @@
 #include "agent/slot_gatherer.hpp"
 
+#include <utility>
+
 namespace gradvane::agent {
 
 using collectors::DeviceRead;
@@ -48,7 +50,10 @@ bool SlotGatherer::ready(const StepFacts& facts) {
       return;
     }
     step_.arrived |= bit;
-    if (found == DeviceFeed::Found::lost) return;
+    if (found == DeviceFeed::Found::lost) {
+      ++lost_reads_;
+      return;
+    }
     step_.totals[read.source] = from->header().totals;
     add(from->stats(), from->header().plan_id, step_, role);
   });
@@ -113,8 +118,14 @@ DeviceFeed* SlotGatherer::feed(std::uint64_t source) {
   return feed.get();
 }
 
+std::int64_t SlotGatherer::take_lost_reads() noexcept { return std::exchange(lost_reads_, 0); }
+
 void SlotGatherer::take_from_host(std::uint64_t sequence, Role role) {
-  if (sequence == 0 || !handoff_.read(sequence, host_header_, host_stats_)) return;
+  if (sequence == 0) return;
+  if (!handoff_.read(sequence, host_header_, host_stats_)) {
+    ++lost_reads_;
+    return;
+  }
   if (sequence > newest_host_) {
     newest_host_ = sequence;
     host_totals_ = host_header_.totals;
@@ -127,6 +138,7 @@ void SlotGatherer::add(const Stats& stats, std::uint64_t plan_id, Step& step, Ro
   Part& part = step.parts[role];
   collectors::StepSlots& slots = step.slots;
   if (slots.plan == nullptr) slots.plan = handoff_.plan(plan_id);
+  if (slots.plan == nullptr) ++lost_reads_;
   // The parameters may have been replaced within the step: entries of two plans do not mix. A loss is
   // one in any plan.
   if (slots.plan == nullptr || (slots.plan->id != plan_id && role != loss && role != user)) return;

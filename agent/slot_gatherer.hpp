@@ -36,6 +36,10 @@ class SlotGatherer {
   /// Valid until the next next_replay().
   [[nodiscard]] const collectors::StepSlots& take_replay();
 
+  /// Reads of the steps taken since the last call that were overwritten first, or whose plan was gone: what
+  /// they found of single parameters is lost.
+  [[nodiscard]] std::int64_t take_lost_reads() noexcept;
+
   /// Non-finite elements of all rings together, up to the step or replay taken last.
   [[nodiscard]] kernels::RunningTotals totals() const;
 
@@ -71,6 +75,7 @@ class SlotGatherer {
   Step step_;
   Step replay_;
 
+  std::int64_t lost_reads_ = 0;
   std::uint64_t newest_host_ = 0;  ///< of the step in hand
   Stats host_stats_;
   kernels::SlotHeader host_header_;

@@ -8,6 +8,11 @@
 
 namespace gradvane::agent {
 using collectors::EntryTag;
+namespace {
+
+constexpr int kFew = 8;  ///< optimizers up to which every attach() makes the plans at once
+
+}  // namespace
 
 StepRecorder::StepRecorder(const Options& options, bool enabled)
     : options_(options),
@@ -23,8 +28,11 @@ StepRecorder::StepRecorder(const Options& options, bool enabled)
 
 int StepRecorder::attach(std::unique_ptr<collectors::ModelSource> source) {
   const collectors::OwnCalls own(ledger_);
-  const int index = watch_.add(std::move(source));
+  const int index = watch_.add_later(std::move(source));
   watched_.push_back(std::make_unique<Watched>());
+  is_stale_ = true;
+  if (watch_.live() > kFew && watch_.live() < 2 * planned_) return index;
+  watch_.rebuild();
   make_room();
   return index;
 }
@@ -34,12 +42,35 @@ void StepRecorder::detach(int optimizer) noexcept {
   if (enabled_ && at(optimizer).has_read) hand_over_superseded(optimizer);
   watch_.remove(optimizer);
   forget_step(at(optimizer));
-  try {
-    watch_.rebuild();
-    make_room();
-  } catch (...) {  // no memory: its parameters live until there is
-    new_names_ = true;
-  }
+  release(at(optimizer));
+  is_stale_ = true;
+  if (watch_.live() <= kFew) make_plans();
+}
+
+/// The room for parameters that are gone. What a device may still write to stays.
+void StepRecorder::release(Watched& watched) noexcept try {
+  watched.gradients = {};
+  watched.gradients.resize(2);  // the loss, and what it was scaled by
+  watched.gradient_sites = {kernels::Site::loss, kernels::Site::scalar};
+  watched.weights = {};
+  watched.weight_sites = {};
+  watched.sample = {};
+  watched.device_sample.resize({}, 0);
+  watched.weight_stats = {};
+  watched.stamps = {};
+  watched.parts = {};
+  watched.entries = {};
+  watched.watched_entries = {};
+  watched.before_backward = {};
+} catch (...) {  // no memory to let go of some: it stays as it is
+}
+
+void StepRecorder::make_plans() noexcept try {
+  const collectors::OwnCalls own(ledger_);
+  watch_.rebuild();
+  make_room();
+} catch (...) {  // no memory: the next call tries again
+  is_stale_ = true;
 }
 
 int StepRecorder::only() const noexcept {
@@ -55,40 +86,50 @@ int StepRecorder::only() const noexcept {
 void StepRecorder::make_room() {
   std::vector<std::shared_ptr<const collectors::ReadPlan>> plans;
   for (int o = 0; o < watch_.optimizers(); ++o) {
-    Watched& watched = at(o);
-    const std::vector<at::Tensor>& params = watch_.local_params(o);
-    const std::size_t count = params.size();
-    watched.gradients.resize(count + 2);  // the loss, and what it was scaled by
-    watched.weights.resize(count);
-    watched.sample.resize(params, options_.update_sample);
-    if (enabled_) watched.device_sample.resize(params, options_.update_sample);
-    watched.gradient_sites.assign(count, kernels::Site::grad);
-    watched.gradient_sites.push_back(kernels::Site::loss);
-    watched.gradient_sites.push_back(kernels::Site::scalar);
-    watched.weight_sites.assign(count, kernels::Site::weight);
-    watched.weight_sites.resize(2 * count, kernels::Site::scalar);
-    const std::uint64_t plan_id = watch_.plan(o)->id;
-    watched.device_gradients.resize(watched.gradient_sites, options_.ring_slots, plan_id);
-    watched.device_weights.resize(watched.weight_sites, options_.ring_slots, plan_id);
-    if (o == 0) {
-      device_loss_reads_.resize({kernels::Site::loss}, options_.ring_slots, plan_id);
-      device_user_reads_.resize(std::vector(record::kMaxUserMetrics, kernels::Site::scalar),
-                                options_.ring_slots, plan_id);
-    }
-    watched.weight_stats.assign(2 * count, kernels::TensorStats{});
-    watched.stamps.assign(count, Stamp{});
-    watched.parts.clear();
-    watched.entries.clear();
-    choose_watched_entries(watched);
+    if (watch_.is_removed(o)) continue;
+    make_room(o);
     plans.push_back(watch_.plan(o));
   }
+  const std::uint64_t any_plan = plans.empty() ? 0 : plans.front()->id;
+  device_loss_reads_.resize({kernels::Site::loss}, options_.ring_slots, any_plan);
+  device_user_reads_.resize(std::vector(record::kMaxUserMetrics, kernels::Site::scalar),
+                            options_.ring_slots, any_plan);
   handoff_.set_plans(plans, std::max(2 * watch_.largest_plan(), watch_.largest_plan() + 2));
+  planned_ = watch_.live();
+  is_stale_ = false;
+}
+
+void StepRecorder::make_room(int optimizer) {
+  Watched& watched = at(optimizer);
+  const std::vector<at::Tensor>& params = watch_.local_params(optimizer);
+  const std::size_t count = params.size();
+  watched.gradients.resize(count + 2);  // the loss, and what it was scaled by
+  watched.weights.resize(count);
+  watched.sample.resize(params, options_.update_sample);
+  if (enabled_) watched.device_sample.resize(params, options_.update_sample);
+  watched.gradient_sites.assign(count, kernels::Site::grad);
+  watched.gradient_sites.push_back(kernels::Site::loss);
+  watched.gradient_sites.push_back(kernels::Site::scalar);
+  watched.weight_sites.assign(count, kernels::Site::weight);
+  watched.weight_sites.resize(2 * count, kernels::Site::scalar);
+  const std::uint64_t plan_id = watch_.plan(optimizer)->id;
+  watched.device_gradients.resize(watched.gradient_sites, options_.ring_slots, plan_id);
+  watched.device_weights.resize(watched.weight_sites, options_.ring_slots, plan_id);
+  watched.weight_stats.assign(2 * count, kernels::TensorStats{});
+  watched.stamps.assign(count, Stamp{});
+  watched.parts.clear();
+  watched.entries.clear();
+  choose_watched_entries(watched);
 }
 
 void StepRecorder::follow_changes(int optimizer) noexcept try {
-  // The cheap look every step, the walk over the modules only where weights are read anyway.
+  catch_up();
+  // The cheap look every step; the walk over everything only where weights are read anyway, and by one
+  // optimizer for all.
   const bool thorough = enabled_ && reads_weights(at(optimizer));
-  if (!new_names_ && !watch_.changed(optimizer) && !(thorough && watch_.changed_anywhere())) return;
+  const bool differs =
+      thorough && (leads(optimizer) ? watch_.changed_anywhere() : watch_.differs(optimizer));
+  if (!new_names_ && !watch_.changed(optimizer) && !differs) return;
   new_names_ = false;
   watch_.rebuild();
   make_room();
@@ -190,6 +231,7 @@ bool StepRecorder::reads_weights(const Watched& watched) const noexcept {
 
 void StepRecorder::before_update(int optimizer) noexcept {
   if (!enabled_) return;
+  catch_up();
   const collectors::OwnCalls own(ledger_);
   Watched& watched = at(optimizer);
   // Nothing comes between the optimizer's own hook and here.

@@ -41,6 +41,13 @@ class StepRecorder {
   int attach(std::unique_ptr<collectors::ModelSource> source);
   /// Forgets the optimizer, its parameters and the step it is in.
   void detach(int optimizer) noexcept;
+  /// Makes plans for what was attached or detached since they were made. Where there are many optimizers,
+  /// that waits until one of them does something: each time costs as much as all of them. Everything here
+  /// that needs the plans calls it.
+  void catch_up() noexcept {
+    if (is_stale_) [[unlikely]]
+      make_plans();
+  }
   [[nodiscard]] int find(const void* optimizer_key) const noexcept {
     return watch_.find(optimizer_key);
   }
@@ -178,6 +185,9 @@ class StepRecorder {
   void stamp_gradients(int optimizer) noexcept;
   static bool is_bad(const Watched& watched) noexcept;
   void make_room();
+  void make_room(int optimizer);
+  void make_plans() noexcept;
+  static void release(Watched& watched) noexcept;
   void start(int optimizer) noexcept;
   /// What the loop itself handed over outdoes what backward passes showed.
   [[nodiscard]] const Losses& losses_of(const Watched& watched) const noexcept {
@@ -225,6 +235,8 @@ class StepRecorder {
   SlotGatherer gatherer_;  ///< of immediate mode, as the next one
   collectors::StepBuilder builder_;
   std::vector<std::unique_ptr<Watched>> watched_;
+  bool is_stale_ = false;      ///< attached or detached since the plans were made
+  int planned_ = 0;            ///< optimizers that the plans were made for
   int leader_ = -1;            ///< the optimizer whose steps are the run's
   std::int64_t run_step_ = 0;  ///< of its last step; 0 before the first
 

@@ -45,6 +45,7 @@ void StepRecorder::choose_watched_entries(Watched& watched) {
 int StepRecorder::before_backward(bool within_step) noexcept {
   int unseen = 0;
   if (!enabled_) return unseen;
+  catch_up();
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o)) continue;
     Watched& watched = at(o);
@@ -100,6 +101,7 @@ void StepRecorder::hand_over_superseded(int optimizer) noexcept {
 
 void StepRecorder::read_part(int optimizer, const at::Tensor& param) noexcept try {
   if (!enabled_ || at(optimizer).has_read) return;
+  catch_up();
   Watched& watched = at(optimizer);
   const std::vector<at::Tensor>& params = watch_.params(optimizer);
   if (watched.entries.empty())

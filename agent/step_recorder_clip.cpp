@@ -18,6 +18,7 @@ using collectors::EntryTag;
 
 at::Tensor StepRecorder::clip(int optimizer, double max_norm, bool just_read) {
   const collectors::OwnCalls own(ledger_);
+  catch_up();
   const int begin = std::max(optimizer, 0);
   const int end = optimizer < 0 ? watch_.optimizers() : optimizer + 1;
   bool is_current = just_read && optimizer >= 0 && at(optimizer).has_read;

@@ -64,6 +64,7 @@ void StepRecorder::publish_device_user(Watched& watched) noexcept {
 std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason skipped) noexcept
     try {
   const collectors::OwnCalls own(ledger_);
+  catch_up();
   Watched& watched = at(optimizer);
   start(optimizer);
   if (leads(optimizer)) {

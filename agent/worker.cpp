@@ -202,7 +202,9 @@ void Worker::export_step(const collectors::StepFacts& facts, const collectors::S
                          std::uint64_t lost) {
   record::StepRecord record = builder_.build(facts, slots, gatherer_.totals());
   record.dropped_before = static_cast<std::int64_t>(lost);
+  const std::int64_t lost_reads = gatherer_.take_lost_reads();
   if (facts.superseded && !record.first_nonfinite) return;  // read once more since, or not needed
+  if (lost_reads > 0) count_lost_reads(lost_reads);
   count_syncs(facts, record);
   const auto model = builder_.model() != nullptr ? builder_.model() : model_;
   if (state_ != RunState::running) set_state(RunState::running, device_failure_);
@@ -218,6 +220,14 @@ void Worker::export_step(const collectors::StepFacts& facts, const collectors::S
     held_.hold({record, builder_.detail(), model, facts, {}});
   else
     export_record(record, builder_.detail(), model);
+}
+
+void Worker::count_lost_reads(std::int64_t reads) {
+  metrics_->add(record::Metric::records_dropped_total, static_cast<double>(reads), {"read_lost"});
+  if (std::exchange(has_said_lost_, true)) return;
+  say("steps came faster than they could be taken: some have no norms; ring_slots makes room for "
+      "more, "
+      "and gradvane_records_dropped_total{reason=\"read_lost\"} counts them");
 }
 
 /// Those whose norm over all processes has come, or will not.

@@ -101,6 +101,7 @@ class Worker final : public ProcessMember {
   bool export_held(bool all);
   void export_record(const record::StepRecord& record, const record::StepDetail& detail,
                      const std::shared_ptr<const record::ModelInfo>& model);
+  void count_lost_reads(std::int64_t reads);
   void note_device_failure();
   void look_around();
   void judge_traced();
@@ -160,6 +161,7 @@ class Worker final : public ProcessMember {
     std::uint64_t taken = 0;  ///< steps taken from the hand-off, this one included
   };
   std::deque<Pending> pending_;
+  bool has_said_lost_ = false;
   SlotGatherer gatherer_;
   HeldRecords held_;
   std::map<std::int32_t, std::int64_t> last_steps_;  ///< exported, by optimizer

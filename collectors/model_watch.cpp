@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <set>
 #include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "collectors/grouping.hpp"
@@ -13,13 +14,11 @@
 namespace gradvane::collectors {
 namespace {
 
-using Names = std::map<const void*, std::vector<std::string>>;  ///< TensorImpl -> its names
-
 const void* identity_of(const at::Tensor& tensor) noexcept { return tensor.unsafeGetTensorImpl(); }
 
-std::vector<const void*> identities(const ModelSource& source) {
+std::vector<const void*> identities(const std::vector<std::vector<at::Tensor>>& groups) {
   std::vector<const void*> all;
-  for (const auto& group : source.optimizer_parameters())
+  for (const auto& group : groups)
     for (const at::Tensor& param : group) all.push_back(identity_of(param));
   return all;
 }
@@ -55,9 +54,16 @@ record::ParamInfo describe(const at::Tensor& tensor, std::vector<std::string> na
 
 /// .to() keeps the tensor and changes what it holds. A parameter that thaws is news; one that is frozen
 /// for a while, as adversarial training does every step, is not.
-bool differs(const at::Tensor& tensor, const record::ParamInfo& info) {
+bool is_other(const at::Tensor& tensor, const record::ParamInfo& info) {
   return info.dtype != dtype_name(tensor.scalar_type()) || tensor.sizes() != info.shape ||
          info.device != tensor.device().str() || (tensor.requires_grad() && !info.requires_grad);
+}
+
+/// Of an optimizer that has no parameters yet, or none any more.
+std::shared_ptr<const ReadPlan> empty_plan() {
+  static const auto kEmpty = std::make_shared<const ReadPlan>(
+      ReadPlan{.model = std::make_shared<const record::ModelInfo>(), .params = {}, .shards = {}});
+  return kEmpty;
 }
 
 }  // namespace
@@ -66,20 +72,31 @@ ModelWatch::ModelWatch(std::string group_rule, int max_groups)
     : group_rule_(std::move(group_rule)), max_groups_(max_groups) {}
 
 int ModelWatch::add(std::unique_ptr<ModelSource> source) {
+  const int index = add_later(std::move(source));
+  rebuild();
+  return index;
+}
+
+int ModelWatch::add_later(std::unique_ptr<ModelSource> source) {
   if (source->optimizer_key() != nullptr && find(source->optimizer_key()) >= 0)
     throw std::invalid_argument("attach: this optimizer is attached already");
   Watched watched;
   watched.type = source->optimizer_type();
   watched.source = std::move(source);
+  watched.plan = empty_plan();
   watched_.push_back(std::move(watched));
-  rebuild();
+  ++live_;
   return optimizers() - 1;
 }
 
 void ModelWatch::remove(int optimizer) noexcept {
   Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  if (watched.source != nullptr) --live_;
   watched.source.reset();
   watched.identity.clear();
+  watched.params.clear();
+  watched.local_params.clear();
+  watched.local_gradients.clear();
 }
 
 bool ModelWatch::is_removed(int optimizer) const noexcept {
@@ -98,40 +115,42 @@ bool ModelWatch::changed(int optimizer) const noexcept {
   return watched.source != nullptr && watched.source->changed(watched.identity);
 }
 
+bool ModelWatch::differs(int optimizer) const noexcept {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  const ReadPlan& plan = *watched.plan;
+  for (std::size_t i = 0; i < watched.params.size(); ++i)
+    if (is_other(watched.params[i], plan.model->params[static_cast<std::size_t>(plan.params[i])]))
+      return true;
+  return false;
+}
+
 bool ModelWatch::changed_anywhere() const {
-  std::set<const void*> known;
-  for (const Watched& watched : watched_) {
-    for (std::size_t i = 0; i < watched.params.size(); ++i) {
-      const ReadPlan& plan = *watched.plan;
-      const auto param = static_cast<std::size_t>(plan.params[i]);
-      if (differs(watched.params[i], plan.model->params[param])) return true;
-      known.insert(identity_of(watched.params[i]));
-    }
-  }
+  std::set<const void*> known(left_out_.begin(), left_out_.end());
   std::set<const void*> now;
+  bool are_all_cheap = true;
   for (std::size_t i = 0; i < watched_.size(); ++i) {
     const Watched& watched = watched_[i];
     if (watched.source == nullptr) continue;
-    if (changed(static_cast<int>(i))) return true;
+    if (differs(static_cast<int>(i)) || changed(static_cast<int>(i))) return true;
+    for (const at::Tensor& param : watched.params) known.insert(identity_of(param));
     now.insert(watched.identity.begin(), watched.identity.end());
     if (!watched.source->names_are_cheap()) {  // what is new and trains, the optimizer shows
+      are_all_cheap = false;
       for (const at::Tensor& param : watched.params) now.insert(identity_of(param));
-      continue;
+    } else if (watched.is_first_of_names) {
+      for (const auto& item : watched.source->named_parameters())
+        now.insert(identity_of(item.tensor));
     }
-    if (!is_first_of_names(i)) continue;
-    for (const auto& item : watched.source->named_parameters())
-      now.insert(identity_of(item.tensor));
   }
+  if (!are_all_cheap) now.insert(left_out_.begin(), left_out_.end());
   return now != known;
 }
 
-/// Whether nobody before it has the same names.
-bool ModelWatch::is_first_of_names(std::size_t optimizer) const noexcept {
-  const void* key = watched_[optimizer].source->names_key();
-  return std::none_of(watched_.begin(), watched_.begin() + static_cast<std::ptrdiff_t>(optimizer),
-                      [&](const Watched& other) {
-                        return other.source != nullptr && other.source->names_key() == key;
-                      });
+void ModelWatch::note_first_of_names() {
+  std::unordered_set<const void*> seen;
+  for (Watched& watched : watched_)
+    watched.is_first_of_names =
+        watched.source != nullptr && seen.insert(watched.source->names_key()).second;
 }
 
 int ModelWatch::user_metric(std::string_view name) {
@@ -142,70 +161,107 @@ int ModelWatch::user_metric(std::string_view name) {
   return static_cast<int>(user_metrics_.size()) - 1;
 }
 
-void ModelWatch::rebuild() {
-  // Names: in module order, so that a reader finds what the module prints.
+/// In module order, so that a reader finds what the module prints.
+std::vector<ModelWatch::NamedTensor> ModelWatch::name_parameters() {
+  note_first_of_names();
   std::vector<const ModelSource*> sources;
-  for (std::size_t w = 0; w < watched_.size(); ++w)
-    if (watched_[w].source != nullptr && is_first_of_names(w))
-      sources.push_back(watched_[w].source.get());
-  Names names;
-  std::vector<std::pair<at::Tensor, const void*>> in_order;  // with the key of their names
+  for (const Watched& watched : watched_)
+    if (watched.is_first_of_names) sources.push_back(watched.source.get());
+  std::vector<NamedTensor> named;
+  std::unordered_map<const void*, std::size_t> places;  // TensorImpl -> index in `named`
   for (std::size_t m = 0; m < sources.size(); ++m) {
     const std::string prefix = sources.size() > 1 ? "module" + std::to_string(m) + "." : "";
     for (const auto& item : sources[m]->named_parameters()) {
-      auto& list = names[identity_of(item.tensor)];
-      if (list.empty()) in_order.emplace_back(item.tensor, sources[m]->names_key());
-      list.push_back(prefix + item.name);
+      const auto [place, is_new] = places.emplace(identity_of(item.tensor), named.size());
+      if (is_new) named.push_back({item.tensor, {}, sources[m]->names_key()});
+      named[place->second].names.push_back(prefix + item.name);
     }
   }
+  return named;
+}
 
-  std::set<const void*> owned_by_any;
-  for (Watched& watched : watched_) {
-    watched.params.clear();
-    if (watched.source == nullptr) continue;
-    watched.identity = identities(*watched.source);
-    owned_by_any.insert(watched.identity.begin(), watched.identity.end());
-  }
-
-  auto model = std::make_shared<record::ModelInfo>();
-  model->id = next_model_++;
-  model->user_metrics = user_metrics_;
-  std::map<const void*, std::int32_t> index;  // TensorImpl -> ModelInfo::params
-  std::vector<std::vector<std::int32_t>> entries(watched_.size());
-  const auto list = [&](std::size_t w, const at::Tensor& tensor, std::vector<std::string> given) {
-    const auto [found, fresh] =
-        index.emplace(identity_of(tensor), static_cast<std::int32_t>(model->params.size()));
-    if (fresh) model->params.push_back(describe(tensor, std::move(given)));
-    watched_[w].params.push_back(tensor);
-    entries[w].push_back(found->second);
-  };
-
+std::vector<std::vector<std::size_t>> ModelWatch::divide(std::vector<NamedTensor>& named) const {
+  std::unordered_map<const void*, std::vector<std::size_t>> owners;  // TensorImpl -> optimizers
+  std::unordered_map<const void*, std::size_t> first_of;             // names' key -> optimizer
   for (std::size_t w = 0; w < watched_.size(); ++w) {
-    Watched& watched = watched_[w];
-    model->optimizers.push_back(watched.type);
-    if (watched.source == nullptr) continue;
-    const std::set<const void*> owned(watched.identity.begin(), watched.identity.end());
-    const bool is_first = is_first_of_names(w);
-    for (const auto& [tensor, key] : in_order) {
-      const void* id = identity_of(tensor);
-      // What no optimizer owns (frozen, forgotten) is listed once, with its module's first optimizer.
-      const bool unowned =
-          !owned_by_any.contains(id) && key == watched.source->names_key() && is_first;
-      if (owned.contains(id) || unowned) list(w, tensor, names[id]);
+    if (watched_[w].is_first_of_names) first_of[watched_[w].source->names_key()] = w;
+    for (const void* id : watched_[w].identity) {
+      std::vector<std::size_t>& of_this = owners[id];
+      if (of_this.empty() || of_this.back() != w) of_this.push_back(w);
+    }
+  }
+  std::vector<std::vector<std::size_t>> lists(watched_.size());
+  for (std::size_t n = 0; n < named.size(); ++n) {
+    if (const auto found = owners.find(identity_of(named[n].tensor)); found != owners.end()) {
+      for (const std::size_t w : found->second) lists[w].push_back(n);
+      continue;
+    }
+    // What no optimizer owns is listed once, with its module's first one. What trains all the same is in
+    // no plan: no step uses its gradient, and none clears it.
+    const std::size_t w = first_of.at(named[n].key);
+    const bool is_loop = watched_[w].source->optimizer_key() == nullptr;
+    named[n].is_left_out = !is_loop && named[n].tensor.requires_grad();
+    lists[w].push_back(n);
+  }
+  return lists;
+}
+
+void ModelWatch::list_parameters(std::vector<NamedTensor>& named, const std::vector<Groups>& groups,
+                                 record::ModelInfo& model,
+                                 std::vector<std::vector<std::int32_t>>& entries) {
+  std::unordered_map<const void*, std::int32_t> index;  // TensorImpl -> ModelInfo::params
+  const auto list = [&](const at::Tensor& tensor, const auto& names) {
+    const auto [found, is_new] =
+        index.emplace(identity_of(tensor), static_cast<std::int32_t>(model.params.size()));
+    if (is_new) model.params.push_back(describe(tensor, names()));
+    return found->second;
+  };
+  const auto plan = [&](std::size_t w, const at::Tensor& tensor, std::int32_t place) {
+    watched_[w].params.push_back(tensor);
+    entries[w].push_back(place);
+  };
+  left_out_.clear();
+  std::unordered_set<const void*> has_name;
+  for (const NamedTensor& one : named) has_name.insert(identity_of(one.tensor));
+  const std::vector<std::vector<std::size_t>> lists = divide(named);
+  for (std::size_t w = 0; w < watched_.size(); ++w) {
+    model.optimizers.push_back(watched_[w].type);
+    for (const std::size_t n : lists[w]) {
+      const std::int32_t place = list(named[n].tensor, [&] { return named[n].names; });
+      if (named[n].is_left_out)
+        left_out_.push_back(identity_of(named[n].tensor));
+      else
+        plan(w, named[n].tensor, place);
     }
     std::set<const void*> listed;
-    const auto groups = watched.source->optimizer_parameters();
-    for (std::size_t g = 0; g < groups.size(); ++g) {
-      const auto& params = groups[g];
-      for (std::size_t k = 0; k < params.size(); ++k) {
-        const void* id = identity_of(params[k]);
-        if (names.contains(id) || !listed.insert(id).second) continue;
-        list(w, params[k],
-             {"optimizer" + std::to_string(w) + ".group" + std::to_string(g) + "." +
-              std::to_string(k)});
+    for (std::size_t g = 0; g < groups[w].size(); ++g) {
+      for (std::size_t k = 0; k < groups[w][g].size(); ++k) {
+        const at::Tensor& param = groups[w][g][k];
+        if (has_name.contains(identity_of(param)) || !listed.insert(identity_of(param)).second)
+          continue;
+        plan(w, param, list(param, [&] {
+               return std::vector{"optimizer" + std::to_string(w) + ".group" + std::to_string(g) +
+                                  "." + std::to_string(k)};
+             }));
       }
     }
   }
+}
+
+void ModelWatch::rebuild() {
+  std::vector<NamedTensor> named = name_parameters();
+  std::vector<Groups> groups(watched_.size());
+  for (std::size_t w = 0; w < watched_.size(); ++w) {
+    watched_[w].params.clear();
+    if (watched_[w].source == nullptr) continue;
+    groups[w] = watched_[w].source->optimizer_parameters();
+    watched_[w].identity = identities(groups[w]);
+  }
+  auto model = std::make_shared<record::ModelInfo>();
+  model->id = next_model_++;
+  model->user_metrics = user_metrics_;
+  std::vector<std::vector<std::int32_t>> entries(watched_.size());
+  list_parameters(named, groups, *model, entries);
 
   std::vector<std::string> flat;
   for (const record::ParamInfo& param : model->params) flat.push_back(param.name);
@@ -215,13 +271,16 @@ void ModelWatch::rebuild() {
     model->params[i].group = grouping.group_of[i];
 
   for (std::size_t w = 0; w < watched_.size(); ++w) {
+    if (watched_[w].source == nullptr) {
+      watched_[w].plan = empty_plan();
+      continue;
+    }
     auto plan = std::make_shared<ReadPlan>();
     plan->id = next_plan_++;
     plan->optimizer = static_cast<std::int32_t>(w);
     plan->model = model;
     plan->params = std::move(entries[w]);
-    if (watched_[w].source != nullptr)
-      plan->shards = watched_[w].source->shards(watched_[w].params);
+    plan->shards = watched_[w].source->shards(watched_[w].params);
     find_local_parts(watched_[w], !plan->shards.empty());
     watched_[w].plan = std::move(plan);
   }

@@ -13,7 +13,8 @@
 
 namespace gradvane::collectors {
 
-/// What one optimizer updates, in the order in which every slot lists it. Immutable once published.
+/// What one optimizer updates, in the order in which every slot lists it; that of a module's first
+/// optimizer also has what is frozen and in none. Immutable once published.
 struct ReadPlan {
   std::uint64_t id = 0;  ///< names the plan in ring slots; never reused
   std::int32_t optimizer = 0;
@@ -30,7 +31,10 @@ class ModelWatch {
   /// Returns the optimizer's index, which stays its own. Throws std::invalid_argument where the optimizer
   /// is known already.
   int add(std::unique_ptr<ModelSource> source);
-  /// Forgets the optimizer's source and parameters; the next rebuild() leaves them out.
+  /// The same, and leaves the plans as they are: until the next rebuild() the optimizer has no
+  /// parameters. For many that come one after the other, since a rebuild() costs all of them.
+  int add_later(std::unique_ptr<ModelSource> source);
+  /// Forgets the optimizer's source and lets go of its parameters; the next rebuild() leaves them out.
   void remove(int optimizer) noexcept;
 
   /// Index of a known optimizer, else -1.
@@ -38,6 +42,8 @@ class ModelWatch {
   /// Those that were removed included.
   [[nodiscard]] int optimizers() const noexcept { return static_cast<int>(watched_.size()); }
   [[nodiscard]] bool is_removed(int optimizer) const noexcept;
+  /// Those that were not.
+  [[nodiscard]] int live() const noexcept { return live_; }
 
   /// True when the optimizer's parameters are no longer the tensors of its plan. Cost: one pointer
   /// comparison a parameter.
@@ -50,7 +56,10 @@ class ModelWatch {
   int user_metric(std::string_view name);
   [[nodiscard]] std::size_t user_metrics() const noexcept { return user_metrics_.size(); }
 
-  /// Makes new plans for all optimizers. Allocates.
+  /// The same, but for the names, of one optimizer's parameters alone.
+  [[nodiscard]] bool differs(int optimizer) const noexcept;
+
+  /// Makes new plans for all optimizers. Allocates; the cost grows with the number of parameters.
   void rebuild();
 
   [[nodiscard]] const std::vector<at::Tensor>& params(int optimizer) const noexcept;
@@ -73,6 +82,7 @@ class ModelWatch {
  private:
   struct Watched {
     std::unique_ptr<ModelSource> source;  ///< null once removed
+    bool is_first_of_names = false;       ///< nobody before it has the same names
     std::string type;
     std::vector<at::Tensor> params;  ///< by plan entry
     bool is_sharded = false;
@@ -82,13 +92,28 @@ class ModelWatch {
     std::shared_ptr<const ReadPlan> plan;
   };
 
+  using Groups = std::vector<std::vector<at::Tensor>>;
+  struct NamedTensor {
+    at::Tensor tensor;
+    std::vector<std::string> names;
+    const void* key = nullptr;  ///< of its names
+    bool is_left_out = false;   ///< it trains, and no optimizer that is watched updates it
+  };
+  /// Every named parameter once, in module order.
+  [[nodiscard]] std::vector<NamedTensor> name_parameters();
+  /// By optimizer: which of `named` it lists.
+  [[nodiscard]] std::vector<std::vector<std::size_t>> divide(std::vector<NamedTensor>& named) const;
+  void list_parameters(std::vector<NamedTensor>& named, const std::vector<Groups>& groups,
+                       record::ModelInfo& model, std::vector<std::vector<std::int32_t>>& entries);
   static void find_local_parts(Watched& watched, bool is_sharded);
-  [[nodiscard]] bool is_first_of_names(std::size_t optimizer) const noexcept;
+  void note_first_of_names();
 
   std::string group_rule_;
   int max_groups_;
   std::uint64_t next_plan_ = 1;
   std::uint64_t next_model_ = 1;
+  int live_ = 0;
+  std::vector<const void*> left_out_;  ///< TensorImpls of what is listed, and in no plan
   std::vector<Watched> watched_;
   std::vector<std::string> user_metrics_;
 };

@@ -81,6 +81,7 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
     const ReadPlan& plan = *slots.plan;
     const std::size_t params = plan.params.size();
     follow(plan.model);
+    filled_ = slots.plan;
     if (slots.loss.size() == 1) take_loss(slots.loss.front());
     if (slots.gradients.size() == params + 1 || slots.gradients.size() == params + 2) {
       if (slots.loss.empty()) take_loss(slots.gradients[params]);
@@ -91,8 +92,8 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
     if (slots.weights.size() == 2 * params)
       take_weights(plan, slots.weights.first(params), slots.weights.last(params));
     take_user(slots.user);
+    sum_up_groups(plan);
   }
-  sum_up_groups();
   take_clipping();
   // Nothing stands between the optimizer's hook and the update: what was read is what was used.
   if (facts.read_at == record::ReadAt::optimizer && !record_.clip_coefficient)
@@ -131,17 +132,22 @@ void StepBuilder::take_totals(const kernels::RunningTotals& totals) {
 void StepBuilder::follow(const std::shared_ptr<const record::ModelInfo>& model) {
   if (model == model_) return;
   model_ = model;
+  filled_.reset();
   detail_.params.assign(model->params.size(), record::ParamStats{});
   detail_.groups.assign(model->groups.size(), record::GroupStats{});
 }
 
-/// Only a parameter's state outlives the step: another optimizer's step says nothing of it.
+/// Only a parameter's state outlives the step: another optimizer's step says nothing of it. The cost is
+/// that of the last step's own parameters, however many other optimizers there are.
 void StepBuilder::clear_detail() {
-  for (record::ParamStats& param : detail_.params) {
+  if (filled_ == nullptr) return;
+  for (const std::int32_t i : filled_->params) {
+    record::ParamStats& param = detail_.params[static_cast<std::size_t>(i)];
     const ParamState state = param.state;
     param = record::ParamStats{};
     param.state = state;
   }
+  filled_.reset();
   for (record::GroupStats& group : detail_.groups) group = record::GroupStats{};
 }
 
@@ -214,6 +220,7 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
     const auto param = static_cast<std::size_t>(plan.params[i]);
     record::ParamStats& out = detail_.params[param];
     out.state = state_of(stats[i]);
+    ++record_.params[static_cast<std::size_t>(out.state)];
     if (tag_of(stats[i]) != EntryTag::read) continue;
     out.grad = numbers_of(stats[i], unscale_);
     if (!plan.shards.empty()) take_shard(plan.shards[i], *out.grad);
@@ -313,7 +320,7 @@ void StepBuilder::take_global_norm(record::StepRecord& record, double norm,
   }
 }
 
-void StepBuilder::sum_up_groups() {
+void StepBuilder::sum_up_groups(const ReadPlan& plan) {
   struct Sums {
     std::int64_t numel = 0;
     std::int64_t zero = 0;
@@ -321,9 +328,9 @@ void StepBuilder::sum_up_groups() {
     std::optional<double> update;
   };
   std::vector<Sums> sums(detail_.groups.size());
-  for (std::size_t i = 0; i < detail_.params.size(); ++i) {
+  for (const std::int32_t index : plan.params) {
+    const auto i = static_cast<std::size_t>(index);
     const record::ParamStats& param = detail_.params[i];
-    ++record_.params[static_cast<std::size_t>(param.state)];
     const auto g = static_cast<std::size_t>(model_->params[i].group);
     record::GroupStats& group = detail_.groups[g];
     if (param.grad) {

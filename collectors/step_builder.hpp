@@ -59,14 +59,15 @@ class StepBuilder {
   void take_clipping();
   void judge_overflow(bool has_scaler);
   void take_totals(const kernels::RunningTotals& totals);
-  void sum_up_groups();
+  void sum_up_groups(const ReadPlan& plan);
   void blame(record::Site site, std::int32_t param, const kernels::TensorStats& stats);
 
   HealthThresholds thresholds_;
   std::shared_ptr<const record::ModelInfo> model_;
   record::StepRecord record_;
   record::StepDetail detail_;
-  std::optional<double> clip_max_norm_;  ///< of the step in hand, as the next one
+  std::shared_ptr<const ReadPlan> filled_;  ///< whose parameters `detail_` has numbers of
+  std::optional<double> clip_max_norm_;     ///< of the step in hand, as the next one
   std::int32_t losses_ = 1;
   double unscale_ = 1;  ///< by which every gradient is multiplied
 

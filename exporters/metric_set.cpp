@@ -57,23 +57,25 @@ std::size_t weight_of(const MetricInfo& info) {
 
 /// Of the series that are always there. An info metric has one whatever its labels say, and what has a
 /// label only where several optimizers step has one without it.
-bool counts_as_closed(const MetricInfo& info, bool has_labels) {
+bool counts_as_closed(const MetricInfo& info, std::size_t labels) {
   return info.type == MetricType::info || record::is_closed(info) ||
-         (record::is_of_optimizer(info) && !has_labels);
+         (record::is_of_optimizer(info) && labels + 1 == info.labels.size());
 }
 
 bool has_these(const MetricInfo& info, MetricSet::LabelValues labels) {
   return labels.size() == info.labels.size() ||
-         (labels.size() == 0 && record::is_of_optimizer(info));
+         (labels.size() + 1 == info.labels.size() && record::is_of_optimizer(info));
 }
 
 std::size_t closed_capacity() {
   std::size_t total = 0;
   for (const MetricInfo& info : record::metric_catalogue()) {
-    if (!counts_as_closed(info, false)) continue;
+    const bool is_of_optimizer = record::is_of_optimizer(info);
+    if (!counts_as_closed(info, info.labels.size() - (is_of_optimizer ? 1 : 0))) continue;
     std::size_t series = 1;
-    if (info.type != MetricType::info && record::is_closed(info)) {
-      for (const LabelInfo& label : info.labels) series *= label.values.size();
+    if (info.type != MetricType::info) {
+      for (const LabelInfo& label : info.labels)
+        if (!label.optional) series *= label.values.size();
     }
     total += series * weight_of(info);
   }
@@ -109,7 +111,7 @@ struct MetricSet::Store {
     if (Series* series = find(metric, key)) return series;
     const MetricInfo& info = record::info_of(metric);
     if (!has_these(info, labels)) return nullptr;
-    const bool is_closed = counts_as_closed(info, labels.size() > 0);
+    const bool is_closed = counts_as_closed(info, labels.size());
     if (!admit(info, is_closed, key)) return nullptr;
     Series& series = families[index_of(metric)].series[std::move(key)];
     series = create(info, labels);
@@ -278,7 +280,7 @@ void MetricSet::remove(Metric metric, LabelValues labels) noexcept try {
   if (series.histogram != nullptr) family.histograms->Remove(series.histogram);
   family.series.erase(found);
   const MetricInfo& info = record::info_of(metric);
-  const bool is_closed = counts_as_closed(info, labels.size() > 0);
+  const bool is_closed = counts_as_closed(info, labels.size());
   (is_closed ? store_->closed_used : store_->open_used) -= weight_of(info);
   store_->publish_size();
 } catch (...) {  // out of memory for the key: the series stays, which is stale but harmless

@@ -26,7 +26,7 @@ struct MetricSetOptions {
 /// Threading: any thread, through one mutex; the training thread calls add_collectable() at most, which
 /// does not take it. Nothing throws once
 /// the constructor is through. Every series carries `run` and `rank`; `labels` are the values of the
-/// other labels, in the catalogue's order; none where the metric's only label is optional and not wanted.
+/// other labels, in the catalogue's order; an optional one comes last and may be left out.
 ///
 /// A series exists from its first value on; those the catalogue calls `from_start` exist at once. NaN
 /// and infinity are refused, counted in gradvane_nonfinite_values_refused_total, and leave the last

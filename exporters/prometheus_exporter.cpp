@@ -186,12 +186,16 @@ void PrometheusExporter::note_optimizer(const record::StepRecord& record) {
 void PrometheusExporter::forget_unlabelled() {
   for (const record::MetricInfo& info : record::metric_catalogue())
     if (record::is_of_optimizer(info)) metrics_->remove(info.metric);
+  for (const std::string_view state : record::kParamStateNames)
+    metrics_->remove(Metric::params, {state});
 }
 
 void PrometheusExporter::forget_optimizer(std::int32_t optimizer) {
   const std::string label = std::to_string(optimizer);
   for (const record::MetricInfo& info : record::metric_catalogue())
     if (record::is_of_optimizer(info)) metrics_->remove(info.metric, {label});
+  for (const std::string_view state : record::kParamStateNames)
+    metrics_->remove(Metric::params, {state, label});
   for (std::int32_t i = 0; i < record::kMaxLearningRates; ++i)
     metrics_->remove(Metric::learning_rate, {label, std::to_string(i)});
 }
@@ -201,6 +205,20 @@ void PrometheusExporter::put_of_optimizer(Metric metric, std::optional<double> v
   if (in_turns_.empty()) return set_if(*metrics_, metric, value);
   if (!has_label(optimizer)) return;
   set_if(*metrics_, metric, value, {std::to_string(optimizer)});
+}
+
+/// A step whose gradients were not read says nothing of them.
+void PrometheusExporter::put_params(const record::StepRecord& record) {
+  if (std::ranges::all_of(record.params, [](std::int32_t count) { return count == 0; })) return;
+  const std::string optimizer = std::to_string(record.optimizer);
+  if (!in_turns_.empty() && !has_label(record.optimizer)) return;
+  for (std::size_t state = 0; state < record::kParamStates; ++state) {
+    const std::string_view name = record::kParamStateNames[state];
+    if (in_turns_.empty())
+      metrics_->set(Metric::params, record.params[state], {name});
+    else
+      metrics_->set(Metric::params, record.params[state], {name, optimizer});
+  }
 }
 
 void PrometheusExporter::export_numbers(const record::StepRecord& record,
@@ -231,9 +249,7 @@ void PrometheusExporter::export_numbers(const record::StepRecord& record,
     put(Metric::params_vanishing, record.vanishing);
     put(Metric::params_exploding, record.exploding);
   }
-  for (std::size_t state = 0; state < record::kParamStates; ++state) {
-    metrics.set(Metric::params, record.params[state], {record::kParamStateNames[state]});
-  }
+  put_params(record);
 
   const std::string optimizer = std::to_string(record.optimizer);
   const bool has_place = in_turns_.empty() || has_label(record.optimizer);

@@ -44,6 +44,7 @@ class PrometheusExporter final : public Exporter {
   }
   void forget_unlabelled();
   void forget_optimizer(std::int32_t optimizer);
+  void put_params(const record::StepRecord& record);
   void put_of_optimizer(record::Metric metric, std::optional<double> value, std::int32_t optimizer);
   void export_numbers(const record::StepRecord& record, const record::ModelInfo& model);
   void export_groups(const record::StepDetail& detail, const record::ModelInfo& model);

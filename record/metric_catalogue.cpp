@@ -12,7 +12,8 @@ using enum MetricType;
 using Words = std::string_view;
 
 constexpr std::array kAgentPlaces{Words{"hooks"}, Words{"worker"}, Words{"http"}};
-constexpr std::array kDropReasons{Words{"ring_overrun"}, Words{"user_metric_limit"}};
+constexpr std::array kDropReasons{Words{"ring_overrun"}, Words{"read_lost"},
+                                  Words{"user_metric_limit"}};
 constexpr std::array kExporters{
     Words{"prometheus"},      Words{"status_board"}, Words{"run_history"},  Words{"step_log"},
     Words{"flight_recorder"}, Words{"alert_push"},   Words{"norm_exchange"}};
@@ -36,7 +37,9 @@ constexpr std::array kRateLabels{LabelInfo{"optimizer", kOpen}, LabelInfo{"param
 constexpr std::array kOptimizerLabels{
     LabelInfo{.name = "optimizer", .values = kOpen, .optional = true}};
 constexpr std::array kUserLabels{LabelInfo{"name", kOpen}};
-constexpr std::array kParamLabels{LabelInfo{"state", kParamStateNames}};
+constexpr std::array kParamLabels{
+    LabelInfo{"state", kParamStateNames},
+    LabelInfo{.name = "optimizer", .values = kOpen, .optional = true}};
 constexpr std::array kGroupLabels{LabelInfo{"group", kOpen}};
 constexpr std::array kSiteLabels{LabelInfo{"site", kSiteNames}};
 constexpr std::array kElementLabels{LabelInfo{"site", kSiteNames},
@@ -149,7 +152,8 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
     {Metric::grad_health, "gradvane_grad_health", gauge, "", kOptimizerLabels,
      "Health score of the gradients from 0 (bad) to 1, preset esper_v1", kGradRead, false},
     {Metric::params, "gradvane_params", gauge, "", kParamLabels,
-     "Parameters by what their gradient was in the latest step", kFirstStep, false},
+     "Parameters of the optimizer by what their gradient was in its latest step", kFirstStep,
+     false},
     {Metric::params_vanishing, "gradvane_params_vanishing", gauge, "", kOptimizerLabels,
      "Parameters whose gradient norm is below the vanishing threshold", kGradRead, false},
     {Metric::params_exploding, "gradvane_params_exploding", gauge, "", kOptimizerLabels,
@@ -248,7 +252,8 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
     {Metric::agent_seconds_total, "gradvane_agent_seconds_total", counter, "seconds", kPlaceLabels,
      "Time the agent itself took; only hooks is time of the training thread", kAtZero, true},
     {Metric::records_dropped_total, "gradvane_records_dropped_total", counter, "", kDropLabels,
-     "Records lost before they could be exported", kAtZero, true},
+     "Records lost before they could be exported, as a whole or (read_lost) but for their facts",
+     kAtZero, true},
     {Metric::export_failures_total, "gradvane_export_failures_total", counter, "", kExporterLabels,
      "Calls of an exporter that failed", kAtZero, true},
     {Metric::plan_rebuilds_total, "gradvane_plan_rebuilds_total", counter, "", kNone,

@@ -106,7 +106,7 @@ enum class MetricType : std::uint8_t { counter, gauge, histogram, info };
 struct LabelInfo {
   std::string_view name;
   std::span<const std::string_view> values;  ///< all it can be; empty: not known beforehand
-  bool optional = false;                     ///< runs with one optimizer are without it
+  bool optional = false;  ///< the last label of some: runs with one optimizer are without it
 };
 
 struct MetricInfo {

@@ -123,7 +123,8 @@ struct StepRecord {
   std::optional<double> grad_health;  ///< preset esper_v1, in [0, 1]
   std::int32_t vanishing = 0;         ///< parameters with a gradient norm below the threshold
   std::int32_t exploding = 0;
-  std::array<std::int32_t, kParamStates> params{};  ///< parameters by ParamState
+  /// The optimizer's own parameters by ParamState; all 0 where its gradients were not read.
+  std::array<std::int32_t, kParamStates> params{};
 
   std::array<NonfiniteCounts, kSites> nonfinite{};          ///< in this step
   std::array<std::optional<bool>, kSites> site_measured{};  ///< absent: that site was not read

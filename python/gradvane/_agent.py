@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import queue
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -57,8 +58,15 @@ def attach(
     with _lock:
         if _live is not None and options and not _live._has({**options}):
             _live.detach()
-        agent = _live if _live is not None else Agent(**options)
-        agent.watch(model, optimizer)
+        if _live is not None:
+            _live.watch(model, optimizer)
+            return _live
+        agent = Agent(**options)
+        try:
+            agent.watch(model, optimizer)
+        except BaseException:
+            agent.detach()
+            raise
         return agent
 
 
@@ -140,20 +148,32 @@ class Agent:
         code = {**_ranks(), **self._options}
         run = code.pop("run", "") or default_run or _script_name()
         pairs = [f"{key}={value}" for key, value in code.items()]
+        # First of all, since it is the one thing here that cannot be had where threads are limited: nothing else
+        # has begun by then.
+        begins: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._teller = threading.Thread(
+            target=lambda: begins.get() and self._tell(), name="gradvane-python", daemon=True
+        )
         try:
-            self._native: Any = module.Agent(run, pairs, command_line)
+            self._teller.start()
+        except RuntimeError as error:
+            raise GradvaneError(
+                f"no thread could be started: {error}; allow more processes (ulimit -u), or train without"
+            ) from None
+        self._native: Any = None
+        try:
+            self._native = module.Agent(run, pairs, command_line)
         except RuntimeError as error:
             raise GradvaneError(str(error)) from None
+        finally:
+            if self._native is None:
+                begins.put(False)
+                self._teller.join()
         for package in ("torch", "gradvane"):  # a host sync's line is looked for outside these
             self._native.pass_over(os.path.dirname(os.path.abspath(sys.modules[package].__file__ or "")))
         self._watcher = Watcher(self._native, Names())
         self._callbacks: list[Callable[[Incident], object]] = []
-        self._teller = threading.Thread(target=self._tell, name="gradvane-python", daemon=True)
-        try:
-            self._teller.start()
-        except RuntimeError as error:
-            self._native.stop(False)
-            raise GradvaneError(f"{error}: raise the limit of processes (ulimit -u) of this user or container") from None
+        begins.put(True)
         _live, _has_started = self, True
         end_at_exit()
 

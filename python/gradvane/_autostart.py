@@ -4,15 +4,13 @@ starts the agent when something begins to train. A process that only loads data 
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.machinery
+import atexit
+import functools
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import types
-    from collections.abc import Sequence
+from gradvane import _imports
 
 OFF = ("off", "false", "no", "0")
 
@@ -35,12 +33,11 @@ def arm(run: str, options: dict[str, str], *, is_quiet: bool, is_child: bool = F
     _say_on_standard_error(is_quiet)
     if not is_child:
         _agent.on_nothing = _say_nothing
-    _arm_children(run, options, is_quiet)
+    atexit.register(_imports.stop_waiting)
     _agent.end_at_exit()  # before the script registers anything of its own there: so ours comes last
-    if "torch" in sys.modules:
-        _torch_is_there()
-    else:
-        sys.meta_path.insert(0, _WaitForTorch())
+    # Not imported for the script: it would come before what the script does first, at the exit too.
+    _imports.when_imported("multiprocessing.spawn", lambda: _arm_children(run, options, is_quiet))
+    _imports.when_imported("torch", _torch_is_there)
 
 
 def start_now() -> bool:
@@ -73,43 +70,14 @@ def _say_nothing() -> None:
 
 def _torch_is_there() -> None:
     try:
+        import multiprocessing.spawn  # noqa: F401  (torch has all of it but this; then nothing is waited for)
+
         from gradvane import _starting
 
         _starting.install()
     except Exception as error:
         note_refused()
         logger.warning("this run is not watched: %s", error)
-
-
-class _WaitForTorch(importlib.abc.MetaPathFinder):
-    """Finds nothing itself: lets the others find torch, and is told when it has been imported."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != "torch":
-            return None
-        for finder in sys.meta_path:
-            if finder is self or not hasattr(finder, "find_spec"):
-                continue
-            spec = finder.find_spec(fullname, path, target)
-            if spec is not None:
-                break
-        else:
-            return None
-        loader: Any = spec.loader
-        if loader is None or not hasattr(loader, "__dict__"):
-            return spec
-
-        def exec_module(module: types.ModuleType) -> None:
-            if self in sys.meta_path:  # until now torch may just have been looked for
-                sys.meta_path.remove(self)
-            del loader.exec_module  # the loader is as it was
-            loader.exec_module(module)
-            _torch_is_there()
-
-        loader.exec_module = exec_module
-        return spec
 
 
 def _say_on_standard_error(is_quiet: bool) -> None:
@@ -139,6 +107,7 @@ def _arm_children(run: str, options: dict[str, str], is_quiet: bool) -> None:
 
     original = spawn.get_preparation_data
 
+    @functools.wraps(original)
     def get_preparation_data(*args: Any, **kwargs: Any) -> dict[str, Any]:
         data = original(*args, **kwargs)
         data["gradvane"] = _Arm(run, options, is_quiet)

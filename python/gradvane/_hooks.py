@@ -15,12 +15,20 @@ from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Callable
 
     from gradvane._watcher import Watcher
 
+    _Watching = Callable[[], Watcher | None]
+    _Make = Callable[[Callable[..., Any], _Watching], Callable[..., Any]]
+
 _current: Watcher | None = None
-_undo: list[Callable[[], object]] = []
+_handles: list[Any] = []
+"""of the hooks that every optimizer calls"""
+_patches: list[_Patch] = []
+_left_inside: list[_Patch] = []
+"""undone, and still inside what another tool has put around them"""
 _profilers: weakref.WeakSet[Any] = weakref.WeakSet()
 """those of PyTorch's that are running; one that is dropped before its end is none any more"""
 
@@ -35,10 +43,11 @@ def install(watcher: Watcher) -> None:
     if is_new:
         for _ in range(len(_profilers)):  # begun when there was nobody to be told
             watcher.profiler_begins()
-    if _undo:
+    if _handles:
         return
-    _undo.append(register_optimizer_step_pre_hook(_before_step).remove)
-    _undo.append(register_optimizer_step_post_hook(_after_step).remove)
+    _take_out()
+    _handles.append(register_optimizer_step_pre_hook(_before_step))
+    _handles.append(register_optimizer_step_post_hook(_after_step))
     _replace(torch.autograd, "backward", _backward)
     _replace(torch.autograd.profiler.profile, "_prepare_trace", _prepare_trace)
     _replace(torch.autograd.profiler.profile, "__exit__", _profiler_exit)
@@ -50,7 +59,7 @@ def install(watcher: Watcher) -> None:
         ("_get_total_norm", _total_norm),
         ("_clip_grads_with_norm_", _clip_with_norm),
     ):
-        _replace_inside(getattr(clip_grad, name, None), observe)
+        _replace_inside(name, observe)
 
 
 def uninstall(watcher: Watcher) -> None:
@@ -58,9 +67,17 @@ def uninstall(watcher: Watcher) -> None:
     if _current is not watcher:
         return
     _current = None
-    while _undo:
-        _undo.pop()()
+    while _handles:
+        _handles.pop().remove()
+    _left_inside.extend(reversed(_patches))
+    _patches.clear()
+    _take_out()
     _profilers.clear()  # nobody sees their end now
+
+
+def _take_out() -> None:
+    """Another tool may have gone since, and left ours outermost."""
+    _left_inside[:] = [patch for patch in _left_inside if not patch.undo()]
 
 
 def forget_in_child() -> None:
@@ -73,36 +90,69 @@ def _watching() -> Watcher | None:
     return None if torch.compiler.is_compiling() else _current
 
 
-def _replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    original = getattr(owner, name)
-    ours = functools.wraps(original)(make(original))
-    setattr(owner, name, ours)
+class _Patch:
+    """Ours around one function of torch's. When it is undone and another tool has wrapped ours meanwhile, ours stays
+    inside theirs and does nothing but call what it is around, for good: the next install() makes another."""
 
-    def undo() -> None:
-        if getattr(owner, name) is ours:
-            setattr(owner, name, original)
+    def __init__(self, get: Callable[[], Any], put: Callable[[Any], object], original: Any, make: _Make) -> None:
+        self._get, self._put, self._theirs = get, put, get()
+        self._is_undone = False
+        self._ours = functools.wraps(original)(make(original, self._watching))
+        put(self._ours)
 
-    _undo.append(undo)
+    def _watching(self) -> Watcher | None:
+        if torch.compiler.is_compiling():
+            return None
+        return None if self._is_undone else _current
+
+    def undo(self) -> bool:
+        """False where another tool's is around it: it may be gone at a later call."""
+        self._is_undone = True
+        if self._get() is not self._ours:
+            return False
+        self._put(self._theirs)
+        return True
 
 
-def _replace_inside(function: Any, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Puts ours into the no_grad wrapper that torch has around `function`: so it is seen too by a script
-    that imported the function by its name before we came."""
-    cells = getattr(function, "__closure__", None) or ()
-    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    for name, cell in zip(names, cells):
-        if name != "func":
-            continue
-        original = cell.cell_contents
-        ours = functools.wraps(original)(make(original))
-        cell.cell_contents = ours
+def _replace(owner: Any, name: str, make: _Make) -> None:
+    # What stands in the class or module itself: another tool's may be a descriptor.
+    _patches.append(
+        _Patch(lambda: vars(owner).get(name), lambda it: setattr(owner, name, it), getattr(owner, name), make)
+    )
 
-        def undo() -> None:
-            if cell.cell_contents is ours:
-                cell.cell_contents = original
 
-        _undo.append(undo)
+def _replace_inside(name: str, make: _Make) -> None:
+    """Puts ours into the no_grad wrapper that torch has around a clip function: so it is seen too by a script that
+    imported the function by its name before we came, and by another tool that has wrapped it."""
+    wrapper = _torchs_own(getattr(clip_grad, name, None))
+    if wrapper is None:
         return
+    cell = wrapper.__closure__[wrapper.__code__.co_freevars.index("func")]
+    _patches.append(
+        _Patch(
+            lambda: cell.cell_contents, lambda it: setattr(cell, "cell_contents", it), cell.cell_contents, make
+        )
+    )
+
+
+def _torchs_own(function: Any, depth: int = 0) -> Any:
+    """torch's wrapper, which may be within what another tool has put around it."""
+    code = getattr(function, "__code__", None)
+    if code is None or depth > 4:
+        inner = getattr(function, "__wrapped__", None)
+        return None if inner is None or depth > 4 else _torchs_own(inner, depth + 1)
+    if getattr(function, "__globals__", None) is vars(clip_grad):
+        return function if "func" in code.co_freevars else None
+    inside = [function.__dict__.get("__wrapped__"), *(_content(cell) for cell in function.__closure__ or ())]
+    found = (_torchs_own(one, depth + 1) for one in inside if callable(one))
+    return next((one for one in found if one is not None), None)
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing yet
+        return None
 
 
 def _before_step(
@@ -134,9 +184,9 @@ def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs:
         watcher.after_step(optimizer)
 
 
-def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
+def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
     def backward(*args: Any, **kwargs: Any) -> Any:
-        watcher = _watching()
+        watcher = watching()
         if watcher is None:
             return original(*args, **kwargs)
         tensors = args[0] if args else kwargs.get("tensors")
@@ -153,9 +203,9 @@ def _backward(original: Callable[..., Any]) -> Callable[..., Any]:
     return backward
 
 
-def _prepare_trace(original: Callable[..., Any]) -> Callable[..., Any]:
+def _prepare_trace(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
     def prepare_trace(self: Any, *args: Any, **kwargs: Any) -> Any:
-        watcher = _watching()
+        watcher = watching()
         if watcher is not None:
             watcher.profiler_begins()
         _profilers.add(self)
@@ -164,24 +214,24 @@ def _prepare_trace(original: Callable[..., Any]) -> Callable[..., Any]:
     return prepare_trace
 
 
-def _profiler_exit(original: Callable[..., Any]) -> Callable[..., Any]:
+def _profiler_exit(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
     def exit_profiler(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return original(self, *args, **kwargs)
         finally:
             if self in _profilers:  # not where it is disabled
                 _profilers.discard(self)
-                watcher = _watching()
+                watcher = watching()
                 if watcher is not None:
                     watcher.profiler_ended()
 
     return exit_profiler
 
 
-def _scale(original: Callable[..., Any]) -> Callable[..., Any]:
+def _scale(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
     def scale(self: Any, outputs: Any) -> Any:
         result = original(self, outputs)
-        watcher = _watching()
+        watcher = watching()
         if watcher is not None and self._enabled:
             watcher.scaled(self, outputs, result)
         return result
@@ -189,9 +239,9 @@ def _scale(original: Callable[..., Any]) -> Callable[..., Any]:
     return scale
 
 
-def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
+def _scaler_step(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
     def step(self: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        watcher = _watching()
+        watcher = watching()
         if watcher is None or not self._enabled:
             return original(self, optimizer, *args, **kwargs)
         watcher.before_scaler_step(optimizer)
@@ -202,11 +252,11 @@ def _scaler_step(original: Callable[..., Any]) -> Callable[..., Any]:
     return step
 
 
-def _clip_norm(original: Callable[..., Any]) -> Callable[..., Any]:
+def _clip_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
     def clip_grad_norm_(
         parameters: Any, max_norm: float, norm_type: float = 2.0, *args: Any, **kwargs: Any
     ) -> Any:
-        watcher = _watching()
+        watcher = watching()
         if watcher is None:
             return original(parameters, max_norm, norm_type, *args, **kwargs)
         parameters, given = _listed(parameters)
@@ -216,9 +266,9 @@ def _clip_norm(original: Callable[..., Any]) -> Callable[..., Any]:
     return clip_grad_norm_
 
 
-def _clip_value(original: Callable[..., Any]) -> Callable[..., Any]:
+def _clip_value(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
     def clip_grad_value_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        watcher = _watching()
+        watcher = watching()
         if watcher is None:
             return original(parameters, *args, **kwargs)
         parameters, given = _listed(parameters)
@@ -228,9 +278,9 @@ def _clip_value(original: Callable[..., Any]) -> Callable[..., Any]:
     return clip_grad_value_
 
 
-def _clip_with_norm(original: Callable[..., Any]) -> Callable[..., Any]:
+def _clip_with_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
     def clip_grads_with_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
-        watcher = _watching()
+        watcher = watching()
         if watcher is None:
             return original(parameters, max_norm, *args, **kwargs)
         parameters, given = _listed(parameters)
@@ -240,9 +290,9 @@ def _clip_with_norm(original: Callable[..., Any]) -> Callable[..., Any]:
     return clip_grads_with_norm_
 
 
-def _total_norm(original: Callable[..., Any]) -> Callable[..., Any]:
+def _total_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
     def get_total_norm(*args: Any, **kwargs: Any) -> Any:
-        watcher = _watching()
+        watcher = watching()
         if watcher is not None:
             watcher.before_total_norm()
         return original(*args, **kwargs)

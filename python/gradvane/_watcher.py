@@ -116,8 +116,13 @@ class Watcher:
     def _exchange_norms(self, params: Iterable[Tensor]) -> None:
         if self._courier is not None and not self._courier.has_ended:
             return
-        if any(_sharding.is_sharded(param) for param in params):
+        if not any(_sharding.is_sharded(param) for param in params):
+            return
+        try:
             self._courier = Courier.start(self._native)
+        except RuntimeError as error:  # no thread to be had: norms are of this process alone
+            self._native.exchange_closes()
+            logger.warning("norms over all ranks are not exchanged: %s", error)
 
     def stop(self) -> None:
         """Before the run ends: what is still on its way arrives, or not at all."""

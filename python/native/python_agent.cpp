@@ -262,6 +262,7 @@ PythonAgent::Owners PythonAgent::owners(const std::vector<const void*>& params) 
   Owners owners;
   if (!session_.live()) return owners;
   if (asked_owner_ >= 0 && asked_ == params) return {{asked_owner_}, true};
+  session_.recorder().catch_up();
   const std::unordered_set<const void*> given(params.begin(), params.end());
   bool all = true;         // of the parameters with a gradient are given
   bool really_all = true;  // also of those without

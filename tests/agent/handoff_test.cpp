@@ -205,17 +205,47 @@ TEST(Handoff, AFewOldRingsAreKeptAndTheOldestGoesFirst) {
   ASSERT_TRUE(handoff.read(10, header, stats));
 }
 
-TEST(Handoff, PlansAreFoundByTheirNumberUntilTheyAreTooOld) {
+TEST(Handoff, APlanIsKnownWhileItIsInUseAndWhileAReadThatNamesItIsThere) {
   Handoff handoff(4);
   EXPECT_EQ(handoff.newest_model(), nullptr);
   EXPECT_EQ(handoff.plan(1), nullptr);
-  for (std::uint64_t id = 1; id <= 100; ++id) set_plan(handoff, id, 1);
+  set_plan(handoff, 1, 1);
+  publish(handoff, 1, entries_of(1, 1));
+  for (std::uint64_t id = 2; id <= 100; ++id) set_plan(handoff, id, 1);
   ASSERT_NE(handoff.plan(100), nullptr);
   EXPECT_EQ(handoff.plan(100)->id, 100U);
-  ASSERT_NE(handoff.plan(50), nullptr);
-  EXPECT_EQ(handoff.plan(50)->id, 50U);
-  EXPECT_EQ(handoff.plan(1), nullptr);
+  EXPECT_NE(handoff.plan(1), nullptr) << "the read of it can still be had";
+  EXPECT_EQ(handoff.plan(50), nullptr) << "nothing was ever read by it";
+  EXPECT_EQ(handoff.plans_kept(), 2U);
   EXPECT_EQ(handoff.newest_model()->id, 200U);
+  for (std::uint64_t n = 2; n <= 5; ++n) publish(handoff, 100, entries_of(n, 1));
+  set_plan(handoff, 101, 1);
+  EXPECT_EQ(handoff.plan(1), nullptr);
+  EXPECT_NE(handoff.plan(100), nullptr);
+}
+
+TEST(Handoff, TheOldestOfManyOptimizersIsKnownAsLongAsTheNewest) {
+  constexpr std::uint64_t kMany = 2000;
+  Handoff handoff(8);
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    std::vector<std::shared_ptr<const ReadPlan>> plans;
+    for (std::uint64_t n = 1; n <= kMany; ++n) plans.push_back(plan_with(round * kMany + n));
+    handoff.set_plans(plans, 2);
+    for (const auto& plan : plans) ASSERT_EQ(handoff.plan(plan->id), plan);
+    for (std::uint64_t n = 0; n < 5; ++n) publish(handoff, plans[n]->id, entries_of(n, 2));
+    EXPECT_LE(handoff.plans_kept(), kMany + 8) << "and replaced ones are as many as slots can name";
+  }
+}
+
+TEST(Handoff, WhereDevicesReadSomeReplacedPlansAreKeptForThem) {
+  Handoff handoff(4);
+  auto source = std::make_shared<collectors::DeviceSource>();
+  source->id = 1;
+  handoff.add_sources({source});
+  for (std::uint64_t id = 1; id <= 200; ++id) set_plan(handoff, id, 1);
+  EXPECT_NE(handoff.plan(150), nullptr) << "what devices have read by it is not known here";
+  EXPECT_EQ(handoff.plan(1), nullptr);
+  EXPECT_LE(handoff.plans_kept(), 70U);
 }
 
 TEST(Handoff, ManyEntriesGetFewerSlotsInsteadOfMoreMemory) {

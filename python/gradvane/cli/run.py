@@ -128,6 +128,7 @@ def _run(request: Request) -> None:
     if "__annotations__" in vars(sys.modules["__main__"]):  # python gave its own some, up to 3.13
         program.__dict__["__annotations__"] = {}
     sys.modules["__main__"] = program
+    sys.orig_argv = _as_python_was_called(request, sys.orig_argv, len(sys.argv) - 1)
     try:
         if request.is_module:
             sys.argv = ["-m", *request.arguments]
@@ -168,6 +169,18 @@ def _run_script(path: str, program: types.ModuleType) -> None:
     exec(compile(source, path, "exec", dont_inherit=True), program.__dict__)
 
 
+def _as_python_was_called(request: Request, words: list[str], ours: int) -> list[str]:
+    """sys.orig_argv without us: a script that starts itself again goes by it. `ours`: words behind our name."""
+    before = words[: len(words) - ours]
+    if before[-2:] == ["-m", "gradvane"]:
+        before = before[:-2]
+    elif len(before) > 1 and os.path.basename(before[-1]) in ("gradvane", "__main__.py"):
+        before = before[:-1]
+    else:
+        return words
+    return [*before, *(["-m"] if request.is_module else []), request.target, *request.arguments]
+
+
 def _set_first_path(folder: str) -> None:
     """sys.path[0] is the script's folder, not that of the `gradvane` command."""
     if getattr(sys.flags, "safe_path", False) or sys.flags.isolated:
@@ -176,13 +189,23 @@ def _set_first_path(folder: str) -> None:
 
 
 def _end_by(error: BaseException) -> NoReturn:
-    """The traceback without our frames, through the script's own excepthook; then the end that python
-    gives an exception: status 1, or death by SIGINT."""
-    error.__traceback__ = without_ours(error.__traceback__)
+    """Lets python end by it, as ever: status 1, or death by SIGINT. The script's own excepthook is called by
+    python too, and the traceback that it gets has no frames of ours."""
     _autostart.note_failure(described(error))
-    hook = sys.excepthook
-    hook(type(error), error, error.__traceback__)
-    sys.excepthook = lambda *_: None
+    hook = getattr(sys, "excepthook", sys.__excepthook__)
+
+    def without_our_frames(kind: type[BaseException], error: BaseException, _: types.TracebackType | None) -> None:
+        sys.excepthook = hook
+        sys.last_traceback = error.__traceback__ = without_ours(error.__traceback__)
+        try:
+            hook(kind, error, error.__traceback__)
+        except Exception as failed:  # python says so with a frame of ours in it
+            sys.stderr.write("Error in sys.excepthook:\n")
+            sys.__excepthook__(type(failed), failed, without_ours(failed.__traceback__))
+            sys.stderr.write("\nOriginal exception was:\n")
+            sys.__excepthook__(kind, error, error.__traceback__)
+
+    sys.excepthook = without_our_frames
     raise error
 
 
