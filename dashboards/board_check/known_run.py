@@ -200,7 +200,7 @@ def agent() -> list[Known]:
     found = [Known("gradvane_agent_seconds_total", {"where": where}, steady(rate))
              for where, rate in (("hooks", 0.004), ("worker", 0.021), ("http", 0.0004))]
     for metric, label, values in (
-            ("gradvane_records_dropped_total", "reason", "ring_overrun user_metric_limit"),
+            ("gradvane_records_dropped_total", "reason", "ring_overrun read_lost user_metric_limit"),
             ("gradvane_export_failures_total", "exporter",
              "prometheus status_board step_log flight_recorder alert_push"),
             ("gradvane_alert_pushes_total", "result", "ok failed"),

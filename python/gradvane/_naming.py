@@ -29,23 +29,37 @@ class Names:
     def __init__(self) -> None:
         self._roots: list[weakref.ref[Module]] = []
         self._loose: list[weakref.ref[Tensor]] = []
+        self._seen: dict[int, weakref.ref[Tensor]] = {}
+        self._most_seen = 1000
 
     def add(self, root: Module) -> None:
         root = _finding.unwrapped(root)
-        if all(known is not root for known in self.roots()):
+        if all(reference() is not root for reference in self._roots):
             self._roots.append(weakref.ref(root))
+        self._see(root.parameters())
 
     def know(self, params: Iterable[Tensor]) -> None:
         """Looks for who owns those of `params` that have no name yet."""
-        params = list(params)
-        known = {id(tensor) for _, tensor in self()}
-        unknown = [param for param in params if id(param) not in known]
+        unknown = [param for param in params if not self._has_seen(param)]
         if not unknown:
             return
         for root in _finding.roots_owning(unknown):
             self.add(root)
-        known = {id(tensor) for _, tensor in self()}
-        self._loose.extend(weakref.ref(param) for param in unknown if id(param) not in known)
+        loose = [param for param in unknown if not self._has_seen(param)]
+        self._loose.extend(weakref.ref(param) for param in loose)
+        self._see(loose)
+
+    def _see(self, params: Iterable[Tensor]) -> None:
+        # By id, and looked at again: tensors are not compared.
+        for param in params:
+            self._seen[id(param)] = weakref.ref(param)
+        if len(self._seen) > self._most_seen:
+            self._seen = {key: reference for key, reference in self._seen.items() if reference() is not None}
+            self._most_seen = 2 * len(self._seen) + 1000
+
+    def _has_seen(self, param: Tensor) -> bool:
+        reference = self._seen.get(id(param))
+        return reference is not None and reference() is param
 
     def roots(self) -> list[Module]:
         return [root for reference in self._roots if (root := reference()) is not None]
@@ -96,10 +110,14 @@ def _labels(roots: list[Module]) -> list[str]:
         if issubclass(type(thing), torch.nn.Module):
             called.setdefault(id(_finding.unwrapped(cast("Module", thing))), name)
     labels: list[str] = []
+    taken: set[str] = set()
+    counts: dict[str, int] = {}
     for root in roots:
-        label = called.get(id(root), type(root).__name__)
-        while label + "." in labels:
-            label += "_"
+        label = name = called.get(id(root), type(root).__name__)
+        while label in taken:
+            counts[name] = counts.get(name, 1) + 1
+            label = f"{name}_{counts[name]}"
+        taken.add(label)
         labels.append(label + ".")
     return labels
 

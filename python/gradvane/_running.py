@@ -1,12 +1,16 @@
-"""The optimizers' step() calls that have been entered and not left, the innermost last."""
+"""What each thread that trains is in the middle of."""
 
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import weakref
+
+    from torch import Tensor
     from torch.optim import Optimizer
 
 
@@ -18,6 +22,8 @@ class Running:
 
 
 class RunningSteps(list[Running]):
+    """The optimizers' step() calls that have been entered and not left, the innermost last."""
+
     def __init__(self, native: Any) -> None:
         self._native = native
 
@@ -39,3 +45,14 @@ class RunningSteps(list[Running]):
             frame = frame.f_back  # type: ignore[assignment]
         while len(self) > max(depth - 1, 0):
             self._native.step_failed(self.pop().index)
+
+
+class InThread(threading.local):
+    """Of the thread that asks: several may train at once, each a model of its own."""
+
+    def __init__(self, native: Any) -> None:
+        self.running = RunningSteps(native)
+        self.backward_depth = 0
+        self.clip_depth = 0
+        self.steps_before = 0
+        self.last_root: weakref.ref[Tensor] | None = None

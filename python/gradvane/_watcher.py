@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from gradvane import _finding, _sharding
 from gradvane._courier import Courier
 from gradvane._events import contained, loss_root
-from gradvane._running import Running, RunningSteps
+from gradvane._running import InThread, Running
 from gradvane._scaling import Scaling
 from gradvane._swarm import Swarm, swarm_of
 from gradvane._tracing import Tracer
@@ -41,7 +44,7 @@ class _Known:
 
 
 class Watcher:
-    """One for each agent; called by the thread that trains, or by those of its backward passes."""
+    """One for each agent; called by the threads that train, or by those of their backward passes."""
 
     def __init__(self, native: Any, names: Names) -> None:
         self._native = native
@@ -50,12 +53,9 @@ class Watcher:
         self._watches_all = False
         self._known: dict[int, _Known] = {}
         self._gone: list[int] = []
-        self._running = RunningSteps(native)
+        self._here = InThread(native)
         self._scaling = Scaling()
-        self._backward_depth = 0
-        self._clip_depth = 0
-        self._steps_before = 0
-        self._last_root: weakref.ref[Tensor] | None = None
+        self._looking = threading.RLock()
         self._has_looked = True
         self._loop: int | None = None
         self._unseen = 0
@@ -78,9 +78,10 @@ class Watcher:
                 )
         if model is not None:
             self._names.add(model)
-        for optimizer in optimizers:
-            if id(optimizer) not in self._known:
-                self._adopt(optimizer)
+        with self._looking:
+            for optimizer in optimizers:
+                if id(optimizer) not in self._known:
+                    self._adopt(optimizer)
         if optimizers:
             return
         if model is None:
@@ -146,15 +147,15 @@ class Watcher:
         known = self._known.get(id(optimizer))
         if known is not None:
             return known.index
-        if not self._has_looked:
+        with self._looking:
             self._look_around(None)
             if (known := self._known.get(id(optimizer))) is not None:
                 return known.index
-        if not self._is_wanted(optimizer):
-            return None
-        index = self._adopt(optimizer)
-        self._tell_found()
-        return index
+            if not self._is_wanted(optimizer):
+                return None
+            index = self._adopt(optimizer)
+            self._tell_found()
+            return index
 
     def _is_wanted(self, optimizer: Optimizer) -> bool:
         scopes = [model for reference in self._scopes if (model := reference()) is not None]
@@ -162,7 +163,12 @@ class Watcher:
 
     def _look_around(self, root: Tensor | None) -> None:
         """Once, when training begins."""
-        self._has_looked = True
+        with self._looking:
+            if not self._has_looked:
+                self._has_looked = True
+                self._look(root)
+
+    def _look(self, root: Tensor | None) -> None:
         found = [o for o in _finding.live_optimizers() if id(o) not in self._known and self._is_wanted(o)]
         self._swarm = swarm_of(found) if self._swarm is None else self._swarm
         if self._swarm is not None:
@@ -197,9 +203,9 @@ class Watcher:
 
     def before_backward(self, tensors: Any) -> bool:
         """True for the outermost one: checkpointing runs others inside."""
-        if self._backward_depth > 0:
+        if self._is_in_backward():
             return False
-        self._backward_depth = 1
+        self._here.backward_depth = 1
         self._enter_backward(tensors)
         return True
 
@@ -211,13 +217,17 @@ class Watcher:
         if self._swarm is not None:
             self._native.parts_begin(self._swarm.index)
         self.tracer.pass_begins()
-        if self._native.before_backward(bool(self._running)) and not self._has_seen_steps():
+        if self._native.before_backward(bool(self._here.running)) and not self._has_seen_steps():
             self._unseen += 1
             if self._unseen == _UNSEEN_STEPS:
                 self.on_found("no optimizer's step can be seen here (a compiled one?): every backward pass is one")
 
+    def _is_in_backward(self) -> bool:
+        """Also in a thread of the pass itself, which is where devices have theirs."""
+        return self._here.backward_depth > 0 or torch._C._current_graph_task_id() != -1
+
     def after_backward(self, tensors: Any, has_ended: bool) -> None:
-        self._backward_depth = 0
+        self._here.backward_depth = 0
         if has_ended:
             self._leave_backward(tensors)
         else:
@@ -226,7 +236,7 @@ class Watcher:
     @contained
     def _leave_backward(self, tensors: Any) -> None:
         root = loss_root(tensors)
-        self._last_root = None if root is None else weakref.ref(root)
+        self._here.last_root = None if root is None else weakref.ref(root)
         loss = None if root is None else self._scaling.loss_of(root)
         self._native.after_backward(loss)
         self.tracer.pass_ended(loss)
@@ -260,7 +270,7 @@ class Watcher:
     @contained
     def take_loss(self, loss: Tensor) -> None:
         """From the script itself. One that was a backward pass's root before is that step's already."""
-        if self._last_root is None or self._last_root() is not loss:
+        if self._here.last_root is None or self._here.last_root() is not loss:
             self._native.take_loss(loss)
 
     # Steps ----------------------------------------------------------------------------------------
@@ -273,18 +283,18 @@ class Watcher:
         index = self._index(optimizer)
         if index is None:
             return
-        if self._running:
-            self._running.forget_failed(optimizer)
+        if self._here.running:
+            self._here.running.forget_failed(optimizer)
             if self._is_part_of_running(optimizer):
                 return
-        self._running.append(Running(index, id(optimizer), has_closure))
+        self._here.running.append(Running(index, id(optimizer), has_closure))
         scale, is_scaled = self._scaling.state_of(optimizer)
         if scale is not None and not has_closure:  # without one, the step begins with a read by itself
             self._native.read(index, "optimizer", scale, is_scaled)
         self._native.step_begins(index, has_closure)
 
     def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
-        if self._backward_depth > 0:
+        if self._is_in_backward():
             swarm.is_in_backward = True
             self._native.read_parts(swarm.index, list(_finding.parameters_of(optimizer)))
         else:  # one after the other, behind the pass: the first one sees all gradients
@@ -293,12 +303,12 @@ class Watcher:
     @contained
     def evaluated(self, optimizer: Optimizer) -> None:
         """The closure that the optimizer's step was given has returned."""
-        if self._running and self._running[-1].key == id(optimizer):
-            self._native.evaluated(self._running[-1].index)
+        if self._here.running and self._here.running[-1].key == id(optimizer):
+            self._native.evaluated(self._here.running[-1].index)
 
     @contained
     def after_step(self, optimizer: Optimizer) -> None:
-        running = self._running.leave(optimizer)
+        running = self._here.running.leave(optimizer)
         if running is None:
             return
         self._unseen = 0
@@ -310,7 +320,7 @@ class Watcher:
     def _is_part_of_running(self, optimizer: Optimizer) -> bool:
         """An optimizer that another one is made of steps inside it: that is one step."""
         owned = {id(param) for param in _finding.parameters_of(optimizer)}
-        for running in self._running:
+        for running in self._here.running:
             known = self._known.get(running.key)
             outer = known.optimizer() if known is not None else None
             if outer is not None and any(id(p) in owned for p in _finding.parameters_of(outer)):
@@ -341,13 +351,13 @@ class Watcher:
     def before_scaler_step(self, optimizer: Optimizer) -> None:
         index = self._index(optimizer)
         if index is not None:
-            self._steps_before = self._known[id(optimizer)].steps
+            self._here.steps_before = self._known[id(optimizer)].steps
             self._read(index, optimizer, "scaler")
 
     @contained
     def after_scaler_step(self, optimizer: Optimizer) -> None:
         known = self._known.get(id(optimizer))
-        if known is not None and known.steps == self._steps_before:
+        if known is not None and known.steps == self._here.steps_before:
             self.tracer.step_ends(known.index)
             self._native.step_skipped(known.index)
 
@@ -356,17 +366,17 @@ class Watcher:
     @contextlib.contextmanager
     def clipping(self, params: list[Any], max_norm: float | None) -> Iterator[None]:
         """Around a clip of `params`, to a total L2 norm or, with None, in some other way."""
-        if self._clip_depth > 0:
+        if self._here.clip_depth > 0:
             yield
             return
-        self._clip_depth = 1
+        self._here.clip_depth = 1
         try:
             clipped = self.before_clip(params)
             yield
             if clipped is not None:
                 self._after_clip(clipped[0], clipped[1], max_norm)
         finally:
-            self._clip_depth = 0
+            self._here.clip_depth = 0
 
     def own_clip(self, params: list[Any]) -> tuple[int, bool] | None:
         """As before_clip(): the optimizer whose gradients these are, and whether they have just been read. None where
@@ -378,7 +388,7 @@ class Watcher:
 
     @contained
     def before_total_norm(self) -> None:
-        if self._clip_depth > 0:
+        if self._here.clip_depth > 0:
             return
         for known in list(self._known.values()):
             self._read(known.index, known.optimizer(), "clip")

@@ -17,6 +17,7 @@ using record::ParamState;
 using record::Site;
 using testing::DoubleEq;
 using testing::Each;
+using testing::ElementsAre;
 using testing::Optional;
 
 TensorStats number(double value) {

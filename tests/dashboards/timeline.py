@@ -79,6 +79,7 @@ def healthy(rank: int = 0, minutes: float = LENGTH) -> Series:
             during((minutes / 2, 40), (minutes / 2, 41)),
         name("gradvane_skipped_steps_total", rank, reason="loop"): flat(2),
         name("gradvane_records_dropped_total", rank, reason="ring_overrun"): flat(0),
+        name("gradvane_records_dropped_total", rank, reason="read_lost"): flat(0),
         name("gradvane_records_dropped_total", rank, reason="user_metric_limit"): flat(0),
         name("gradvane_export_failures_total", rank, exporter="step_log"): flat(0),
         name("gradvane_series_dropped_total", rank): flat(0),
