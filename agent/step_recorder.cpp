@@ -196,6 +196,7 @@ void StepRecorder::read_gradients(int optimizer, record::ReadAt where) noexcept 
 void StepRecorder::publish_gradients(int optimizer, record::ReadAt where) noexcept {
   Watched& watched = at(optimizer);
   watched.has_read = true;
+  watched.reader = std::this_thread::get_id();
   watched.loss_in_gradients = losses_of(watched).any();
   collectors::StepFacts& facts = watched.facts;
   facts.read_at = where;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -162,6 +163,8 @@ class StepRecorder {
     std::int64_t step = 0;        ///< finished
     std::int64_t first_step = 0;  ///< finished before this process
     bool has_read = false;
+    std::thread::id reader;   ///< who has read it
+    std::thread::id trainer;  ///< who took its last step, of those whose backward passes are seen
     bool loss_in_gradients = false;
     bool on_host = false;          ///< what was read of the gradients: any of it on a CPU,
     std::size_t device_reads = 0;  ///< on how many devices,
@@ -182,6 +185,8 @@ class StepRecorder {
   };
 
   static Stamp stamp_of(const at::Tensor& gradient) noexcept;
+  static bool is_anothers(const Watched& watched) noexcept;
+  static void note_trainer(Watched& watched) noexcept;
   void stamp_gradients(int optimizer) noexcept;
   static bool is_bad(const Watched& watched) noexcept;
   void make_room();

@@ -10,6 +10,11 @@
 namespace gradvane::agent {
 
 using collectors::EntryTag;
+namespace {
+
+thread_local bool begins_backward_passes = false;
+
+}  // namespace
 
 StepRecorder::Stamp StepRecorder::stamp_of(const at::Tensor& gradient) noexcept {
   Stamp stamp;
@@ -32,24 +37,41 @@ bool StepRecorder::gradients_unchanged(int optimizer) const noexcept {
 }
 
 /// A few, spread over the optimizer's parameters: a backward pass that leaves them all alone is none of
-/// its own.
+/// its own. Every pass looks at those of all optimizers, mostly past the caches: where there are many of
+/// them, it looks at fewer each.
 void StepRecorder::choose_watched_entries(Watched& watched) {
   constexpr std::size_t kEntries = 8;
-  const std::size_t count = watched.stamps.size();
+  constexpr std::size_t kOfAll = 1024;
+  const std::size_t each = std::clamp(kOfAll / static_cast<std::size_t>(std::max(watch_.live(), 1)),
+                                      std::size_t{1}, kEntries);
+  const std::size_t count = std::min(each, watched.stamps.size());
   watched.watched_entries.clear();
-  for (std::size_t k = 0; k < std::min(kEntries, count); ++k)
-    watched.watched_entries.push_back(k * count / std::min(kEntries, count));
+  for (std::size_t k = 0; k < count; ++k)
+    watched.watched_entries.push_back(k * watched.stamps.size() / count);
   watched.before_backward.assign(watched.watched_entries.size(), Stamp{});
+}
+
+/// Several threads may train at once, each its own optimizers: a backward pass of one says nothing of the
+/// others'. Who trains what is known from the first step on.
+bool StepRecorder::is_anothers(const Watched& watched) noexcept {
+  return watched.trainer != std::thread::id() && watched.trainer != std::this_thread::get_id();
+}
+
+/// A thread of autograd's own may take the step, within the pass: it begins none itself.
+void StepRecorder::note_trainer(Watched& watched) noexcept {
+  if (begins_backward_passes) watched.trainer = std::this_thread::get_id();
 }
 
 int StepRecorder::before_backward(bool within_step) noexcept {
   int unseen = 0;
   if (!enabled_) return unseen;
   catch_up();
+  begins_backward_passes = true;
   for (int o = 0; o < watch_.optimizers(); ++o) {
-    if (watch_.is_removed(o)) continue;
+    if (watch_.is_removed(o) || is_anothers(at(o))) continue;
     Watched& watched = at(o);
-    if (watched.has_read && !within_step) hand_over_superseded(o);
+    if (watched.has_read && !within_step && watched.reader == std::this_thread::get_id())
+      hand_over_superseded(o);
     bool all_gone = true;
     for (std::size_t k = 0; k < watched.watched_entries.size(); ++k) {
       const at::Tensor gradient = watch_.gradient_now(o, watched.watched_entries[k]);
@@ -69,7 +91,7 @@ void StepRecorder::after_backward(const at::Tensor& loss) noexcept {
   if (!enabled_) return;
   const collectors::OwnCalls own(ledger_);
   for (int o = 0; o < watch_.optimizers(); ++o) {
-    if (watch_.is_removed(o)) continue;
+    if (watch_.is_removed(o) || is_anothers(at(o))) continue;
     Watched& watched = at(o);
     bool touched = false;
     for (std::size_t k = 0; k < watched.watched_entries.size() && !touched; ++k) {
@@ -123,6 +145,7 @@ void StepRecorder::publish_parts(int optimizer) noexcept {
     if (!watch_.params(optimizer)[i].requires_grad())
       watched.parts[i] = collectors::not_read(EntryTag::frozen);
   watched.has_read = true;
+  watched.reader = std::this_thread::get_id();
   watched.facts.read_at = record::ReadAt::optimizer;
   watched.facts.grad_sequence =
       handoff_.publish(watch_.plan(optimizer)->id, watched.gradient_sites, watched.parts);

@@ -72,6 +72,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
     leader_ = optimizer;
   }
   ++watched.step;
+  note_trainer(watched);
   if (!enabled_) {
     forget_step(watched);
     return std::nullopt;

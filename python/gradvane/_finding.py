@@ -28,6 +28,12 @@ _INNER = {
 """Wrappers, and where they keep the model: its own names are what its author knows."""
 
 
+OWNS_NONE = (
+    "attach: the optimizer owns none of the model's parameters; make it from this model's, after anything that "
+    "replaces them"
+)
+
+
 def instances(kind: type) -> list[object]:
     """All of `kind` that the collector knows. By type(), since a proxy's __class__ may run code of its own."""
     return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]

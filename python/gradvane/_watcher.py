@@ -70,14 +70,13 @@ class Watcher:
 
     def watch(self, model: Module | None, optimizers: list[Optimizer]) -> None:
         """As attach(). Raises ValueError where an optimizer owns none of the model's parameters."""
+        of_model = None if model is None else {id(param) for param in model.parameters()}
         for optimizer in optimizers:
-            if model is not None and not _finding.owns_any(optimizer, model):
-                raise ValueError(
-                    "attach: the optimizer owns none of the model's parameters; make it from this model's, "
-                    "after anything that replaces them"
-                )
+            if of_model and not any(id(param) in of_model for param in _finding.parameters_of(optimizer)):
+                raise ValueError(_finding.OWNS_NONE)
         if model is not None:
             self._names.add(model)
+        self._names.know(param for optimizer in optimizers for param in _finding.parameters_of(optimizer))
         with self._looking:
             for optimizer in optimizers:
                 if id(optimizer) not in self._known:
@@ -174,6 +173,7 @@ class Watcher:
         if self._swarm is not None:
             self._names.know(param for group in self._swarm.param_groups for param in group["params"])
             self._swarm.index = self._native.attach(self._names, self._swarm)
+        self._names.know(param for optimizer in found for param in _finding.parameters_of(optimizer))
         for optimizer in found:
             if self._swarm is None or not self._swarm.has(optimizer):
                 self._adopt(optimizer)

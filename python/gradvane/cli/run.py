@@ -201,7 +201,8 @@ def _end_by(error: BaseException) -> NoReturn:
             hook(kind, error, error.__traceback__)
         except Exception as failed:  # python says so with a frame of ours in it
             sys.stderr.write("Error in sys.excepthook:\n")
-            sys.__excepthook__(type(failed), failed, without_ours(failed.__traceback__))
+            failed.__traceback__ = without_ours(failed.__traceback__)
+            sys.__excepthook__(type(failed), failed, failed.__traceback__)
             sys.stderr.write("\nOriginal exception was:\n")
             sys.__excepthook__(kind, error, error.__traceback__)
 
