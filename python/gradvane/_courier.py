@@ -31,6 +31,7 @@ class Courier:
 
         self._native = native
         self._group = id(dist.group.WORLD)
+        self._norms: RankNorms | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._carry, name="gradvane-norms", daemon=True)
 
@@ -52,15 +53,23 @@ class Courier:
     def has_ended(self) -> bool:
         return not self._thread.is_alive()
 
+    @property
+    def is_carrying(self) -> bool:
+        """Whether what the worker waits for may still come."""
+        return not self.has_ended and self._has_group()
+
     def stop(self) -> None:
-        """Without waiting for others, and for at most a second: a store that does not answer keeps the thread."""
+        """Takes half a second at most on rank 0, whose sums the others may still have to read, and another one where
+        the store does not answer: that keeps the thread."""
+        if self._norms is not None and self.is_carrying:
+            self._over.wait(self._norms.seconds_to_be_read(time.monotonic()))
         self._over.set()
         self._native.exchange_closes()
-        self._thread.join(timeout=1.0)
+        self._thread.join(timeout=0.5)
 
     def _carry(self) -> None:
         try:
-            norms = _begin()
+            self._norms = norms = _begin()
             while norms is not None and not self._over.is_set():
                 wait = norms.seconds_to_next_look(time.monotonic())
                 new = self._native.take_contributions(1.0 if wait is None else min(wait, 1.0))

@@ -77,6 +77,7 @@ class RankNorms:
         self._leader = token if rank == 0 else None
         """rank 0's token, once it has answered"""
         self._last_sums = b""
+        self._added_up_at = -math.inf
         self._post([])
 
     @property
@@ -87,6 +88,10 @@ class RankNorms:
     def seconds_to_next_look(self, now: float) -> float | None:
         """How long until turn() has something to do even without a contribution; None: there is nothing."""
         return max(0.0, self._look_at - now) if self._is_curious(now) else None
+
+    def seconds_to_be_read(self, now: float) -> float:
+        """How long the other ranks may need for the latest sums: with rank 0's process the store may go."""
+        return max(0.0, self._added_up_at + _LONG - now)
 
     def turn(self, now: float, new: Iterable[Contribution]) -> list[Contribution]:
         """Takes what this rank contributes; returns the norms over all ranks that have become known."""
@@ -136,6 +141,7 @@ class RankNorms:
         message = _read(value)
         if message is None or message[0] != self._leader:
             self._leader = None  # another rank 0: it does not know this rank yet
+            self._last_sums = b""
             return False
         for step, optimizer, norm in message[2]:
             if self._waiting.pop((step, optimizer), None) is not None:
@@ -176,6 +182,7 @@ class RankNorms:
             latest = [(step, norm) for step, (norm, when) in self._sums.items() if when > now - 2 * PATIENCE]
             self._sums = {step: self._sums[step] for step, _ in latest[-MOST_ITEMS:]}
             self._post([(*step, norm) for step, (norm, _) in self._sums.items()])
+            self._added_up_at = now
         return has_met or bool(found)
 
     def _answer(self, messages: list[_Message | None]) -> bool:

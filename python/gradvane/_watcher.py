@@ -128,7 +128,8 @@ class Watcher:
         """Before the run ends: what is still on its way arrives, or not at all."""
         self.finish_loop()
         if self._courier is not None:
-            self._native.flush(1.0)
+            if self._courier.is_carrying:
+                self._native.flush(1.0)
             self._courier.stop()
             self._courier = None
 
