@@ -151,9 +151,12 @@ class Agent:
         # First of all, since it is the one thing here that cannot be had where threads are limited: nothing else
         # has begun by then.
         begins: queue.SimpleQueue[bool] = queue.SimpleQueue()
-        self._teller = threading.Thread(
-            target=lambda: begins.get() and self._tell(), name="gradvane-python", daemon=True
-        )
+
+        def tell() -> None:
+            if begins.get():
+                self._tell()
+
+        self._teller = threading.Thread(target=tell, name="gradvane-python", daemon=True)
         try:
             self._teller.start()
         except RuntimeError as error:

@@ -113,4 +113,4 @@ def _arm_children(run: str, options: dict[str, str], is_quiet: bool) -> None:
         data["gradvane"] = _Arm(run, options, is_quiet)
         return data
 
-    spawn.get_preparation_data = get_preparation_data  # type: ignore[assignment]
+    spawn.get_preparation_data = get_preparation_data

@@ -38,7 +38,7 @@ def stop_waiting() -> None:
     global _ours
     _waiting.clear()
     if _ours is not None and vars(PathFinder).get("find_spec") is _ours:
-        PathFinder.find_spec = _theirs
+        PathFinder.find_spec = _theirs  # type: ignore[method-assign]
         _ours = None
 
 

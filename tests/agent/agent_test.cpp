@@ -266,6 +266,25 @@ TEST(Agent, KeepsTwoOptimizersApartAndCountsTheRunByTheFirst) {
   }
 }
 
+TEST(Agent, ReadsAndClipsEachOfManyOptimizers) {
+  std::vector<std::unique_ptr<Training>> trainings;
+  Agent agent(immediate());
+  for (std::size_t i = 0; i < 100; ++i) {  // plans are made for several at once
+    trainings.push_back(std::make_unique<Training>(i));
+    agent.attach(*trainings[i]->model, *trainings[i]->optimizer);
+    (void)trainings[i]->backward();
+  }
+  double norm = 0;
+  for (const auto& training : trainings) norm = std::hypot(norm, training->gradient_norm());
+  EXPECT_NEAR(agent.clip_grad_norm(1.0).item<double>(), norm, 1e-6 * norm);
+  for (const auto& training : trainings) {
+    const double of_this = training->gradient_norm();
+    const auto result = agent.step(*training->optimizer, at::zeros({}));
+    ASSERT_TRUE(result && result->grad_norm);
+    EXPECT_NEAR(*result->grad_norm, of_this, 1e-6 * of_this);
+  }
+}
+
 TEST(Agent, FollowsAParameterThatIsReplaced) {
   Training training;
   Agent agent(immediate());

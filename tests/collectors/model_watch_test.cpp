@@ -248,31 +248,6 @@ TEST(ModelWatch, AParameterReplacedInTheModuleIsNoticedByTheThoroughLook) {
   EXPECT_FALSE(watch.changed_anywhere());
 }
 
-TEST(ModelWatch, ManyThatAreAddedLaterArePlannedAtOnce) {
-  constexpr std::size_t kMany = 200;
-  ModelWatch watch("auto", 50);
-  std::vector<torch::nn::Linear> models;
-  std::vector<std::unique_ptr<SGD>> optimizers;
-  for (std::size_t i = 0; i < kMany; ++i) {
-    models.emplace_back(2, 2);
-    optimizers.push_back(std::make_unique<SGD>(models.back()->parameters(), 0.1));
-    EXPECT_EQ(watch.add_later(libtorch_source(*models.back(), optimizers.back().get())),
-              static_cast<int>(i));
-    EXPECT_TRUE(watch.params(static_cast<int>(i)).empty());
-    EXPECT_EQ(watch.plan(static_cast<int>(i))->id, 0U);
-  }
-  watch.rebuild();
-  EXPECT_EQ(watch.live(), static_cast<int>(kMany));
-  EXPECT_THAT(names_of(watch, 199), ElementsAre("module199.weight", "module199.bias"));
-  EXPECT_EQ(watch.plan(0)->model->params.size(), 2 * kMany);
-  for (int i = 0; i < 100; ++i) watch.remove(i);
-  EXPECT_TRUE(watch.params(0).empty()) << "its parameters are let go of at once";
-  watch.rebuild();
-  EXPECT_EQ(watch.live(), 100);
-  EXPECT_EQ(watch.plan(150)->model->params.size(), 200U);
-  EXPECT_THAT(names_of(watch, 150), ElementsAre("module50.weight", "module50.bias"));
-}
-
 TEST(ModelWatch, AGroupThatIsAddedIsNoticed) {
   torch::nn::Linear linear(2, 2);
   SGD optimizer({linear->weight}, 0.1);

@@ -84,16 +84,20 @@ TEST_F(PrometheusExporterTest, OfSeveralOptimizersEachHasItsOwnNumbers) {
     training_.current().record.run_step = run_step;
     training_.current().record.optimizer = optimizer;
     training_.current().record.loss = loss;
+    training_.current().record.params = {static_cast<std::int32_t>(loss)};  // frozen ones
     const auto& [record, detail] = training_.current();
     EXPECT_EQ(exporter_.export_step(record, detail, training_.model()), ExportResult::ok);
   };
   step_of(1, 5, true);
   step_of(1, 4, true);
   EXPECT_EQ(value(Metric::loss), 4);  // so far it is the only one
+  EXPECT_EQ(value(Metric::params, {"frozen"}), 4);
   step_of(0, 7, false);
   EXPECT_TRUE(is_absent(Metric::loss));
   EXPECT_TRUE(is_absent(Metric::grad_norm));
   EXPECT_EQ(value(Metric::loss, {"0"}), 7);
+  EXPECT_TRUE(is_absent(Metric::params, {"frozen"}));
+  EXPECT_EQ(value(Metric::params, {"frozen", "0"}), 7);
   step_of(1, 3, true);
   EXPECT_EQ(value(Metric::loss, {"1"}), 3);
   EXPECT_EQ(value(Metric::loss, {"0"}), 7);
@@ -104,33 +108,7 @@ TEST_F(PrometheusExporterTest, OfSeveralOptimizersEachHasItsOwnNumbers) {
   step_of(20, 2, true);
   EXPECT_EQ(value(Metric::loss), 2);
   EXPECT_TRUE(is_absent(Metric::loss, {"1"}));
-}
-
-TEST_F(PrometheusExporterTest, OfSeveralOptimizersEachHasItsOwnParameters) {
-  std::int64_t run_step = 0;
-  const auto step_of = [&](std::int32_t optimizer, std::int32_t finite, bool leads) {
-    training_.next();
-    run_step += leads ? 1 : 0;
-    training_.current().record.run_step = run_step;
-    training_.current().record.optimizer = optimizer;
-    training_.current().record.params = {};
-    training_.current().record.params[static_cast<std::size_t>(record::ParamState::finite)] =
-        finite;
-    export_current();
-  };
-  step_of(0, 11, true);
-  EXPECT_EQ(value(Metric::params, {"finite"}), 11);
-  step_of(1, 13, false);
-  EXPECT_TRUE(is_absent(Metric::params, {"finite"}));
-  EXPECT_EQ(value(Metric::params, {"finite", "1"}), 13);
-  step_of(0, 11, true);
-  EXPECT_EQ(value(Metric::params, {"finite", "0"}), 11);
-  EXPECT_EQ(value(Metric::params, {"frozen", "0"}), 0);
-  step_of(1, 0, false);  // its gradients were not read: nothing new is known
-  EXPECT_EQ(value(Metric::params, {"finite", "1"}), 13);
-  step_of(20, 5, true);  // another training begins
-  EXPECT_TRUE(is_absent(Metric::params, {"finite", "1"}));
-  EXPECT_EQ(value(Metric::params, {"finite"}), 5);
+  EXPECT_TRUE(is_absent(Metric::params, {"frozen", "1"}));
 }
 
 TEST_F(PrometheusExporterTest, ALostRecordOfTheLeaderMakesNobodyElseLead) {
