@@ -260,6 +260,8 @@ void Worker::look_around() {
   metrics_->add(record::Metric::agent_seconds_total, cpu - cpu_seconds_, {"worker"});
   cpu_seconds_ = cpu;
   note_alert_error();
+  if (has_open_endpoint_ && endpoint_->leave_if_closed() && has_open_endpoint_.exchange(false))
+    say("the program has closed the endpoint's descriptors; the run goes on without an endpoint");
   if (const int failures = held_.take_failures(); failures > 0)
     metrics_->add(record::Metric::export_failures_total, failures, {"norm_exchange"});
   show_open_incidents();

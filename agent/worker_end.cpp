@@ -57,7 +57,7 @@ std::chrono::duration<double> Worker::patience(RunState state) const {
 
 /// A run that ends between two scrapes would leave no trace of its end, nor of why.
 void Worker::linger(const Ending& ending) noexcept {
-  if (!endpoint_ || ending.linger == Linger::no) return;
+  if (!has_open_endpoint_ || ending.linger == Linger::no) return;
   const auto ended = Clock::now();
   const auto until = ending.began + patience(ending.state);  // what the end took is part of it
   const auto is_wanted = [&] {

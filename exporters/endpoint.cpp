@@ -186,6 +186,8 @@ void Endpoint::stop(std::chrono::milliseconds budget) noexcept {
   if (server_) server_->stop(budget);
 }
 
+bool Endpoint::leave_if_closed() noexcept { return server_ && server_->leave_if_closed(); }
+
 void Endpoint::close_in_child() noexcept {
   if (server_) server_->close_in_child();
 }

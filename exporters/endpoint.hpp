@@ -72,6 +72,9 @@ class Endpoint {
   /// Lets answers that are on their way finish, within `budget`. Idempotent.
   void stop(std::chrono::milliseconds budget) noexcept;
 
+  /// As HttpServer's. From the thread that calls stop().
+  [[nodiscard]] bool leave_if_closed() noexcept;
+
   /// In a forked child: gives up the sockets. Async-signal-safe; the object is inert afterwards.
   void close_in_child() noexcept;
 

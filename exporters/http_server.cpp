@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,7 +16,9 @@
 #include <cerrno>
 #include <cstring>
 #include <future>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "exporters/http_connection.hpp"
@@ -53,6 +56,15 @@ int listen_on(const tcp::endpoint& endpoint) {
   return -1;
 }
 
+using Identity = std::pair<dev_t, ino_t>;
+
+/// Of the open file; none where the descriptor is closed.
+std::optional<Identity> identity_of(int descriptor) noexcept {
+  struct stat status{};
+  if (::fstat(descriptor, &status) != 0) return std::nullopt;
+  return Identity{status.st_dev, status.st_ino};
+}
+
 }  // namespace
 
 /// Shared by the owner and the thread, so that a thread that had to be left behind still has it.
@@ -60,9 +72,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
  public:
   Impl(std::map<std::string, HttpHandler> routes, HttpServerOptions options)
       : shared_{.routes = std::move(routes), .options = std::move(options)},
-        slots_(shared_.options.max_connections),
-        acceptor_(context_),
-        pause_(context_) {
+        slots_(shared_.options.max_connections) {
     for (auto& slot : slots_) slot.descriptor = -1;
   }
 
@@ -85,6 +95,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     }
     acceptor_.assign(ip.is_v6() ? tcp::v6() : tcp::v4(), descriptor);
     listening_ = descriptor;
+    identity_ = identity_of(descriptor);
     port_ = acceptor_.local_endpoint().port();
 
     const SignalsBlocked for_the_thread_to_inherit;
@@ -94,13 +105,27 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
 
   void stop(std::chrono::milliseconds budget) {
     if (!thread_.joinable()) return;
-    asio::post(context_, [this] { finish(); });  // `this` outlives the context, being its owner
-    if (done_.wait_for(budget) != std::future_status::ready) context_.stop();
+    if (!leave_if_closed()) {
+      asio::post(context_, [this] { finish(); });  // `this` outlives the context, being its owner
+      if (done_.wait_for(budget) != std::future_status::ready) context_.stop();
+    }
     if (done_.wait_for(kLastGrace) == std::future_status::ready) {
       thread_.join();
+      if (!is_left_) net_.reset();  // the owner may live on: its descriptors shall not
     } else {
       thread_.detach();  // stuck in a handler, which is not ours to end
     }
+  }
+
+  bool leave_if_closed() noexcept {
+    const int descriptor = listening_;
+    if (is_left_ || descriptor < 0 || identity_of(descriptor) == identity_) return is_left_;
+    is_left_ = true;
+    for (auto& slot : slots_) slot.descriptor = -1;
+    listening_ = -1;
+    context_.stop();
+    (void)net_.release();  // its destructor would close what is not ours
+    return true;
   }
 
   void close_in_child() noexcept {
@@ -233,15 +258,25 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     }
   }
 
+  /// What holds descriptors.
+  struct Net {
+    asio::io_context context{1};  // goes before what its pending operations refer to
+    tcp::acceptor acceptor{context};
+    asio::steady_timer pause{context};
+  };
+
   HttpShared shared_;
   std::vector<Slot> slots_;
   std::atomic<int> listening_ = -1;
   std::uint16_t port_ = 0;
   bool is_accepting_ = false;
   std::chrono::milliseconds next_pause_ = kFirstPause;
-  asio::io_context context_{1};  // goes before what its pending operations refer to
-  tcp::acceptor acceptor_;
-  asio::steady_timer pause_;
+  std::optional<Identity> identity_;  ///< of what we listen on
+  std::atomic<bool> is_left_ = false;
+  std::unique_ptr<Net> net_ = std::make_unique<Net>();
+  asio::io_context& context_ = net_->context;
+  tcp::acceptor& acceptor_ = net_->acceptor;
+  asio::steady_timer& pause_ = net_->pause;
   std::promise<void> over_;
   std::future<void> done_ = over_.get_future();
   std::jthread thread_;
@@ -271,6 +306,8 @@ void HttpServer::stop(std::chrono::milliseconds budget) noexcept try {
   if (!is_child_) impl_->stop(budget);
 } catch (...) {  // out of memory for the message to the thread: it goes with the process
 }
+
+bool HttpServer::leave_if_closed() noexcept { return !is_child_ && impl_->leave_if_closed(); }
 
 void HttpServer::close_in_child() noexcept {
   is_child_ = true;

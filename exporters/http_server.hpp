@@ -67,8 +67,14 @@ class HttpServer {
                                 int port_tries = 101) noexcept;
 
   /// Takes no further request, lets responses that are on their way finish within `budget`, and ends
-  /// the thread. Idempotent. A handler that is stuck beyond that is left behind with its thread.
+  /// the thread and closes all descriptors. Idempotent. A handler that is stuck beyond that is left behind with
+  /// its thread.
   void stop(std::chrono::milliseconds budget) noexcept;
+
+  /// A program may close all descriptors that it does not know. Where ours are among them, the server ends
+  /// and touches none of their numbers again, since they may belong to files of the program by now. True from
+  /// then on. From the thread that calls stop(), now and then.
+  [[nodiscard]] bool leave_if_closed() noexcept;
 
   /// For the child of a fork, where the thread does not exist: closes its copies of our sockets, so
   /// that it does not hold the port. Async-signal-safe. The object is inert afterwards.

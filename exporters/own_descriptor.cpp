@@ -1,6 +1,7 @@
 #include "exporters/own_descriptor.hpp"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -34,6 +35,10 @@ std::atomic<int>& at(int place) { return table[static_cast<std::size_t>(place)];
 
 OwnDescriptor::OwnDescriptor(int descriptor) noexcept {
   if (descriptor < 0) return;
+  struct stat status{};
+  (void)::fstat(descriptor, &status);  // fails for nothing that open() has just returned
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
   static const int registered = ::pthread_atfork(nullptr, nullptr, close_all_in_child);
   for (int i = 0; registered == 0 && i < kMost; ++i) {
     int expected = kFree;
@@ -49,19 +54,26 @@ OwnDescriptor& OwnDescriptor::operator=(OwnDescriptor&& other) noexcept {
   if (this == &other) return *this;
   close();
   place_ = std::exchange(other.place_, -1);
+  device_ = other.device_;
+  inode_ = other.inode_;
   return *this;
 }
 
 int OwnDescriptor::get() const noexcept {
   if (place_ < 0) return -1;
   const int entry = at(place_).load();
-  return entry > kFree ? entry - 1 : -1;
+  return entry > kFree && is_same_file(entry - 1) ? entry - 1 : -1;
 }
 
 bool OwnDescriptor::close() noexcept {
   if (place_ < 0) return true;
   const int entry = at(std::exchange(place_, -1)).exchange(kFree);
-  return entry <= kFree || ::close(entry - 1) == 0;
+  return entry <= kFree || !is_same_file(entry - 1) || ::close(entry - 1) == 0;
+}
+
+bool OwnDescriptor::is_same_file(int descriptor) const noexcept {
+  struct stat status{};
+  return ::fstat(descriptor, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
 }
 
 }  // namespace gradvane::exporters

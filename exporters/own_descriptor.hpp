@@ -1,5 +1,7 @@
 #pragma once
-// A file descriptor that no other process shares.
+// A file descriptor that no other process shares, and that is still the one we opened.
+#include <sys/types.h>
+
 #include <utility>
 
 namespace gradvane::exporters {
@@ -8,6 +10,10 @@ namespace gradvane::exporters {
 /// is -1 there: a child that lives longer than its parent must not hold the parent's locks, and must not
 /// write into its files. The caller opens with O_CLOEXEC.
 ///
+/// A program may close all descriptors that it does not know, ours too, and open files that get their numbers.
+/// So get() compares device and inode each time: -1 where the number now belongs to another file, which is
+/// then neither written to nor closed.
+///
 /// One object is for one thread; different objects may be used at the same time. Nothing throws.
 class OwnDescriptor {
  public:
@@ -15,10 +21,11 @@ class OwnDescriptor {
   /// Takes `descriptor`; below 0 means none. Where kMost are open already it is closed, and errno is EMFILE.
   explicit OwnDescriptor(int descriptor) noexcept;
   ~OwnDescriptor() { close(); }
-  OwnDescriptor(OwnDescriptor&& other) noexcept : place_(std::exchange(other.place_, -1)) {}
+  OwnDescriptor(OwnDescriptor&& other) noexcept
+      : place_(std::exchange(other.place_, -1)), device_(other.device_), inode_(other.inode_) {}
   OwnDescriptor& operator=(OwnDescriptor&& other) noexcept;
 
-  /// -1: none, or this is a child of the process that opened it.
+  /// -1: none, this is a child of the process that opened it, or the program has closed it.
   [[nodiscard]] int get() const noexcept;
   [[nodiscard]] bool is_open() const noexcept { return get() >= 0; }
   /// False where close(2) failed; errno says why.
@@ -27,7 +34,11 @@ class OwnDescriptor {
   static constexpr int kMost = 1024;  ///< at a time in a process
 
  private:
+  [[nodiscard]] bool is_same_file(int descriptor) const noexcept;
+
   int place_ = -1;  ///< in the table that the child's handler reads
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
 };
 
 }  // namespace gradvane::exporters

@@ -49,6 +49,20 @@ TEST(OwnDescriptor, MovesWithoutClosing) {
   EXPECT_TRUE(is_open(number));
 }
 
+TEST(OwnDescriptor, LeavesAFileAloneThatHasItsNumberNow) {
+  const int theirs = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  int number = -1;
+  {
+    const OwnDescriptor file(open_null());
+    number = file.get();
+    ASSERT_EQ(::dup2(theirs, number), number);  // what closing everything and opening anew comes to
+    EXPECT_FALSE(file.is_open());
+  }
+  EXPECT_TRUE(is_open(number));
+  ::close(number);
+  ::close(theirs);
+}
+
 TEST(OwnDescriptor, IsClosedInAForkedChildAndOpenInItsParent) {
   const OwnDescriptor file(open_null());
   const int plain = open_null();
