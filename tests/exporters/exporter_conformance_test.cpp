@@ -15,6 +15,7 @@
 #include "exporters/recording/flight_recorder.hpp"
 #include "exporters/status_board.hpp"
 #include "exporters/step_log.hpp"
+#include "tests/exporters/claimed.hpp"
 #include "tests/exporters/fake_run.hpp"
 #include "tests/exporters/scratch.hpp"
 
@@ -197,40 +198,39 @@ TEST_P(EveryExporter, TakesHostSyncsWhoseNumbersAndWordsAreOdd) {
 
 INSTANTIATE_TEST_SUITE_P(
     Exporters, EveryExporter,
-    testing::Values(Candidate{"Prometheus",
-                              [](const Scratch&) {
-                                return std::make_shared<PrometheusExporter>(some_metrics());
-                              }},
-                    Candidate{"StatusBoard",
-                              [](const Scratch&) { return std::make_shared<StatusBoard>(8); }},
-                    Candidate{"StepLog",
-                              [](const Scratch& scratch) {
-                                return std::make_shared<StepLog>(
-                                    StepLogOptions{.path = scratch.path() / "steps.jsonl"});
-                              }},
-                    Candidate{"FlightRecorder",
-                              [](const Scratch& scratch) {
-                                return std::make_shared<recording::FlightRecorder>(
-                                    recording::RecorderOptions{.directory = scratch.path(),
-                                                               .memory_bytes = 1 << 20,
-                                                               .steps = 8,
-                                                               .disk_bytes = 1 << 20},
-                                    some_metrics());
-                              }},
-                    Candidate{"AlertPush",
-                              [](const Scratch&) {
-                                return std::make_shared<AlertPush>(
-                                    AlertPushOptions{.url = kNobodyListens}, some_metrics());
-                              }},
-                    Candidate{"ExporterSet",
-                              [](const Scratch& scratch) {
-                                auto all = std::make_shared<ExporterSet>(some_metrics());
-                                all->add(std::make_shared<PrometheusExporter>(some_metrics()));
-                                all->add(std::make_shared<StatusBoard>(8));
-                                all->add(std::make_shared<StepLog>(
-                                    StepLogOptions{.path = scratch.path() / "steps.jsonl"}));
-                                return all;
-                              }}),
+    testing::Values(
+        Candidate{
+            "Prometheus",
+            [](const Scratch&) { return std::make_shared<PrometheusExporter>(some_metrics()); }},
+        Candidate{"StatusBoard", [](const Scratch&) { return std::make_shared<StatusBoard>(8); }},
+        Candidate{"StepLog",
+                  [](const Scratch& scratch) {
+                    return std::make_shared<StepLog>(
+                        StepLogOptions{.path = scratch.path() / "steps.jsonl"});
+                  }},
+        Candidate{"FlightRecorder",
+                  [](const Scratch& scratch) {
+                    return std::make_shared<recording::FlightRecorder>(
+                        recording::RecorderOptions{.directory = fakes::claimed(scratch.path()),
+                                                   .memory_bytes = 1 << 20,
+                                                   .steps = 8,
+                                                   .disk_bytes = 1 << 20},
+                        some_metrics());
+                  }},
+        Candidate{"AlertPush",
+                  [](const Scratch&) {
+                    return std::make_shared<AlertPush>(AlertPushOptions{.url = kNobodyListens},
+                                                       some_metrics());
+                  }},
+        Candidate{"ExporterSet",
+                  [](const Scratch& scratch) {
+                    auto all = std::make_shared<ExporterSet>(some_metrics());
+                    all->add(std::make_shared<PrometheusExporter>(some_metrics()));
+                    all->add(std::make_shared<StatusBoard>(8));
+                    all->add(std::make_shared<StepLog>(
+                        StepLogOptions{.path = scratch.path() / "steps.jsonl"}));
+                    return all;
+                  }}),
     [](const auto& candidate) { return candidate.param.name; });
 
 // ---- the set --------------------------------------------------------------------------------------
