@@ -24,9 +24,8 @@ void StandingRecords::forget_models_before(std::uint64_t oldest) {
 }
 
 bool StandingRecords::has_open_incident() const {
-  return !std::ranges::all_of(incidents_, [](const record::Incident& incident) {
-    return incident.closed_at.has_value();
-  });
+  return !std::ranges::all_of(
+      incidents_, [](const record::Incident& incident) { return incident.closed_at.has_value(); });
 }
 
 void StandingRecords::set_incident(const record::Incident& incident) {
