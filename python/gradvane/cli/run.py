@@ -153,16 +153,17 @@ def _run_script(path: str, program: types.ModuleType) -> None:
         _set_first_path(path)
         runpy._run_module_as_main("__main__", alter_argv=False)  # type: ignore[attr-defined]
         return
+    _set_first_path(os.path.dirname(os.path.realpath(path)))
+    path = os.path.join(os.getcwd(), path)  # as python has it in __file__ and tracebacks: absolute, dots and all
     try:
-        with io.open_code(os.path.abspath(path)) as file:
+        with io.open_code(path) as file:
             source = file.read()
     except OSError as error:
         _autostart.note_refused()
         sys.stderr.write(
-            f"{sys.executable}: can't open file {os.path.abspath(path)!r}: [Errno {error.errno}] {error.strerror}\n"
+            f"{sys.executable}: can't open file {path!r}: [Errno {error.errno}] {error.strerror}\n"
         )
         sys.exit(2)
-    _set_first_path(os.path.dirname(os.path.realpath(path)))
     program.__file__ = path
     program.__dict__["__cached__"] = None
     program.__loader__ = SourceFileLoader("__main__", path)
