@@ -15,8 +15,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kExportBudget = 1s;
 constexpr auto kAnswerBudget =
     5s;  // for answers on their way: viewers learn from them that it is over
-constexpr auto kCutBudget = 500ms;     // for what is left to do when somebody does not want to wait
-constexpr auto kUnnoticedWait = 50ms;  // nobody wants to interrupt a shorter one
+constexpr auto kCutBudget = 500ms;     // for what is left to do after Ctrl-C
+constexpr auto kUnnoticedWait = 50ms;  // too short to be interrupted
 constexpr auto kLook = 10ms;
 constexpr std::chrono::duration<double> kLongestPatience = std::chrono::hours(24 * 365);
 
@@ -37,7 +37,7 @@ void Worker::wind_up(const Ending& ending) noexcept {
   stop_endpoint(CtrlC::was_pressed() ? kCutBudget : std::chrono::milliseconds(kAnswerBudget));
   if (run_directory_) run_directory_->release();
   if (recordings_directory_) recordings_directory_->release();
-  give_signals_back();  // before anybody is told that the run has ended
+  give_signals_back();  // before detach() returns
   const std::lock_guard lock(mutex_);
   has_ended_ = true;
   changed_.notify_all();

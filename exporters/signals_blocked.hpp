@@ -6,7 +6,7 @@
 namespace gradvane::exporters {
 
 /// Signals are blocked on this thread while it lives; a thread that is started meanwhile keeps them so. Those that
-/// tell of a fault of the thread itself are not: who handles crashes is to see ours too.
+/// tell of a fault of the thread itself are not: a crash handler is to see ours too.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

@@ -338,7 +338,7 @@ def _at_exit() -> None:
     agent = _live
     try:
         agent._end(lambda: agent._native.stop(True) if why is None else agent._native.fail(why, True))
-    except KeyboardInterrupt:  # of somebody who does not want to wait for us: the program has ended already
+    except KeyboardInterrupt:  # meant for our wait: the program itself has ended already
         pass
 
 

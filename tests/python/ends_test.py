@@ -89,7 +89,14 @@ def sleep(immune=False):
     time.sleep(600)
 
 if __name__ == "__main__":
+    from gradvane._loading import native
     step()
+    spare = native().Agent("spare", ["port=-1"], [])
+    child = os.fork()
+    if child == 0:
+        del spare  # its threads and what they hold are in the parent
+        os._exit(7)
+    print("destroyed", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     context = multiprocessing.get_context("fork")
     child = context.Process(target=sleep)
     child.start(); child.terminate(); child.join(60)
@@ -113,7 +120,7 @@ if __name__ == "__main__":
     context.Process(target=sleep, daemon=True).start()
 """, options=("--recorder-signal", "usr1"))
     assert ended.status == 0 and ended.seconds < AT_ONCE, ended.stderr
-    assert ended.stdout.split("\n") == ["process -15", "pool", "SIGTERM -15", "SIGUSR1 -10", "with a handler None", ""]
+    assert ended.stdout.split("\n") == ["destroyed 7", "process -15", "pool", "SIGTERM -15", "SIGUSR1 -10", "with a handler None", ""]
 
 
 TWO_RUNS = """
