@@ -136,8 +136,10 @@ def wait(process: subprocess.Popen, acts: tuple[Act, ...], folder: Path, deadlin
 def do(act: Act, process: subprocess.Popen, folder: Path) -> None:
     if act.what == "scrape":
         for path in (folder / "tmp").glob("gradvane-*/*/endpoint.rank0.json"):
-            with urllib.request.urlopen(json.loads(path.read_text())["url"] + "/metrics", timeout=20) as answer:
-                answer.read()
+            endpoint = json.loads(path.read_text())
+            if endpoint["state"] == "running":
+                with urllib.request.urlopen(endpoint["url"] + "/metrics", timeout=20) as answer:
+                    answer.read()
     elif act.what == "Ctrl-C":
         os.killpg(process.pid, signal.SIGINT)
     else:

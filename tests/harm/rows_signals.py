@@ -12,6 +12,7 @@ def train_on():
         time.sleep(0.01)
 """
 LOOP = "train_on()"
+HOW_FAR = dict.fromkeys(("weights", "random numbers"), "how far the loop gets")
 
 
 def in_the_loop(name: str, *signals: signal.Signals | str, before: str = "", body: str = LOOP, pause: float = 0.0,
@@ -70,7 +71,7 @@ PROGRAMS = [
                 await asyncio.sleep(0.01)
             print("stopped by the signal")
         asyncio.run(main())
-        """),
+        """, differs=HOW_FAR),
     in_the_loop("SIGTERM when two agents have come one after the other", signal.SIGTERM, body="""
         way.end_agent()
         other = tiny.make(seed=1)
@@ -83,7 +84,7 @@ PROGRAMS = [
             train_on()
         except KeyboardInterrupt:
             print("saved")
-        """),
+        """, differs=HOW_FAR),
     in_the_loop("Ctrl-C twice, the second while the program saves", "Ctrl-C", "Ctrl-C", pause=0.5, body="""
         try:
             train_on()
@@ -93,7 +94,7 @@ PROGRAMS = [
                 time.sleep(30)
             except KeyboardInterrupt:
                 print("not saved")
-        """),
+        """, differs=HOW_FAR),
     Program("an alarm of the program's own", """
         def late(number, frame):
             raise TimeoutError("too late")

@@ -12,6 +12,7 @@ import signal
 import stat
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -22,6 +23,7 @@ def look(name, *trained):
     """One line in looks.jsonl. `trained`: modules, optimizers and tensors whose numbers are compared."""
     import torch
 
+    settle()
     seen = {
         "look": name,
         "weights": [numbers(thing) for thing in trained],
@@ -38,6 +40,20 @@ def look(name, *trained):
     }
     with open(FOLDER / "looks.jsonl", "a") as file:
         file.write(json.dumps(seen) + "\n")
+
+
+def settle():
+    """What is free goes, and threads that are about to end do, so that chance is not taken for a difference."""
+    gc.collect()
+    before, now = None, state()
+    deadline = time.monotonic() + 3
+    while now != before and time.monotonic() < deadline:
+        time.sleep(0.05)
+        before, now = now, state()
+
+
+def state():
+    return len(os.listdir("/proc/self/task")), len(threading.enumerate()), descriptors()
 
 
 def numbers(thing):
