@@ -1,5 +1,6 @@
 #include "exporters/own_descriptor.hpp"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,11 +30,23 @@ void close_all_in_child() {
   }
 }
 
+/// A program that was started without standard streams prints to 1 and 2 all the same: not into our files.
+int above_standard_streams(int descriptor) noexcept {
+  if (descriptor > STDERR_FILENO) return descriptor;
+  const int moved = ::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(descriptor);
+  errno = error;
+  return moved;
+}
+
 std::atomic<int>& at(int place) { return table[static_cast<std::size_t>(place)]; }
 
 }  // namespace
 
 OwnDescriptor::OwnDescriptor(int descriptor) noexcept {
+  if (descriptor < 0) return;
+  descriptor = above_standard_streams(descriptor);
   if (descriptor < 0) return;
   struct stat status{};
   (void)::fstat(descriptor, &status);  // fails for nothing that open() has just returned

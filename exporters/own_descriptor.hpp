@@ -18,7 +18,7 @@ namespace gradvane::exporters {
 class OwnDescriptor {
  public:
   OwnDescriptor() noexcept = default;
-  /// Takes `descriptor`; below 0 means none. Where kMost are open already it is closed, and errno is EMFILE.
+  /// Takes `descriptor`, moved above those of the standard streams; below 0 means none. Where kMost are open already it is closed, and errno is EMFILE.
   explicit OwnDescriptor(int descriptor) noexcept;
   ~OwnDescriptor() { close(); }
   OwnDescriptor(OwnDescriptor&& other) noexcept

@@ -49,6 +49,16 @@ TEST(OwnDescriptor, MovesWithoutClosing) {
   EXPECT_TRUE(is_open(number));
 }
 
+TEST(OwnDescriptor, IsNeverTakenForAStandardStream) {
+  EXPECT_EQ(in_child([] {
+              ::close(STDOUT_FILENO);
+              ::close(STDERR_FILENO);
+              const OwnDescriptor file(open_null());
+              return file.get() > STDERR_FILENO && !is_open(STDOUT_FILENO);
+            }),
+            0);
+}
+
 TEST(OwnDescriptor, LeavesAFileAloneThatHasItsNumberNow) {
   const int theirs = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
   int number = -1;

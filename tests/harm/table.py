@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import rows_children
+import rows_devices
 import rows_endings
 import rows_files
 import rows_signals
@@ -17,6 +18,7 @@ GROUPS: dict[str, tuple[str, list[Program]]] = {
     "files": ("Where files cannot be had", rows_files.PROGRAMS),
     "tools": ("Programs with other tools in them", rows_tools.PROGRAMS),
     "training": ("Trainings of many kinds", rows_training.PROGRAMS),
+    "devices": ("Trainings on a GPU", rows_devices.PROGRAMS),
 }
 
 

@@ -155,4 +155,5 @@ def part(name):
     except Exception as error:
         print("raised", type(error).__name__, error)
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
+        if stream:
+            stream.flush()
