@@ -76,14 +76,14 @@ TEST_F(WorkerOfADevice, TheLastStepsOfARunAreWaitedFor) {
     std::this_thread::sleep_for(100ms);
     arrive(1, 5);
   });
-  worker_->end(record::RunState::finished, "");
+  worker_->end(record::RunState::finished, "", Worker::Linger::no);
   EXPECT_EQ(worker_->status().latest.grad_norm, 5);
 }
 
 TEST_F(WorkerOfADevice, AResultThatNeverComesDoesNotHoldTheEndForLong) {
   hand_over(1, 1);
   const auto begin = std::chrono::steady_clock::now();
-  worker_->end(record::RunState::finished, "");
+  worker_->end(record::RunState::finished, "", Worker::Linger::no);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
   EXPECT_EQ(worker_->status().steps, 1) << "the step itself is not lost";
   EXPECT_FALSE(worker_->status().latest.grad_norm);
@@ -96,7 +96,7 @@ TEST_F(WorkerOfADevice, ALostDeviceIsNamedAndItsStepsAreNotWaitedFor) {
   EXPECT_TRUE(worker_->flush(5s));
   EXPECT_EQ(worker_->status().steps, 1);
   EXPECT_NE(worker_->status().reason.find("illegal memory access"), std::string::npos);
-  worker_->end(record::RunState::failed, "");
+  worker_->end(record::RunState::failed, "", Worker::Linger::no);
   EXPECT_NE(said_.find("CUDA device 0"), std::string::npos);
 }
 
