@@ -10,13 +10,48 @@ import logging
 import secrets
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gradvane import _sharding
 from gradvane._rank_norms import RankNorms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from torch import Tensor
 
 logger = logging.getLogger("gradvane")
 _ANSWER_WITHIN = datetime.timedelta(seconds=5)
 _PREFIX = "gradvane/norms/"
+
+
+class NormExchange:
+    """A run's courier: there is one while it watches sharded parameters and the process group lasts."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._courier: Courier | None = None
+
+    def exchange(self, params: Iterable[Tensor]) -> None:
+        """Begins where one of `params` is sharded."""
+        if self._courier is not None and not self._courier.has_ended:
+            return
+        if not any(_sharding.is_sharded(param) for param in params):
+            return
+        try:
+            self._courier = Courier.start(self._native)
+        except RuntimeError as error:  # no thread to be had: norms are of this process alone
+            self._native.exchange_closes()
+            logger.warning("norms over all ranks are not exchanged: %s", error)
+
+    def stop(self) -> None:
+        """What is on its way arrives first, if it still can."""
+        if self._courier is None:
+            return
+        if self._courier.is_carrying:
+            self._native.flush(1.0)
+        self._courier.stop()
+        self._courier = None
 
 
 class Courier:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from gradvane import _finding, _sharding
-from gradvane._courier import Courier
+from gradvane import _finding
+from gradvane._courier import NormExchange
 from gradvane._events import contained, loss_root
 from gradvane._running import InThread, Running
 from gradvane._scaling import Scaling
@@ -61,7 +61,7 @@ class Watcher:
         self._unseen = 0
         self._swarm: Swarm | None = None
         self._told: set[str] = set()
-        self._courier: Courier | None = None
+        self._norms = NormExchange(native)
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
@@ -98,7 +98,7 @@ class Watcher:
 
     def _adopt(self, optimizer: Optimizer) -> int:
         self._names.know(_finding.parameters_of(optimizer))
-        self._exchange_norms(_finding.parameters_of(optimizer))
+        self._norms.exchange(_finding.parameters_of(optimizer))
         index: int = self._native.attach(self._names, optimizer)
         key = id(optimizer)
         self._known[key] = _Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
@@ -110,28 +110,13 @@ class Watcher:
     def _adopt_loop(self, params: list[Tensor]) -> None:
         """Watches a loop that has no optimizer: every backward pass is a step."""
         self._names.know(params)
-        self._exchange_norms(params)
+        self._norms.exchange(params)
         self._loop = self._native.attach(self._names, None)
-
-    def _exchange_norms(self, params: Iterable[Tensor]) -> None:
-        if self._courier is not None and not self._courier.has_ended:
-            return
-        if not any(_sharding.is_sharded(param) for param in params):
-            return
-        try:
-            self._courier = Courier.start(self._native)
-        except RuntimeError as error:  # no thread to be had: norms are of this process alone
-            self._native.exchange_closes()
-            logger.warning("norms over all ranks are not exchanged: %s", error)
 
     def stop(self) -> None:
         """Before the run ends: what is still on its way arrives, or not at all."""
         self.finish_loop()
-        if self._courier is not None:
-            if self._courier.is_carrying:
-                self._native.flush(1.0)
-            self._courier.stop()
-            self._courier = None
+        self._norms.stop()
 
     def _forget(self, key: int, index: int) -> None:
         """The optimizer was collected: its parameters may go too."""

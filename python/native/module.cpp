@@ -156,7 +156,7 @@ void define_hooks(Class& agent) {
            })
       .def("owners", [](PythonAgent& self, const py::list& params) {
         const auto given = identities(params);
-        PythonAgent::Owners owners;
+        ParameterOwners::Owners owners;
         {
           const GilReleased released;
           owners = self.owners(given);

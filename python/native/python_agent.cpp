@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <stdexcept>
-#include <unordered_set>
 #include <utility>
 
 #include "agent/option_table.hpp"
@@ -75,7 +74,7 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
 
 int PythonAgent::attach(std::unique_ptr<PythonSource> source) {
   const Turn turn(*this);
-  asked_owner_ = -1;
+  owners_.forget();
   return session_.live() ? session_.recorder().attach(std::move(source)) : -1;
 }
 
@@ -83,7 +82,7 @@ int PythonAgent::attach(std::unique_ptr<PythonSource> source) {
 bool PythonAgent::detach(int optimizer) {
   if (holder_.load() == std::this_thread::get_id()) return false;
   const Turn turn(*this);
-  asked_owner_ = -1;
+  owners_.forget();
   session_.recorder().detach(optimizer);
   return true;
 }
@@ -257,41 +256,9 @@ void PythonAgent::keep(std::optional<StepResult> result) {
   if (result) immediate_ = std::move(result);
 }
 
-PythonAgent::Owners PythonAgent::owners(const std::vector<const void*>& params) {
+ParameterOwners::Owners PythonAgent::owners(const std::vector<const void*>& params) {
   const Turn turn(*this);
-  Owners owners;
-  if (!session_.live()) return owners;
-  if (asked_owner_ >= 0 && asked_ == params) return {{asked_owner_}, true};
-  session_.recorder().catch_up();
-  const std::unordered_set<const void*> given(params.begin(), params.end());
-  bool all = true;         // of the parameters with a gradient are given
-  bool really_all = true;  // also of those without
-  std::size_t owned = 0;
-  for (int o = 0; o < session_.recorder().optimizers(); ++o) {
-    if (session_.recorder().is_detached(o)) continue;
-    std::size_t found = 0;
-    bool with_gradient = true;
-    bool each = true;
-    for (const at::Tensor& param : session_.recorder().params(o)) {
-      if (given.contains(param.unsafeGetTensorImpl())) {
-        ++found;
-        continue;
-      }
-      each = false;
-      with_gradient = with_gradient && !(param.requires_grad() && param.grad().defined());
-    }
-    if (found == 0) continue;
-    owned += found;
-    owners.optimizers.push_back(o);
-    all = all && with_gradient;
-    really_all = really_all && each;
-  }
-  // A norm over two optimizers' parameters, over strangers too, or over one twice, is not what one read says.
-  owners.is_whole = all && owners.optimizers.size() == 1 && owned == given.size() &&
-                    given.size() == params.size();
-  asked_owner_ = owners.is_whole && really_all ? owners.optimizers.front() : -1;
-  asked_ = params;
-  return owners;
+  return session_.live() ? owners_.of(params, session_.recorder()) : ParameterOwners::Owners{};
 }
 
 at::Tensor PythonAgent::grad_norm(int optimizer) {

@@ -16,6 +16,7 @@
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/session.hpp"
 #include "collectors/finite_checks.hpp"
+#include "python/native/parameter_owners.hpp"
 #include "python/native/python_source.hpp"
 
 namespace gradvane::python {
@@ -60,11 +61,7 @@ class PythonAgent {
   void parts_end(int optimizer, const at::Tensor& loss);
 
   /// The optimizers that own `params`, TensorImpls, and whether these are all that were given a gradient.
-  struct Owners {
-    std::vector<int> optimizers;
-    bool is_whole = false;
-  };
-  Owners owners(const std::vector<const void*>& params);
+  ParameterOwners::Owners owners(const std::vector<const void*>& params);
 
   at::Tensor grad_norm(int optimizer);
   [[nodiscard]] bool is_sharded(int optimizer);
@@ -155,8 +152,7 @@ class PythonAgent {
   agent::Clock::time_point step_began_;
   agent::Clock::time_point backward_began_;
   std::vector<int> phases_;  ///< that were left for a backward pass or a step, the latest last
-  std::vector<const void*> asked_;  ///< whose owners were asked for last, where they were all of
-  int asked_owner_ = -1;            ///< this optimizer's
+  ParameterOwners owners_;
   TraceNonfinite trace_mode_ = TraceNonfinite::off;
   const pid_t process_;
   agent::Session session_;

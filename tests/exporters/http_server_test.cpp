@@ -12,7 +12,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -61,46 +60,6 @@ class HttpServerTest : public testing::Test {
   HttpServer server_{some_routes()};
   std::uint16_t port_ = 0;
 };
-
-std::set<int> open_descriptors() {
-  std::set<int> found;
-  for (int i = 0; i < 1024; ++i) {
-    if (::fcntl(i, F_GETFD) >= 0) found.insert(i);
-  }
-  return found;
-}
-
-TEST(HttpServerDescriptors, AreClosedWhenItHasStopped) {
-  const auto before = open_descriptors();
-  HttpServer server(some_routes());
-  ASSERT_EQ(get(server.start("127.0.0.1", 0).port, "/short").status, 200);
-  EXPECT_GT(open_descriptors().size(), before.size());
-  server.stop(1s);
-  EXPECT_EQ(open_descriptors(), before);
-}
-
-TEST(HttpServerDescriptors, AreLeftAloneWhenTheProgramHasClosedThemAndUsesTheirNumbers) {
-  const auto before = open_descriptors();
-  const int own = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
-  std::set<int> numbers;
-  {
-    HttpServer server(some_routes());
-    const auto port = server.start("127.0.0.1", 0).port;
-    EXPECT_FALSE(server.leave_if_closed());
-    for (const int number : open_descriptors()) {
-      if (number != own && !before.contains(number)) numbers.insert(number);
-    }
-    ASSERT_GE(numbers.size(), 2U);
-    for (const int number : numbers) ASSERT_EQ(::dup2(own, number), number);
-    EXPECT_TRUE(server.leave_if_closed());
-    EXPECT_EQ(get(port, "/short").status, 0);
-  }
-  for (const int number : numbers) {
-    EXPECT_GE(::fcntl(number, F_GETFD), 0) << number << " was the program's, and is closed";
-    ::close(number);
-  }
-  ::close(own);
-}
 
 TEST_F(HttpServerTest, AnswersARoute) {
   const auto answer = get(port_, "/short");

@@ -115,10 +115,12 @@ TEST(Story, OfARunThatFinishedSaysSo) {
   RecordedRun run({.directory = {}, .disk_bytes = 1 << 20});
   ASSERT_EQ(run.start(), ExportResult::ok);
   run.steps(20);
+  // A ring that tells of an incident stays at the end of a run.
+  ASSERT_EQ(run.recorder->export_incident(run.bad_step()), ExportResult::ok);
   ASSERT_EQ(run.recorder->set_run_state(RunState::finished, ""), ExportResult::ok);
   ASSERT_EQ(run.finish(), ExportResult::ok);
   EXPECT_THAT(text_of(story_of(*recording_in(run.ring()))),
-              HasSubstr("The run finished after step 20."));
+              HasSubstr("The run finished after step 21."));
 }
 
 TEST(Story, FindsABadStepThatNoIncidentWasOpenedFor) {

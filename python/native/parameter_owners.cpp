@@ -1,0 +1,44 @@
+#include "python/native/parameter_owners.hpp"
+
+#include <cstddef>
+#include <unordered_set>
+
+namespace gradvane::python {
+
+ParameterOwners::Owners ParameterOwners::of(const std::vector<const void*>& params,
+                                            agent::StepRecorder& recorder) {
+  if (last_owner_ >= 0 && last_params_ == params) return {{last_owner_}, true};
+  recorder.catch_up();
+  Owners owners;
+  const std::unordered_set<const void*> given(params.begin(), params.end());
+  bool all = true;         // of the parameters with a gradient are given
+  bool really_all = true;  // also of those without
+  std::size_t owned = 0;
+  for (int o = 0; o < recorder.optimizers(); ++o) {
+    if (recorder.is_detached(o)) continue;
+    std::size_t found = 0;
+    bool with_gradient = true;
+    bool each = true;
+    for (const at::Tensor& param : recorder.params(o)) {
+      if (given.contains(param.unsafeGetTensorImpl())) {
+        ++found;
+        continue;
+      }
+      each = false;
+      with_gradient = with_gradient && !(param.requires_grad() && param.grad().defined());
+    }
+    if (found == 0) continue;
+    owned += found;
+    owners.optimizers.push_back(o);
+    all = all && with_gradient;
+    really_all = really_all && each;
+  }
+  // One read does not say the norm over two optimizers' parameters, over others too, or over one twice.
+  owners.is_whole = all && owners.optimizers.size() == 1 && owned == given.size() &&
+                    given.size() == params.size();
+  last_owner_ = owners.is_whole && really_all ? owners.optimizers.front() : -1;
+  last_params_ = params;
+  return owners;
+}
+
+}  // namespace gradvane::python

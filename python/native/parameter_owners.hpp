@@ -1,0 +1,28 @@
+#pragma once
+// Which watched optimizers own the parameters that a call names.
+#include <vector>
+
+#include "agent/step_recorder.hpp"
+
+namespace gradvane::python {
+
+/// Remembers the last answer, since a loop clips the same parameters each step. Training thread only.
+class ParameterOwners {
+ public:
+  struct Owners {
+    std::vector<int> optimizers;
+    bool is_whole =
+        false;  ///< one read says all of them: they are what one optimizer owns, each once
+  };
+
+  /// @param params  the tensors' implementations, in the order of the call
+  [[nodiscard]] Owners of(const std::vector<const void*>& params, agent::StepRecorder& recorder);
+  /// After an optimizer came or went.
+  void forget() noexcept { last_owner_ = -1; }
+
+ private:
+  std::vector<const void*> last_params_;
+  int last_owner_ = -1;  ///< owns all of last_params_; -1: not known
+};
+
+}  // namespace gradvane::python
