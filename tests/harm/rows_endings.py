@@ -32,6 +32,12 @@ PROGRAMS = [
         sys.excepthook = lambda kind, error, trace: print("hook:", kind.__name__, error)
         raise ValueError("seen by the hook")
         """),
+    Program("an exception that cannot say what it is", """
+        class Silent(Exception):
+            def __str__(self):
+                raise ValueError("no words")
+        raise Silent
+        """),
     Program("KeyboardInterrupt raised by hand", "raise KeyboardInterrupt"),
     Program("a recursion without end", """
         def deeper():

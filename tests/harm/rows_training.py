@@ -65,8 +65,30 @@ def tensor_parallel(clip):
         return all_numbers(model)
     return train
 
+def by_hand(number):
+    import torch.distributed as dist
+    model, optimizer = tiny.make()
+    torch.manual_seed(number)
+    def steps():
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            if way.WAY.startswith("attach"):
+                import gradvane
+                gradvane._agent.live() and gradvane._agent.live().grad_norm()
+            for p in model.parameters():
+                dist.all_reduce(p.grad)
+            way.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+    way.attach(model, optimizer)
+    steps()
+    way.detach()
+    steps()
+    return [[f"{float(x):.5f}" for x in numbers] for numbers in all_numbers(model)]
+
 BODIES = {
     "data parallel": data_parallel,
+    "by hand": by_hand,
     "FSDP2, torch's clip": fully_sharded(torch.nn.utils.clip_grad_norm_),
     "FSDP2, our clip": fully_sharded(way.clip_grad_norm_),
     "tensors, torch's clip": tensor_parallel(torch.nn.utils.clip_grad_norm_),
@@ -197,7 +219,7 @@ torch.manual_seed(0)
 model = Words()
 optimizer = torch.optim.SparseAdam(model.parameters())
 """)),
-    train("gradients that are all NaN", """
+    Program("gradients that are all NaN", """
 model, optimizer = tiny.make()
 def steps(n):
     for _ in range(n):
@@ -208,7 +230,7 @@ way.attach(model, optimizer)
 steps(3)
 way.detach()
 steps(3)
-"""),
+""", whole=True, differs={"the run directory": "the recording of its incident stays"}),
     train("an empty model, an empty tensor, a scalar, shared weights", """
 torch.manual_seed(0)
 class Odd(torch.nn.Module):
@@ -325,7 +347,25 @@ steps(3)
 way.detach()
 steps(3)
 """, within=1e-2),
+    train("gradients that are written to by .data before our clip, one of them frozen", """
+model, optimizer = tiny.make()
+def steps(n):
+    for _ in range(n):
+        optimizer.zero_grad()
+        model(torch.randn(8, 4)).square().mean().backward()
+        frozen = model[0].bias.requires_grad_(False)
+        for p in model.parameters():
+            p.grad.data.mul_(10)
+        way.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        frozen.requires_grad_(True)
+way.attach(model, optimizer)
+steps(3)
+way.detach()
+steps(3)
+""", within=1e-6),
     ranks("two ranks, data parallel", "data parallel", RANKS),
+    ranks("two ranks that average their gradients by hand before our clip", "by hand"),
     ranks("two ranks, FSDP2, clipped with torch's function", "FSDP2, torch's clip"),
     ranks("two ranks, FSDP2, clipped with ours", "FSDP2, our clip"),
     ranks("two ranks, tensor parallel, clipped with torch's function", "tensors, torch's clip"),
