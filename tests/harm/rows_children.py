@@ -204,7 +204,7 @@ AT_THE_END = [
         loader = DataLoader(TensorDataset(torch.randn(8, 4)), num_workers=2, persistent_workers=True)
         batches = iter(loader)
         print(next(batches)[0].shape)
-        """),
+        """, differs={"descriptors": "shared memory of the batches that the workers have prepared by then"}),
     Program("a forked child outlives the script and ends a second later", """
         if os.fork() == 0:
             time.sleep(1)
