@@ -21,7 +21,10 @@ ON_PURPOSE = {
 }
 """What all programs may show, as docs/harm.md says it."""
 
-SURPLUS = {"descriptors": ("socket", "anon_inode:", "<folder>/tmp/gradvane-"), "threads": ("gradvane-",)}
+SURPLUS = {
+    "descriptors": ("socket", "anon_inode:", "<folder>/tmp/gradvane-", "/tmp/gradvane-"),
+    "threads": ("gradvane-",),
+}
 """How those begin that a live agent may have besides."""
 MOST_THREADS = 8
 
