@@ -33,6 +33,8 @@ on_nothing: Callable[[], object] | None = None
 """called at the end of a program in which no agent ever started"""
 _has_started = False
 _ends_at_exit = False
+_ends_with_child = 0
+"""process that multiprocessing started, and whose end is ours too"""
 _live: Agent | None = None
 _lock = threading.RLock()
 
@@ -321,6 +323,19 @@ def end_at_exit() -> None:
     if not _ends_at_exit:
         _ends_at_exit = True
         atexit.register(_at_exit)
+    _end_with_child()
+
+
+def _end_with_child() -> None:
+    """A forked child of multiprocessing leaves by os._exit, which runs multiprocessing's own finalizers alone."""
+    global _ends_with_child
+    process = sys.modules.get("multiprocessing.process")
+    if process is None or process.parent_process() is None or _ends_with_child == os.getpid():
+        return
+    _ends_with_child = os.getpid()
+    from multiprocessing import util
+
+    util.Finalize(None, _at_exit, exitpriority=-100)  # after those of the program
 
 
 def _at_exit() -> None:
@@ -332,7 +347,9 @@ def _at_exit() -> None:
 
     native().note_process_ends()
     why = failure
-    error = getattr(sys, "last_value", None)
+    error = sys.exc_info()[1] or getattr(sys, "last_value", None)  # the first one ends a child of multiprocessing
+    if isinstance(error, SystemExit):
+        error = error if error.code else None
     if why is None and error is not None and not hasattr(sys, "ps1"):  # where a person types, an error is not the end
         why = described(error)
     agent = _live

@@ -104,7 +104,7 @@ def train(name: str, body: str, top: str = "", within: float = 0.0) -> Program:
 
 def ranks(name: str, body: str, top: str = "") -> Program:
     return Program(name, f"model, optimizer = tiny.make()\ntwo_ranks({body!r})", top=top, whole=True,
-                   together="ranks", differs={})
+                   together="ranks", again_if="terminate called without an active exception")
 
 
 WATCHED = """
