@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <ctime>
+#include <initializer_list>
 
 namespace gradvane::exporters {
 

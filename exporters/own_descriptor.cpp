@@ -52,8 +52,8 @@ OwnDescriptor::OwnDescriptor(int descriptor) noexcept {
   (void)::fstat(descriptor, &status);  // fails for nothing that open() has just returned
   device_ = status.st_dev;
   inode_ = status.st_ino;
-  static const int registered = ::pthread_atfork(nullptr, nullptr, close_all_in_child);
-  for (int i = 0; registered == 0 && i < kMost; ++i) {
+  static const int kRegistered = ::pthread_atfork(nullptr, nullptr, close_all_in_child);
+  for (int i = 0; kRegistered == 0 && i < kMost; ++i) {
     int expected = kFree;
     if (!at(i).compare_exchange_strong(expected, descriptor + 1)) continue;
     place_ = i;

@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <initializer_list>
+
 namespace gradvane::exporters {
 
 /// Signals are blocked on this thread while it lives; a thread that is started meanwhile keeps them so. Those that
