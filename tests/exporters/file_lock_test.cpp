@@ -20,8 +20,10 @@ namespace fs = std::filesystem;
 using fakes::Scratch;
 
 class FileLockTest : public testing::Test {
- protected:
+ public:
   ~FileLockTest() override { ::close(directory_); }
+
+ protected:
   Locked take(FileLock& lock, LockCall call = lock_file) {
     return lock.take(directory_, "a.lock", ::geteuid(), call);
   }

@@ -25,10 +25,11 @@ using testing::IsEmpty;
 using testing::StartsWith;
 
 class RunDirectoryTest : public testing::Test {
- protected:
+ public:
   RunDirectoryTest() { ::setenv("TMPDIR", base_.c_str(), 1); }
   ~RunDirectoryTest() override { ::unsetenv("TMPDIR"); }
 
+ protected:
   static RunDirectoryOptions options(const fs::path& named = {}) {
     return {.named = named, .run = "train", .lock_name = "rank0.lock"};
   }
