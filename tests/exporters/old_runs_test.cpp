@@ -76,7 +76,7 @@ TEST_F(OldRuns, AreNotThoseOfALivingProcess) {
 }
 
 TEST_F(OldRuns, AreNotReachedThroughALink) {
-  const auto ring = put("elsewhere/a.rank0.ring.gvrec");
+  (void)put("elsewhere/a.rank0.ring.gvrec");
   const fs::path moved = scratch_.path() / "moved";
   fs::rename(runs_ / "elsewhere", moved);
   fs::create_directory_symlink(moved, runs_ / "elsewhere");
