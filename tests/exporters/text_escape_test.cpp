@@ -35,9 +35,7 @@ TEST(PlainText, WhatATerminalWouldObeyIsAQuestionMark) {
 }
 
 TEST(PlainText, WordsOfAnyLanguageStayAsTheyAre) {
-  for (const std::string text : {"", "blocks[0].attn/[/x] 100 %",
-                                 "Gr\xC3\xBC\xC3\x9F"
-                                 "e",
+  for (const std::string text : {"", "blocks[0].attn/[/x] 100 %", "Gr\303\274\303\237e",
                                  "\xE5\xB1\xA4.\xE9\x87\x8D\xE3\x81\xBF", "\xF0\x9F\x99\x82"})
     EXPECT_EQ(plain(text), text);
   for (const char32_t code :
