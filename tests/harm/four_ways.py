@@ -175,7 +175,13 @@ def plain_text(text: str, folder: Path) -> str:
     text = re.sub(r"\b(pid|process)(\(s\))?[ =]\(?\d+(, \d+)*\)?", r"\1 #", text, flags=re.IGNORECASE)
     text = re.sub(r"^([A-Z]+):[\d-]{10} [\d:]{8} \d+:\d+ ", r"\1 ", text)
     text = re.sub(r"refcount : \d+", "refcount : #", text)
+    text = re.sub(r"^(Sig(?:Blk|Ign|Cgt):\s+)([0-9a-f]{16})$", without_the_c_librarys, text)
     return re.sub(r"^(\[?[WIE])\d{4} [\d:.]+ (\d+ )?", r"\1 ", text)
+
+
+def without_the_c_librarys(mask: re.Match) -> str:
+    """Signals 32 and 33 are glibc's own: the first thread of a program sets 33, whether it is ours or its own."""
+    return f"{mask[1]}{int(mask[2], 16) & ~(3 << 31):016x}"
 
 
 def text_of(path: Path, folder: Path) -> list[str]:
