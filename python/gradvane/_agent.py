@@ -54,8 +54,11 @@ def attach(
     already and no options are given, it watches this model too; with options, it is detached and a new one
     starts.
 
-    Raises GradvaneError where the agent cannot start, and ValueError for an option that does not exist or
-    is not allowed, and for an optimizer that has nothing to do with the model.
+    An optimizer that Accelerate or Lightning has wrapped may be handed over as it is.
+
+    Raises GradvaneError where the agent cannot start, ValueError for an option that does not exist or is not
+    allowed and for an optimizer that has nothing to do with the model, and TypeError where the model is no module
+    or the optimizer has no param_groups.
     """
     with _lock:
         if _live is not None and options and not _live._has({**options}):
@@ -184,15 +187,9 @@ class Agent:
 
     def watch(self, model: Module | None, optimizer: Optimizer | Sequence[Optimizer] | None) -> None:
         """As attach()."""
-        from gradvane import _hooks
+        from gradvane import _finding, _hooks
 
-        if optimizer is None:
-            optimizers = []
-        elif hasattr(optimizer, "param_groups"):
-            optimizers = [optimizer]
-        else:
-            optimizers = list(optimizer)
-        self._watcher.watch(model, optimizers)
+        self._watcher.watch(_finding.checked_model(model), _finding.listed_optimizers(optimizer))
         _hooks.install(self._watcher)
         self._watcher.tracer.starts()
 

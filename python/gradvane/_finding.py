@@ -34,6 +34,46 @@ OWNS_NONE = (
 )
 
 
+def checked_model(model: object) -> Module | None:
+    """What attach() was given as the model. Raises TypeError where it is none."""
+    if model is None or isinstance(model, torch.nn.Module):
+        return model
+    raise TypeError(f"attach: the model is of type {type(model).__name__}, which is no torch.nn.Module; the order is "
+                    "attach(model, optimizer)")
+
+
+def listed_optimizers(optimizer: object) -> list[Optimizer]:
+    """What attach() was given as the optimizer: none, one or several, without the wrappers of trainers. Raises TypeError
+    where one has no param_groups."""
+    if optimizer is None:
+        return []
+    if hasattr(optimizer, "param_groups") or isinstance(optimizer, str) or not hasattr(optimizer, "__iter__"):
+        several = [optimizer]
+    else:
+        several = list(cast("Iterable[object]", optimizer))
+    for one in several:
+        if not hasattr(one, "param_groups"):
+            raise TypeError(
+                f"attach: the optimizer is of type {type(one).__name__}, which has no param_groups; pass a "
+                "torch.optim.Optimizer or a list of them, or the model alone: every backward pass is a step then")
+    return [without_wrappers(cast("Optimizer", one)) for one in several]
+
+
+def without_wrappers(optimizer: Optimizer) -> Optimizer:
+    """The one whose step() runs step hooks. Accelerate's and Lightning's wrappers have hooks that are never called: their
+    step() calls that of an optimizer inside them, and not at every call."""
+    while not runs_hooks(optimizer):
+        inner = getattr(optimizer, "optimizer", None)
+        if not hasattr(inner, "param_groups") or inner is optimizer:
+            break
+        optimizer = cast("Optimizer", inner)
+    return optimizer
+
+
+def runs_hooks(optimizer: Optimizer) -> bool:
+    return bool(getattr(type(optimizer).step, "hooked", False))
+
+
 def instances(kind: type) -> list[object]:
     """All of `kind` that the collector knows. By type(), since a proxy's __class__ may run code of its own."""
     return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
@@ -45,7 +85,7 @@ def live_optimizers() -> list[Optimizer]:
     from torch.optim import Optimizer
 
     everyone = cast("list[Optimizer]", instances(Optimizer))
-    found = [o for o in everyone if getattr(type(o).step, "hooked", False) and o.param_groups]
+    found = [o for o in everyone if runs_hooks(o) and o.param_groups]
     order = script_order()
     return sorted(found, key=lambda optimizer: order.get(id(optimizer), len(order)))
 

@@ -105,3 +105,67 @@ def test_a_plain_loop_in_the_manner_of_torchtitan(tmp_path):
     assert [(s["optimizer"], s["step"], s["run_step"]) for s in steps] == [
         row for n in (1, 2, 3) for row in ((0, n, n), (1, n, n))]
     assert all(s["read_at"] == "clip" for s in steps)
+
+
+WRAPPED = """
+    import torch
+    import gradvane
+    from {imports}
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+    data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(72, 8)), batch_size=4)
+    {body}
+"""
+ACCELERATE = """
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=3)
+    net, optimizer, data = accelerator.prepare(net, optimizer, data)
+    gradvane.attach(net, optimizer, step_log="steps.jsonl", port=-1)
+    parts = []
+    for (x,) in data:
+        with accelerator.accumulate(net):
+            loss = net(x).square().mean()
+            accelerator.backward(loss)
+            parts.append(float(loss) / 3)
+            if accelerator.sync_gradients:
+                print("norm", float(accelerator.clip_grad_norm_(net.parameters(), 0.05)), sum(parts))
+                parts = []
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+LIGHTNING_BY_HAND = """
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net, self.parts = net, []
+            self.automatic_optimization = False
+        def configure_optimizers(self):
+            return optimizer
+        def on_train_start(self):
+            gradvane.attach(self, self.optimizers(), step_log="steps.jsonl", port=-1)
+        def training_step(self, batch, index):
+            loss = self.net(batch[0]).square().mean() / 3
+            self.manual_backward(loss)
+            self.parts.append(float(loss))
+            if len(self.parts) == 3:
+                print("norm", float(torch.nn.utils.clip_grad_norm_(self.parameters(), 0.05)), sum(self.parts))
+                self.optimizers().step()
+                self.optimizers().zero_grad()
+                self.parts = []
+    lightning.Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+                      enable_progress_bar=False, enable_model_summary=False).fit(Model(), data)
+"""
+
+
+@pytest.mark.parametrize(("imports", "body"), [("accelerate import Accelerator", ACCELERATE),
+                                               ("gradvane import attach\n    import lightning", LIGHTNING_BY_HAND)],
+                         ids=["accelerate", "lightning"])
+def test_a_wrapped_optimizer_that_is_handed_to_attach_counts_its_own_steps(tmp_path, imports, body):
+    done = running.python(running.write(tmp_path, WRAPPED.format(imports=imports, body=body)), cwd=tmp_path)
+    truth = printed(done)
+    steps = running.steps_in(tmp_path / "steps.jsonl")
+    assert [s["step"] for s in steps] == [1, 2, 3, 4, 5, 6]
+    assert [s["micro_steps"] for s in steps] == [3] * 6
+    assert [s["grad_norm"] for s in steps] == pytest.approx([norm for norm, _ in truth], rel=1e-6)
+    assert [s["loss"] for s in steps] == pytest.approx([loss for _, loss in truth], rel=1e-5)
+    assert all(s["read_at"] == "clip" and s["clip_coefficient"] < 1 for s in steps)

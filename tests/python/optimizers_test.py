@@ -348,3 +348,22 @@ def test_record_status_and_incident_are_typed(watching):
     assert {incident.kind for incident in told} == {"nonfinite_loss"}
     assert [seen.blame.site for seen in told[0].order] == ["loss", "grad"]
     assert isinstance(told[0], gradvane.Incident) and "Step 2" in told[0].evidence
+
+
+class Plain:
+    """Steps, and has nothing that torch's optimizers have."""
+
+    def step(self):
+        pass
+
+
+@pytest.mark.parametrize(("model", "optimizer", "said"), [
+    (net, Plain, "the optimizer is of type Plain, which has no param_groups"),
+    (net, lambda: "adam", "the optimizer is of type str, which has no param_groups"),
+    (net, lambda: [Plain()], "the optimizer is of type Plain, which has no param_groups"),
+    (lambda: torch.optim.SGD(net().parameters()), net, "the model is of type SGD, which is no torch.nn.Module"),
+])
+def test_attach_says_what_it_wants_where_it_is_given_something_else(model, optimizer, said):
+    with pytest.raises(TypeError, match=said):
+        gradvane.attach(model(), optimizer(), port=-1)
+    assert gradvane._agent.live() is None
