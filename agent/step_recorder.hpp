@@ -78,6 +78,12 @@ class StepRecorder {
   /// It has ended. An optimizer whose gradients it wrote to counts it, and takes `loss`.
   void after_backward(const at::Tensor& loss) noexcept;
 
+  /// Whether a backward pass has written to the gradients of `optimizer` that no step was taken with, neither its
+  /// own nor another optimizer's. They may have been read for a clip.
+  [[nodiscard]] bool is_unused(int optimizer) const noexcept;
+  /// Such gradients are about to be cleared, or have been: a loop that guards itself leaves a bad batch behind.
+  /// Reads what is there, the loss at least, unless that was done, and hands it over as superseded.
+  void discard(int optimizer) noexcept;
   /// Reads the gradients of `optimizer` for the current step, unless that was done already.
   void read_gradients(int optimizer, record::ReadAt where) noexcept;
   [[nodiscard]] const std::vector<at::Tensor>& params(int optimizer) const noexcept {
@@ -174,6 +180,7 @@ class StepRecorder {
     Losses losses;
     double loss_value = 0;  ///< of those on a CPU, when they were read
     std::int32_t backwards = 0;
+    std::uint64_t last_pass = 0;               ///< the backward pass that wrote to it last
     double scale = 0;                          ///< 0: none on a CPU
     at::Tensor device_scale;                   ///< undefined: none on a device
     std::vector<std::size_t> watched_entries;  ///< by which a backward pass is seen to touch it
@@ -240,10 +247,12 @@ class StepRecorder {
   SlotGatherer gatherer_;  ///< of immediate mode, as the next one
   collectors::StepBuilder builder_;
   std::vector<std::unique_ptr<Watched>> watched_;
-  bool is_stale_ = false;      ///< attached or detached since the plans were made
-  int planned_ = 0;            ///< optimizers that the plans were made for
-  int leader_ = -1;            ///< the optimizer whose steps are the run's
-  std::int64_t run_step_ = 0;  ///< of its last step; 0 before the first
+  bool is_stale_ = false;         ///< attached or detached since the plans were made
+  int planned_ = 0;               ///< optimizers that the plans were made for
+  int leader_ = -1;               ///< the optimizer whose steps are the run's
+  std::int64_t run_step_ = 0;     ///< of its last step; 0 before the first
+  std::uint64_t passes_ = 0;      ///< backward passes that have ended
+  std::uint64_t taken_pass_ = 0;  ///< the last one of those that a step was taken with
 
   // Of the step in progress, whichever optimizer ends it.
   Losses losses_;

@@ -70,6 +70,7 @@ int StepRecorder::before_backward(bool within_step) noexcept {
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o) || is_anothers(at(o))) continue;
     Watched& watched = at(o);
+    const bool is_told = watched.has_read;
     if (watched.has_read && !within_step && watched.reader == std::this_thread::get_id())
       hand_over_superseded(o);
     bool all_gone = true;
@@ -79,9 +80,11 @@ int StepRecorder::before_backward(bool within_step) noexcept {
       all_gone = all_gone && !gradient.defined();
     }
     if (!all_gone) continue;
+    const bool was_unused = watched.backwards > 0;
+    if (!within_step && !is_told && is_unused(o)) discard(o);
     watched.losses.clear();
     if (within_step) continue;
-    unseen += watched.backwards > 0 ? 1 : 0;
+    unseen += was_unused ? 1 : 0;
     watched.backwards = 0;
   }
   return unseen;
@@ -90,6 +93,7 @@ int StepRecorder::before_backward(bool within_step) noexcept {
 void StepRecorder::after_backward(const at::Tensor& loss) noexcept {
   if (!enabled_) return;
   const collectors::OwnCalls own(ledger_);
+  ++passes_;
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o) || is_anothers(at(o))) continue;
     Watched& watched = at(o);
@@ -100,8 +104,29 @@ void StepRecorder::after_backward(const at::Tensor& loss) noexcept {
     }
     if (!touched) continue;
     ++watched.backwards;
+    watched.last_pass = passes_;
     if (loss.defined()) watched.losses.add(loss, Losses::From::backward, device_loss_reads_);
   }
+}
+
+/// A generator's backward pass writes to the gradients of its critic too, which nobody wants: no step will be taken
+/// with those, but one was taken with that pass.
+bool StepRecorder::is_unused(int optimizer) const noexcept {
+  const Watched& watched = at(optimizer);
+  const bool is_for_step = watched.has_read && watched.facts.read_at != record::ReadAt::clip;
+  return enabled_ && watched.backwards > 0 && !is_for_step && watched.last_pass > taken_pass_;
+}
+
+void StepRecorder::discard(int optimizer) noexcept {
+  if (!is_unused(optimizer) || is_anothers(at(optimizer))) return;
+  Watched& watched = at(optimizer);
+  read_gradients(optimizer, record::ReadAt::backward);
+  watched.facts.bad_micro_step = losses_of(watched).first_bad();
+  // What the loop has handed over belongs to what it leaves behind, unless another optimizer is to take it.
+  if (losses_.first_bad() > 0 || watch_.live() == 1) losses_.clear();
+  if (watched.has_read) hand_over_superseded(optimizer);
+  watched.losses.clear();
+  watched.backwards = 0;
 }
 
 /// The gradients were read, and then the loop went on without a step: what was found is told all the

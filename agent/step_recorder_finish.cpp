@@ -72,6 +72,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
     leader_ = optimizer;
   }
   ++watched.step;
+  taken_pass_ = std::max(taken_pass_, watched.last_pass);
   note_trainer(watched);
   if (!enabled_) {
     forget_step(watched);

@@ -98,16 +98,18 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
   // Nothing stands between the optimizer's hook and the update: what was read is what was used.
   if (facts.read_at == record::ReadAt::optimizer && !record_.clip_coefficient)
     record_.grad_norm_at_step = record_.grad_norm;
-  judge_overflow(facts.has_scaler);
+  // A batch with a bad loss that the loop left behind is no business of the scaler's.
+  judge_overflow(facts.has_scaler &&
+                 !(facts.superseded && record_.has_nonfinite(record::Site::loss)));
   take_totals(totals);
   return record_;
 }
 
 /// What a gradient scaler does when gradients overflow follows from the gradients: it skips the step.
-void StepBuilder::judge_overflow(bool has_scaler) {
+void StepBuilder::judge_overflow(bool is_scalers) {
   const auto& counts = record_.nonfinite[index(Site::grad)];
   const bool bad = record::any(counts);
-  if (has_scaler && bad) record_.skipped = record::SkipReason::amp_overflow;
+  if (is_scalers && bad) record_.skipped = record::SkipReason::amp_overflow;
   if (record_.skipped != record::SkipReason::amp_overflow) {
     if (record_.site_measured[index(Site::grad)]) overflows_in_a_row_ = 0;
     return;

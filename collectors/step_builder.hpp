@@ -57,7 +57,7 @@ class StepBuilder {
                     std::span<const kernels::TensorStats> updates);
   void take_shard(const ModelSource::Shard& shard, record::TensorNumbers& numbers);
   void take_clipping();
-  void judge_overflow(bool has_scaler);
+  void judge_overflow(bool is_scalers);
   void take_totals(const kernels::RunningTotals& totals);
   void sum_up_groups(const ReadPlan& plan);
   void blame(record::Site site, std::int32_t param, const kernels::TensorStats& stats);

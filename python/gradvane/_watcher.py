@@ -9,7 +9,6 @@ import contextlib
 import logging
 import threading
 import weakref
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,6 +16,8 @@ import torch
 from gradvane import _finding
 from gradvane._courier import NormExchange
 from gradvane._events import contained, loss_root
+from gradvane._known import Known
+from gradvane._left_behind import LeftBehind
 from gradvane._running import InThread, Running
 from gradvane._scaling import Scaling
 from gradvane._swarm import Swarm, swarm_of
@@ -36,13 +37,6 @@ _UNSEEN_STEPS = 2
 """times that gradients were cleared without a step, until we believe that none will be seen"""
 
 
-@dataclass
-class _Known:
-    index: int
-    optimizer: weakref.ref[Optimizer]
-    steps: int = 0
-
-
 class Watcher:
     """One for each agent; called by the threads that train, or by those of their backward passes."""
 
@@ -51,7 +45,7 @@ class Watcher:
         self._names = names
         self._scopes: list[weakref.ref[Module]] = []
         self._watches_all = False
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, Known] = {}
         self._gone: list[int] = []
         self._here = InThread(native)
         self._scaling = Scaling()
@@ -62,6 +56,7 @@ class Watcher:
         self._swarm: Swarm | None = None
         self._told: set[str] = set()
         self._norms = NormExchange(native)
+        self.left_behind = LeftBehind(native, self._known, self._scaling, self._is_busy)
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
@@ -101,7 +96,7 @@ class Watcher:
         self._norms.exchange(_finding.parameters_of(optimizer))
         index: int = self._native.attach(self._names, optimizer)
         key = id(optimizer)
-        self._known[key] = _Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
+        self._known[key] = Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
         if self._loop is not None:
             self._native.detach(self._loop)
             self._loop = None
@@ -211,6 +206,10 @@ class Watcher:
     def _is_in_backward(self) -> bool:
         """Also in a thread of the pass itself, which is where devices have theirs."""
         return self._here.backward_depth > 0 or torch._C._current_graph_task_id() != -1
+
+    def _is_busy(self) -> bool:
+        """In a step or in a backward pass."""
+        return bool(self._here.running) or self._is_in_backward()
 
     def after_backward(self, tensors: Any, has_ended: bool) -> None:
         self._here.backward_depth = 0

@@ -130,6 +130,13 @@ void define_hooks(Class& agent) {
              const GilReleased released;
              return self.read(optimizer, read_at(where), tensor, is_scaled);
            })
+      .def("unused", &PythonAgent::unused, WithoutGil())
+      .def("discard",
+           [](PythonAgent& self, int optimizer, const py::object& scale, bool is_scaled) {
+             const at::Tensor tensor = tensor_or_none(scale);
+             const GilReleased released;
+             self.discard(optimizer, tensor, is_scaled);
+           })
       .def("note_clip", &PythonAgent::note_clip, WithoutGil())
       .def("step_begins", &PythonAgent::step_begins, WithoutGil())
       .def("step_ends", &PythonAgent::step_ends, WithoutGil())

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -122,6 +123,24 @@ bool PythonAgent::read(int optimizer, record::ReadAt where, const at::Tensor& sc
   session_.recorder().read_gradients(optimizer, where);
   session_.recorder().add_agent_time(Clock::now() - begin);
   return session_.recorder().has_read(optimizer);
+}
+
+std::vector<int> PythonAgent::unused(const std::vector<int>& optimizers) {
+  const Turn turn(*this);
+  std::vector<int> found;
+  if (!session_.live()) return found;
+  std::ranges::copy_if(optimizers, std::back_inserter(found),
+                       [this](int optimizer) { return session_.recorder().is_unused(optimizer); });
+  return found;
+}
+
+void PythonAgent::discard(int optimizer, const at::Tensor& scale, bool is_scaled) {
+  const Turn turn(*this);
+  if (!session_.live()) return;
+  const Clock::time_point begin = Clock::now();
+  if (scale.defined()) session_.recorder().note_scale(optimizer, scale, is_scaled);
+  session_.recorder().discard(optimizer);
+  session_.recorder().add_agent_time(Clock::now() - begin);
 }
 
 void PythonAgent::note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm) {

@@ -43,6 +43,10 @@ class PythonAgent {
   /// `scale`: what a gradient scaler multiplies by; undefined: there is none. Returns whether this call
   /// was the step's first, which reads.
   bool read(int optimizer, record::ReadAt where, const at::Tensor& scale, bool is_scaled);
+  /// Optimizers of these that StepRecorder::is_unused() of; empty in nearly all calls.
+  [[nodiscard]] std::vector<int> unused(const std::vector<int>& optimizers);
+  /// As StepRecorder's; `scale` as in read().
+  void discard(int optimizer, const at::Tensor& scale, bool is_scaled);
   void note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm);
   void step_begins(int optimizer, bool has_closure);
   void step_ends(int optimizer, bool has_closure);

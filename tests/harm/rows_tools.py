@@ -62,10 +62,12 @@ tiny.train(model, optimizer)
 witness.look("end", model, optimizer)
 """, is_script=True, ways=WITHOUT_ATTACH),
     patch("Optimizer.step of a class", "torch.optim.SGD", "step", "before"),
+    patch("Optimizer.zero_grad", "torch.optim.Optimizer", "zero_grad", "before"),
     patch("Tensor.backward", "torch.Tensor", "backward", "before"),
     patch("torch.autograd.backward", "torch.autograd", "backward", "before"),
     patch("clip_grad_norm_", "torch.nn.utils", "clip_grad_norm_", "before"),
     patch("Optimizer.step of a class", "torch.optim.SGD", "step", "after"),
+    patch("Optimizer.zero_grad", "torch.optim.Optimizer", "zero_grad", "after"),
     patch("Tensor.backward", "torch.Tensor", "backward", "after"),
     patch("torch.autograd.backward", "torch.autograd", "backward", "after"),
     patch("clip_grad_norm_", "torch.nn.utils", "clip_grad_norm_", "after"),
