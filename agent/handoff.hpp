@@ -2,6 +2,7 @@
 // What passes from the training thread to the worker: results of reads, facts of steps, and the plans
 // that say what a slot's entries are. The training thread writes and never waits; a worker that is slow
 // loses the oldest, and knows how much.
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -46,6 +47,11 @@ class Handoff {
 
   [[nodiscard]] std::uint64_t steps_published() const noexcept { return facts_.latest(); }
 
+  /// How often the worker has asked for the weights before their turn.
+  [[nodiscard]] std::uint32_t weights_asked() const noexcept {
+    return weights_asked_.load(std::memory_order_relaxed);
+  }
+
   // Worker ------------------------------------------------------------------------------------------
 
   struct NextFacts {
@@ -53,6 +59,8 @@ class Handoff {
     std::uint64_t lost = 0;  ///< steps overwritten before this one
   };
   NextFacts next(collectors::StepFacts& facts) noexcept;
+  /// Has each optimizer's weights read at its next step, if they are read at all.
+  void ask_for_weights() noexcept { weights_asked_.fetch_add(1, std::memory_order_relaxed); }
   /// Steps taken or lost so far, in the numbering of steps_published().
   [[nodiscard]] std::uint64_t steps_taken() const noexcept { return next_facts_ - 1; }
 
@@ -88,6 +96,7 @@ class Handoff {
   void forget_replaced();
 
   int ring_slots_;
+  std::atomic<std::uint32_t> weights_asked_{0};
   kernels::SlotRing facts_{kFactSlots, sizeof(collectors::StepFacts)};
   std::uint64_t facts_written_ = 0;
   std::uint64_t next_facts_ = 1;

@@ -227,7 +227,8 @@ void StepRecorder::follow_device(collectors::DeviceReads& reads) noexcept try {
 bool StepRecorder::reads_weights(const Watched& watched) const noexcept {
   if (options_.weight_every == 0) return false;
   const std::int64_t next = watched.step + 1;
-  return watched.step == watched.first_step || next % options_.weight_every == 0;
+  return watched.step == watched.first_step || next % options_.weight_every == 0 ||
+         watched.weights_answered != handoff_.weights_asked();
 }
 
 void StepRecorder::before_update(int optimizer) noexcept {
@@ -239,14 +240,16 @@ void StepRecorder::before_update(int optimizer) noexcept {
   if (watched.facts.read_at != record::ReadAt::optimizer) look_again(optimizer);
   watched.facts.lr_count =
       watch_.learning_rates(optimizer, watched.facts.lr.data(), record::kMaxLearningRates);
-  if (!reads_weights(watched) || options_.update_sample == 0) return;
+  watched.reads_weights = reads_weights(watched);
+  watched.weights_answered = handoff_.weights_asked();
+  if (!watched.reads_weights || options_.update_sample == 0) return;
   watched.sample.keep(watch_.local_params(optimizer));
   watched.device_sample.keep(watch_.local_params(optimizer));
 }
 
 void StepRecorder::after_update(int optimizer) noexcept {
   Watched& watched = at(optimizer);
-  if (!enabled_ || !reads_weights(watched)) return;
+  if (!enabled_ || !std::exchange(watched.reads_weights, false)) return;
   const collectors::OwnCalls own(ledger_);
   const std::vector<at::Tensor>& params = watch_.local_params(optimizer);
   if (watched.weight_stats.size() != 2 * params.size()) return;

@@ -56,7 +56,7 @@ Incident incident_of(const record::Incident& incident) {
     Blame blame;
     if (seen.first) blame = blame_of(*seen.first, seen.param);
     blame.site = name_of(seen.site);
-    told.order.push_back({seen.run_step, std::move(blame)});
+    told.order.push_back({seen.run_step, std::move(blame), seen.last_finite});
   }
   if (incident.began_in) told.began_in = name_of(*incident.began_in);
   told.micro_step = incident.micro_step;

@@ -28,6 +28,8 @@ void Worker::report(const record::Incident& incident) {
     open_incidents_.erase(incident.id);
   } else if (open_incidents_.insert(incident.id).second) {
     last_opened_ = std::chrono::steady_clock::now();
+    // Whether a checkpoint is of use depends on them, and their turn may be far off.
+    if (!incident.order.empty()) handoff_.ask_for_weights();
   }
   (void)exporters_.export_incident(incident);
   say(incident.closed_at ? "cleared: " + incident.evidence : incident.evidence);

@@ -29,11 +29,13 @@ bool was_finite(Site site, const record::StepRecord& step) {
 }
 
 /// Where in its step the first bad site came about, as far as the others tell.
-std::optional<record::BeganIn> began_in(Site site, const record::StepRecord& step) {
+std::optional<record::BeganIn> began_in(const record::Appearance& first,
+                                        const record::StepRecord& step) {
+  const Site site = first.site;
   if (site == Site::loss) return record::BeganIn::forward;
   if (!was_finite(Site::loss, step)) return std::nullopt;
   if (site == Site::grad) return record::BeganIn::backward;
-  if (!was_finite(Site::grad, step)) return std::nullopt;
+  if (!was_finite(Site::grad, step) || !is_fresh(first)) return std::nullopt;
   return record::BeganIn::update;
 }
 
@@ -52,6 +54,7 @@ void NonfiniteDetector::observe(const record::StepRecord& step, const record::Mo
       is_news |= appear(site, step, model, bad ? 0 : lost);
     } else if (judged) {
       ++clean_reads_[at(site)];
+      last_finite_[at(site)][step.optimizer] = step.run_step;
     }
     any_bad |= bad || lost > 0;
   }
@@ -86,6 +89,8 @@ bool NonfiniteDetector::appear(Site site, const record::StepRecord& step,
   appearance.site = site;
   appearance.run_step = step.run_step;
   if (lost == 0) {
+    const auto last = last_finite_[at(site)].find(step.optimizer);
+    if (last != last_finite_[at(site)].end()) appearance.last_finite = last->second;
     appearance.counts = step.nonfinite[at(site)];
     appearance.first = step.first_by_site[at(site)];
     if (appearance.first) appearance.param = model.param_name(appearance.first->param);
@@ -110,7 +115,7 @@ void NonfiniteDetector::open(Site site, const record::StepRecord& step,
   fresh.opened_at = step.time;
   fresh.first = first.first;
   fresh.param = first.param;
-  if (lost == 0) fresh.began_in = began_in(site, step);
+  if (lost == 0) fresh.began_in = began_in(first, step);
   if (lost == 0 && step.bad_micro_step > 0 && site == Site::loss)
     fresh.micro_step = step.bad_micro_step;
   fresh.order.push_back(first);

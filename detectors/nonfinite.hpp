@@ -8,9 +8,11 @@
 // enough: kClearAfter reads in a row of the loss and the gradients, one of the weights, which are read
 // seldom and do not heal by themselves. A step that a gradient scaler skipped for overflow is neither bad
 // nor clean for gradients: that is the scaler's daily business. Bad steps whose own record was lost are
-// known from the running totals, and open an incident that says so.
+// known from the running totals, and open an incident that says so. Weights are read seldom: each site says when
+// it was last read and finite.
 #include <array>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -64,6 +66,8 @@ class NonfiniteDetector {
   std::array<bool, record::kSites> is_part_{};             ///< of the open incident
   std::array<int, record::kSites> clean_reads_{};          ///< in a row
   std::array<std::int64_t, record::kSites> steps_seen_{};  ///< running totals so far
+  /// Run steps of the last finite reads, by site and optimizer.
+  std::array<std::map<std::int32_t, std::int64_t>, record::kSites> last_finite_;
 };
 
 }  // namespace gradvane::detectors

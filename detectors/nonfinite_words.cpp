@@ -17,12 +17,25 @@ std::string subject(const record::Appearance& appearance) {
   return text;
 }
 
+/// Losses and gradients are new in each step. A weight was what it is for as long as nobody looked.
+bool was_found(const record::Appearance& appearance) {
+  return appearance.site == Site::weight && !is_fresh(appearance);
+}
+
 std::string became(const record::Appearance& appearance) {
-  if (!appearance.first) return " became non-finite";
-  std::string text = " became " + std::string(name_of(appearance.first->kind));
+  const std::string verb = was_found(appearance) ? " was found " : " became ";
+  if (!appearance.first) return verb + "non-finite";
+  std::string text = verb + std::string(name_of(appearance.first->kind));
   if (appearance.first->element >= 0 && appearance.site != Site::loss)
     text += " at element " + std::to_string(appearance.first->element);
   return text;
+}
+
+std::string last_read_of(const record::Appearance& appearance) {
+  if (!was_found(appearance)) return {};
+  if (!appearance.last_finite) return " The weights had not been read before.";
+  return " The weights were last read, and finite, at step " +
+         std::to_string(*appearance.last_finite) + ".";
 }
 
 std::string counts_of(const record::NonfiniteCounts& counts) {
@@ -49,6 +62,10 @@ std::string verdict(const record::Incident& incident, const record::StepRecord& 
 
 }  // namespace
 
+bool is_fresh(const record::Appearance& appearance) {
+  return appearance.last_finite && *appearance.last_finite + 1 >= appearance.run_step;
+}
+
 std::string describe_first(const record::Incident& incident, const record::Appearance& first,
                            std::int64_t lost, const record::StepRecord& step) {
   if (lost > 0)
@@ -56,7 +73,7 @@ std::string describe_first(const record::Incident& incident, const record::Appea
            " became non-finite in " + std::to_string(lost) +
            (lost == 1 ? " step whose own record was lost." : " steps whose own records were lost.");
   std::string text = "Step " + std::to_string(first.run_step) + ": " + subject(first) +
-                     became(first) + counts_of(first.counts) + ".";
+                     became(first) + counts_of(first.counts) + "." + last_read_of(first);
   if (incident.began_in == record::BeganIn::backward)
     text += " The loss was finite: it began in the backward pass.";
   if (incident.began_in == record::BeganIn::update)
@@ -66,7 +83,7 @@ std::string describe_first(const record::Incident& incident, const record::Appea
 
 std::string describe_joined(const record::Appearance& joined) {
   return " Step " + std::to_string(joined.run_step) + ": " + subject(joined) + became(joined) +
-         " too.";
+         " too." + last_read_of(joined);
 }
 
 std::string describe_module(const record::TracedModule& module) {

@@ -193,6 +193,7 @@ Json to_json(const record::Appearance& appearance) {
   Json json{{"site", name_of(appearance.site)}, {"run_step", appearance.run_step}};
   if (!appearance.param.empty()) json["param"] = appearance.param;
   if (appearance.first) put_element(json, *appearance.first);
+  put(json, "last_finite", appearance.last_finite);
   for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k)
     json["elements"][record::kNonfiniteKindNames[k]] = appearance.counts[k];
   return json;

@@ -46,6 +46,9 @@ struct Appearance {
   std::optional<FirstNonfinite> first;  ///< absent where the step's own record was lost
   std::string param;                    ///< empty for the loss
   NonfiniteCounts counts{};             ///< elements of that site in that step
+  /// The run step of the read before, which was finite: it became bad between the two. Absent where the same
+  /// optimizer had none.
+  std::optional<std::int64_t> last_finite = std::nullopt;
 };
 
 /// What a traced step was the first to show as not finite.

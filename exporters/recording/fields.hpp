@@ -75,6 +75,7 @@ void describe(auto& a, like<record::Appearance> auto& r) {
   a(3, r.first);
   a(4, r.param);
   a(5, r.counts);
+  a(6, r.last_finite);
 }
 
 void describe(auto& a, like<record::TracedModule> auto& r) {

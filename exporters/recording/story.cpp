@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "record/saturating.hpp"
@@ -85,8 +86,6 @@ After after_fault(const Recording& recording, std::int64_t fault) {
   for (const RecordedStep& step : recording.steps) {
     const record::StepRecord& record = step.record;
     if (record.run_step < fault) continue;
-    if (!after.bad_weights_since && record.has_nonfinite(Site::weight))
-      after.bad_weights_since = record.run_step;
     if (record.run_step == fault) continue;
     ++after.steps;
     after.bad += is_bad(record) ? 1 : 0;
@@ -94,6 +93,37 @@ After after_fault(const Recording& recording, std::int64_t fault) {
     if (record.loss) after.last_loss = record.loss;
   }
   return after;
+}
+
+/// From the steps, and from the incident where the steps of it have been overwritten.
+Weights weights_of(const Recording& recording) {
+  Weights weights;
+  std::map<std::int32_t, std::int64_t> finite;  // by optimizer
+  const auto found = [&](std::int64_t run_step, std::optional<std::int64_t> last_finite) {
+    if (weights.found_bad && *weights.found_bad <= run_step) return;
+    weights.found_bad = run_step;
+    weights.last_finite = last_finite;
+  };
+  for (const RecordedStep& step : recording.steps) {
+    const record::StepRecord& record = step.record;
+    if (!record.site_measured[static_cast<std::size_t>(Site::weight)].value_or(false)) continue;
+    const auto before = finite.find(record.optimizer);
+    if (record.has_nonfinite(Site::weight))
+      found(record.run_step, before == finite.end() ? std::nullopt : std::optional(before->second));
+    else
+      finite[record.optimizer] = record.run_step;
+  }
+  for (const record::Incident& incident : recording.incidents)
+    for (const record::Appearance& appearance : incident.order)
+      if (appearance.site == Site::weight) {
+        found(appearance.run_step, appearance.last_finite);
+        if (weights.found_bad == appearance.run_step && !weights.last_finite)
+          weights.last_finite = appearance.last_finite;
+      }
+  if (weights.found_bad) return weights;
+  for (const auto& [optimizer, run_step] : finite)
+    weights.last_finite = std::min(weights.last_finite.value_or(run_step), run_step);
+  return weights;
 }
 
 void tell_ending(Story& story, const Recording& recording) {
@@ -146,6 +176,7 @@ Story story_of(const Recording& recording) {
   story.normal = normal_before(recording, story.fault.value_or(behind));
   const std::size_t at = index_of_step(recording, story.fault.value_or(story.last_step));
   story.moved = moved_before(recording, at, kMostMoved);
+  story.weights = weights_of(recording);
   if (story.fault) story.after = after_fault(recording, *story.fault);
   return story;
 }

@@ -39,9 +39,13 @@ struct After {
   std::int64_t steps = 0;    ///< recorded after the fault
   std::int64_t bad = 0;      ///< of them with values that were not finite
   std::int64_t skipped = 0;  ///< of them that left the weights as they were
-  std::optional<std::int64_t>
-      bad_weights_since;  ///< the first step with weights that were not finite
   std::optional<double> last_loss;
+};
+
+/// What is known of the weights, which are read seldom. Run steps of reads.
+struct Weights {
+  std::optional<std::int64_t> found_bad;    ///< the first that was not finite
+  std::optional<std::int64_t> last_finite;  ///< before that; the last of all where none was bad
 };
 
 struct Story {
@@ -58,6 +62,7 @@ struct Story {
   std::optional<FirstBadStep> first_bad;
   std::vector<record::Incident> others;
   std::optional<After> after;
+  Weights weights;
   Ending ending = Ending::abrupt;
   std::string reason;  ///< of the ending, as it was given
   bool is_ring = false;

@@ -52,7 +52,6 @@ Json first_bad_json(const FirstBadStep& bad) {
 
 Json after_json(const After& after) {
   Json json{{"steps", after.steps}, {"nonfinite", after.bad}, {"skipped", after.skipped}};
-  put(json, "nonfinite_weights_since", after.bad_weights_since);
   put(json, "last_loss", after.last_loss);
   return json;
 }
@@ -96,6 +95,9 @@ Json to_json(const Story& story) {
   for (const record::Incident& other : story.others)
     json["other_incidents"].push_back(to_json(other));
   if (story.after) json["after"] = after_json(*story.after);
+  json["weights"] = Json::object();
+  put(json["weights"], "found_nonfinite", story.weights.found_bad);
+  put(json["weights"], "last_finite", story.weights.last_finite);
   json["ending"] = {{"how", kEndings[static_cast<std::size_t>(story.ending)]},
                     {"sentence", ending_of(story)}};
   if (!story.reason.empty()) json["ending"]["reason"] = story.reason;

@@ -205,6 +205,33 @@ void broke_part(std::string& text, const Story& story) {
   }
 }
 
+bool is_nonfinite(const Story& story) {
+  return story.first_bad || story.weights.found_bad ||
+         (story.broke && story.broke->kind <= record::IncidentClass::nonfinite_weight);
+}
+
+/// Which checkpoints may be of use. Weights are read seldom: between two reads nothing is known.
+std::string weights_line(const Story& story) {
+  const auto& [found_bad, last_finite] = story.weights;
+  if (found_bad && !last_finite)
+    return "The weights were found not finite at step " + human_count(*found_bad) +
+           ", and no read before it is known: any earlier checkpoint may be bad too.";
+  if (found_bad && *last_finite + 1 >= *found_bad)
+    return "The weights became not finite at step " + human_count(*found_bad) +
+           ": a checkpoint from then on is of no use.";
+  if (found_bad)
+    return "The weights were found not finite at step " + human_count(*found_bad) +
+           ", and were last read, and finite, at step " + human_count(*last_finite) +
+           ": a checkpoint from after step " + human_count(*last_finite) + " may be of no use.";
+  if (!last_finite)
+    return "The weights were not read: whether a checkpoint is of use is not known.";
+  if (*last_finite >= story.fault.value_or(0))
+    return "The weights were finite at step " + human_count(*last_finite) +
+           ", when they were last read.";
+  return "The weights were last read, and finite, at step " + human_count(*last_finite) +
+         ": a checkpoint from after that may be of no use.";
+}
+
 void after_part(std::string& text, const Story& story) {
   if (!story.after) return;
   const After& after = *story.after;
@@ -218,9 +245,7 @@ void after_part(std::string& text, const Story& story) {
     if (after.last_loss) words += "; the last loss is " + human_number(after.last_loss);
     line(text, words + ".");
   }
-  if (after.bad_weights_since)
-    line(text, "The weights were not finite from step " + human_count(*after.bad_weights_since) +
-                   " on: a checkpoint after that is of no use.");
+  if (is_nonfinite(story)) line(text, weights_line(story));
   if (story.broke && story.broke->closed_at)
     line(text, "It cleared: bad in " + steps_text(story.broke->steps) + ", the last one " +
                    human_count(story.broke->last_step) + ".");

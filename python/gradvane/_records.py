@@ -56,8 +56,11 @@ class Appearance:
     """Something that became non-finite within an incident."""
 
     run_step: int
+    """of the read that found it"""
     blame: Blame
     """kind and param are empty where the step's own record was lost"""
+    last_finite: int | None
+    """run step of the read before, which was finite: it became bad between the two; None where there was none"""
 
 
 @dataclass(frozen=True)
@@ -129,5 +132,5 @@ def step_of(values: dict[str, Any]) -> StepRecord:
 
 
 def incident_of(values: dict[str, Any]) -> Incident:
-    order = tuple(Appearance(seen["run_step"], Blame(**seen["blame"])) for seen in values["order"])
+    order = tuple(Appearance(**{**seen, "blame": Blame(**seen["blame"])}) for seen in values["order"])
     return Incident(**{**values, "blame": blame_of(values["blame"]), "order": order})

@@ -95,6 +95,7 @@ py::dict to_dict(const Incident& incident) {
     py::dict seen;
     seen["run_step"] = appearance.run_step;
     seen["blame"] = to_dict(std::optional(appearance.blame));
+    seen["last_finite"] = appearance.last_finite;
     order.append(std::move(seen));
   }
   dict["order"] = std::move(order);

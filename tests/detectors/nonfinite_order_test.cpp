@@ -70,7 +70,33 @@ TEST_F(NonfiniteOrderTest, WhatGoesBadLaterJoinsTheIncidentWithItsStepAndItsBlam
       reports_[2].evidence,
       "Step 1: the gradient of head.bias became nan at element 7 (1 NaN, 0 +Inf, 0 -Inf in "
       "that step). The loss was finite: it began in the backward pass. Step 2: the loss became "
-      "nan too. Step 3: the weight of embedding.weight became pos_inf at element 2 too.");
+      "nan too. Step 3: the weight of embedding.weight was found pos_inf at element 2 too. The "
+      "weights had not been read before.");
+}
+
+TEST_F(NonfiniteOrderTest, AWeightIsDatedFromTheReadBeforeOfTheSameOptimizer) {
+  observe_clean(Site::weight, 1);  // step 1
+  StepRecord other = read(Site::weight, 0);
+  other.optimizer = 1;
+  observe(other);  // step 2
+  observe_clean(Site::grad, 3);
+  observe(read(Site::weight, 1));  // step 6
+  ASSERT_EQ(reports_.size(), 1U);
+  EXPECT_EQ(reports_[0].order[0].last_finite, 1);
+  EXPECT_EQ(reports_[0].began_in, std::nullopt) << "it may have been bad for four steps";
+  EXPECT_THAT(reports_[0].evidence,
+              testing::HasSubstr("The weights were last read, and finite, at step 1."));
+}
+
+TEST_F(NonfiniteOrderTest, AWeightThatWasFiniteAStepBeforeBecameBad) {
+  observe_clean(Site::weight, 3);
+  StepRecord bad = read(Site::weight, 1);
+  for (const Site site : {Site::loss, Site::grad}) bad.site_measured[at(site)] = true;
+  observe(bad);
+  ASSERT_EQ(reports_.size(), 1U);
+  EXPECT_EQ(reports_[0].began_in, record::BeganIn::update);
+  EXPECT_THAT(reports_[0].evidence, testing::HasSubstr(" became "));
+  EXPECT_THAT(reports_[0].evidence, testing::Not(testing::HasSubstr("last read")));
 }
 
 TEST_F(NonfiniteOrderTest, ItClosesWhenEverySiteThatJoinedIsClean) {
@@ -103,6 +129,7 @@ TEST_F(NonfiniteOrderTest, WhereItBeganIsSaidOnlyWhereTheSitesBeforeItAreKnownTo
     std::optional<Incident> seen;
     NonfiniteDetector detector(0, kAllSites, ids,
                                [&](const Incident& incident) { seen = incident; });
+    detector.observe(read(Site::weight, 0), model_);
     StepRecord step = read(a_case.site, 1);
     if (a_case.loss_read) step.site_measured[at(Site::loss)] = true;
     if (a_case.grad_read) step.site_measured[at(Site::grad)] = true;

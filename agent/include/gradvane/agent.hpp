@@ -166,8 +166,10 @@ struct Blame {
 
 /// One site that became non-finite within an incident.
 struct Appearance {
-  std::int64_t run_step = 0;
+  std::int64_t run_step = 0;  ///< of the read that found it
   Blame blame;
+  std::optional<std::int64_t> last_finite =
+      std::nullopt;  ///< run step of the read before; absent: none
 };
 
 struct Incident {

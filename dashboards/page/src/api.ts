@@ -45,6 +45,7 @@ export interface FirstBad {
 export interface Appearance {
   site: Site;
   run_step: number;
+  last_finite?: number;
   kind?: Kind;
   element?: number;
   param?: string;

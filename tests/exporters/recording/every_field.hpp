@@ -67,8 +67,8 @@ auto fields(like<record::StepDetail> auto& r) {
   return std::tie(groups, params);
 }
 auto fields(like<record::Appearance> auto& r) {
-  auto& [site, run_step, first, param, counts] = r;
-  return std::tie(site, run_step, first, param, counts);
+  auto& [site, run_step, first, param, counts, last_finite] = r;
+  return std::tie(site, run_step, first, param, counts, last_finite);
 }
 auto fields(like<record::TracedModule> auto& r) {
   auto& [name, type, is_backward, run_step, at, micro_step] = r;

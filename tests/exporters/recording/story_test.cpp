@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -87,6 +88,69 @@ TEST(Story, SaysTheSameToPrograms) {
   EXPECT_EQ(json["ending"]["how"], "failed");
   EXPECT_EQ(json["ending"]["reason"], "ValueError: loss is nan");
   EXPECT_FALSE(json.dump().empty());
+}
+
+/// Steps of one optimizer at which the weights were read: true where they were finite.
+Recording with_weight_reads(const std::map<std::int64_t, bool>& reads, std::int64_t steps) {
+  Recording recording;
+  const auto model = std::make_shared<const record::ModelInfo>();
+  for (std::int64_t s = 1; s <= steps; ++s) {
+    RecordedStep step{.record = {}, .model = model, .sequence = 0, .detail = {}};
+    step.record.step = step.record.run_step = s;
+    if (const auto read = reads.find(s); read != reads.end()) {
+      step.record.site_measured[static_cast<std::size_t>(record::Site::weight)] = true;
+      if (!read->second) {
+        step.record.nonfinite[static_cast<std::size_t>(record::Site::weight)] = {1, 0, 0};
+        step.record.first_nonfinite = record::FirstNonfinite{record::Site::weight, {}, 0, 3};
+      }
+    }
+    recording.steps.push_back(step);
+  }
+  return recording;
+}
+
+TEST(Story, SaysOfWeightsWhatTheirReadsTellAndNoMore) {
+  record::Incident incident;
+  incident.kind = record::IncidentClass::nonfinite_loss;
+  incident.first_step = 81;
+  struct Case {
+    std::map<std::int64_t, bool> reads;
+    const char* said;
+  };
+  const Case cases[] = {
+      {{{50, true}, {100, false}},
+       "found not finite at step 100, and were last read, and finite, at step 50: a checkpoint "
+       "from "
+       "after step 50 may be of no use."},
+      {{{99, true}, {100, false}, {101, false}},
+       "became not finite at step 100: a checkpoint from then on is of no use."},
+      {{{100, false}}, "found not finite at step 100, and no read before it is known"},
+      {{{50, true}, {83, true}}, "The weights were finite at step 83, when they were last read."},
+      {{{50, true}}, "last read, and finite, at step 50: a checkpoint from after that may be"},
+      {{}, "The weights were not read: whether a checkpoint is of use is not known."},
+  };
+  for (const Case& one : cases) {
+    Recording recording = with_weight_reads(one.reads, 110);
+    recording.incidents.push_back(incident);
+    EXPECT_THAT(text_of(story_of(recording)), HasSubstr(one.said));
+  }
+}
+
+TEST(Story, TakesTheDateOfBadWeightsFromTheIncidentWhereItsStepsAreGone) {
+  Recording recording = with_weight_reads({{200, false}}, 210);
+  record::Incident incident;
+  incident.kind = record::IncidentClass::nonfinite_weight;
+  incident.first_step = 100;
+  incident.order.push_back({.site = record::Site::weight,
+                            .run_step = 100,
+                            .first = std::nullopt,
+                            .param = "",
+                            .counts = {},
+                            .last_finite = 50});
+  recording.incidents.push_back(incident);
+  const Story story = story_of(recording);
+  EXPECT_EQ(story.weights.found_bad, 100);
+  EXPECT_EQ(story.weights.last_finite, 50);
 }
 
 TEST(Story, OfAKilledRunSaysThatNobodySawItEnd) {
