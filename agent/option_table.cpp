@@ -177,9 +177,10 @@ constexpr std::array kTable{
         "mode", "lagged, immediate",
         "Lagged never waits for a device; immediate waits once per device and step, and step() "
         "returns the step's result."),
-    whole<&Options::weight_every, 0, kMaxInt>(
-        "weight_every", "0 or more",
-        "Weights are read at step 1 and at multiples of this. 0: never."),
+    whole<&Options::weight_every, 0, kMaxInt>("weight_every", "0 or more",
+                                              "Weights are read at step 1, at multiples of this, "
+                                              "and once more when a non-finite incident "
+                                              "opens. 0: never."),
     whole<&Options::update_sample, 0, kMaxInt>("update_sample", "0 or more",
                                                "Elements per parameter kept for the update ratio, "
                                                "at most 65,536 in all. 0: no update ratio."),

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -17,6 +18,7 @@
 
 #include "agent/handoff.hpp"
 #include "agent/held_records.hpp"
+#include "agent/incident_lines.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/process_watch.hpp"
 #include "agent/slot_gatherer.hpp"
@@ -124,6 +126,7 @@ class Worker final : public ProcessMember {
   [[nodiscard]] bool await_thread();
   void leave_thread_behind() noexcept;
   void tell(const record::Incident& incident) noexcept;
+  void say_where_recorded() noexcept;
   void say(const std::string& line) noexcept;
 
   Options options_;
@@ -169,6 +172,8 @@ class Worker final : public ProcessMember {
   std::string sync_report_error_;  ///< said already
   std::string alert_error_;        ///< said already
   int recording_requests_ = 0;     ///< answered
+  IncidentLines lines_;
+  std::filesystem::path told_recording_;
   std::set<std::int64_t> open_incidents_;
   std::optional<std::chrono::steady_clock::time_point> last_opened_;  ///< an incident
 

@@ -151,6 +151,7 @@ void Worker::record_at_the_end(const Ending& ending) noexcept {
     (void)recorder_->write_now("failed");
   else if (!open_incidents_.empty())
     (void)recorder_->write_now("exit");
+  say_where_recorded();
 }
 
 }  // namespace gradvane::agent

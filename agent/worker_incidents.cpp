@@ -32,8 +32,17 @@ void Worker::report(const record::Incident& incident) {
     if (!incident.order.empty()) handoff_.ask_for_weights();
   }
   (void)exporters_.export_incident(incident);
-  say(incident.closed_at ? "cleared: " + incident.evidence : incident.evidence);
+  if (const auto line = lines_.next(incident)) say(*line);
+  say_where_recorded();
   tell(incident);
+}
+
+/// A file is written when an incident opens; a later incident may be in the same one.
+void Worker::say_where_recorded() noexcept try {
+  if (recorder_ == nullptr || recorder_->last_file() == told_recording_) return;
+  told_recording_ = recorder_->last_file();
+  say("recording: " + told_recording_.string());
+} catch (...) {  // no memory for a line: the file is there all the same
 }
 
 void Worker::tell(const record::Incident& incident) noexcept {
@@ -62,7 +71,8 @@ void Worker::record_on_request() {
   const int requests = recording_requests();
   if (recorder_ == nullptr || requests == std::exchange(recording_requests_, requests)) return;
   const bool ok = recorder_->write_now("signal") == exporters::ExportResult::ok;
-  say(ok ? "recording: " + recorder_->last_file().string() : "no recording could be written");
+  if (!ok) say("no recording could be written");
+  say_where_recorded();
 }
 
 }  // namespace gradvane::agent
