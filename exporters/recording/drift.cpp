@@ -10,8 +10,9 @@ namespace {
 constexpr std::size_t kWindow = 32;    // steps before the fault that something may have moved in
 constexpr std::size_t kHistory = 128;  // steps before those that say what is usual
 constexpr std::size_t kLeastHistory = 8;
-constexpr double kScore = 6;            // such deviations do not come about by chance
-constexpr double kLeastFactor = 1.5;    // nor is less worth telling
+constexpr std::size_t kMostSeries = 80'000;  // of 40,000 groups and parameters; 50 MiB of numbers
+constexpr double kScore = 6;                 // such deviations do not come about by chance
+constexpr double kLeastFactor = 1.5;         // nor is less worth telling
 constexpr double kLeastSpread = 0.05;   // a history that hardly varies is no reason to see ghosts
 constexpr double kMadToSigma = 1.4826;  // for normally distributed values
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -62,6 +63,12 @@ class Row {
 };
 
 constexpr std::size_t kGlobal = 6;
+
+/// In a series every digit of a float is more than enough; out of its range is as far away as can be.
+float narrowed(double value) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  return static_cast<float>(std::isnan(value) ? value : std::min(value, kMost));
+}
 
 Moved named(std::size_t series, const record::ModelInfo& model) {
   static constexpr std::array<const char*, kGlobal> kWhat{
@@ -119,21 +126,24 @@ std::vector<Moved> moved_before(const Recording& recording, std::size_t fault, s
   const std::size_t begin = fault - std::min(fault, window + kHistory);
   const std::size_t history = fault - window - begin;
   const record::ModelInfo& model = *steps[fault].model;
-  const std::size_t series = kGlobal + 2 * (model.groups.size() + model.params.size());
+  const std::size_t series =
+      std::min(kMostSeries, kGlobal + 2 * (model.groups.size() + model.params.size()));
   const std::size_t count = fault - begin + 1;
 
   // Series by series, so that each is looked at in one go.
-  std::vector<double> table(series * count, kNone);
+  std::vector<float> table(series * count, std::numeric_limits<float>::quiet_NaN());
   for (std::size_t i = 0; i < count; ++i) {
     const RecordedStep& step = steps[begin + i];
     Row row(step);
     if (step.model == steps[fault].model && !model.params.empty())
       row.put_detail(recording.detail(step), model.groups.size(), model.params.size());
-    for (std::size_t s = 0; s < row.values.size(); ++s) table[s * count + i] = row.values[s];
+    for (std::size_t s = 0; s < std::min(series, row.values.size()); ++s)
+      table[s * count + i] = narrowed(row.values[s]);
   }
   std::vector<Moved> all;
   for (std::size_t s = 0; s < series; ++s) {
-    const auto values = std::span(table).subspan(s * count, count);
+    const auto row = std::span(table).subspan(s * count, count);
+    const std::vector<double> values(row.begin(), row.end());
     const auto onset = onset_of(values, history);
     if (!onset) continue;
     Moved moved = named(s, model);

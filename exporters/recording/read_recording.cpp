@@ -196,21 +196,54 @@ struct Descriptor {
   }
 };
 
-std::optional<std::string> whole_file(int descriptor, std::size_t size) {
-  std::string bytes(size, '\0');
+/// Appends what lies from `begin` to `end`, or up to where the file has come to end meanwhile.
+bool append_part(std::string& bytes, int descriptor, off_t begin, off_t end) {
+  const std::size_t before = bytes.size();
+  const auto size = static_cast<std::size_t>(end - begin);
+  bytes.resize(before + size);
   std::size_t there = 0;
   while (there < size) {
-    const ssize_t count = ::read(descriptor, bytes.data() + there, size - there);
+    const ssize_t count = ::pread(descriptor, bytes.data() + before + there, size - there,
+                                  begin + static_cast<off_t>(there));
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return std::nullopt;
+    if (count < 0) return false;
     if (count == 0) break;
     there += static_cast<std::size_t>(count);
   }
-  bytes.resize(there);
+  bytes.resize(before + there);
+  return true;
+}
+
+/// All that a file has on disk. Its holes, of which a few bytes of disk can have gigabytes, are left out: no frame has
+/// a hole in it, and frames are found by looking for them.
+std::optional<std::string> data_of(int descriptor, off_t size) {
+  std::string bytes;
+  for (off_t at = 0; at < size;) {
+    off_t begin = ::lseek(descriptor, at, SEEK_DATA);
+    if (begin < 0 && errno == ENXIO) break;  // nothing but a hole up to the end
+    off_t end = begin < 0 ? -1 : ::lseek(descriptor, begin, SEEK_HOLE);
+    if (end < 0) {  // a file system that does not tell
+      begin = at;
+      end = size;
+    }
+    if (!append_part(bytes, descriptor, begin, std::min(end, size))) return std::nullopt;
+    at = end;
+  }
   return bytes;
 }
 
-ReadResult make_recording(std::string bytes, const ReadLimits& limits) {
+/// The limits for a file of `size` bytes.
+ReadLimits limits_for(std::size_t size, ReadLimits limits) {
+  constexpr std::size_t kAlways = std::size_t{16} << 20;
+  constexpr std::size_t kPerByte = 64;
+  const std::size_t most = kAlways + kPerByte * size;
+  limits.record_bytes = std::min(limits.record_bytes, most);
+  limits.payload_bytes = std::min(limits.payload_bytes, most);
+  return limits;
+}
+
+ReadResult make_recording(std::string bytes, const ReadLimits& wished) {
+  const ReadLimits limits = limits_for(bytes.size(), wished);
   if (bytes.empty()) return refusal("the file is empty");
   const auto recording = std::make_shared<Recording>();
   const auto header = file_header_of(bytes);
@@ -267,7 +300,7 @@ ReadResult read_recording(const std::filesystem::path& path, const ReadLimits& l
   if (!S_ISREG(status.st_mode)) return refusal("this is not a file");
   const auto size = static_cast<std::uint64_t>(status.st_size);
   if (size > limits.file_bytes) return refusal("the file is too large to be a recording");
-  auto bytes = whole_file(file.number, static_cast<std::size_t>(size));
+  auto bytes = data_of(file.number, status.st_size);
   if (!bytes) return refusal("cannot read it: " + because());
   return make_recording(std::move(*bytes), limits);
 } catch (const std::bad_alloc&) {

@@ -11,12 +11,15 @@
 #include "exporters/recording/recording.hpp"
 #include "exporters/recording/wire.hpp"
 #include "tests/exporters/recording/every_field.hpp"
+#include "tests/exporters/recording/mutation.hpp"
 #include "tests/exporters/recording/recorded_run.hpp"
+#include "tests/exporters/recording/whole_use.hpp"
 
 namespace gradvane::exporters::recording {
 namespace {
 
 using fakes::from_to;
+using fakes::Mutation;
 using fakes::RecordedRun;
 using fakes::run_steps;
 using testing::HasSubstr;
@@ -45,17 +48,6 @@ std::string ring() {
   EXPECT_EQ(run.start(), ExportResult::ok);
   run.steps(100);
   return bytes_in(run.ring());
-}
-
-/// Everything that a reader of it would look at.
-void look_at(const Recording& recording) {
-  for (const RecordedStep& step : recording.steps) {
-    ASSERT_TRUE(step.model);
-    const record::StepDetail detail = recording.detail(step);
-    (void)fakes::text_of(step.record);
-    (void)fakes::text_of(detail);
-  }
-  for (const auto& incident : recording.incidents) (void)fakes::text_of(incident);
 }
 
 TEST(ReadRecording, SaysWhatIsNoRecording) {
@@ -107,7 +99,7 @@ TEST(ReadRecording, LosesTheFrameThatWasDamagedAndNoOther) {
         static_cast<char>(1 << random() % 8);
     const auto read = read_recording_bytes(bytes).recording;
     ASSERT_TRUE(read);
-    look_at(*read);
+    fakes::use(*read);
     ASSERT_GE(read->steps.size(), before->steps.size() - 1);
     ASSERT_GT(read->damage.bytes_skipped, 0U) << "every byte of a frame is checked";
   }
@@ -119,7 +111,7 @@ TEST(ReadRecording, ReadsWhatIsThereOfAFileThatWasCutOff) {
   for (std::size_t size = 0; size < whole.size(); size += 37) {
     const auto read = read_recording_bytes(whole.substr(0, size)).recording;
     if (!read) continue;
-    look_at(*read);
+    fakes::use(*read);
     ASSERT_GE(read->steps.size(), steps) << "more bytes, fewer steps";
     steps = read->steps.size();
   }
@@ -143,47 +135,6 @@ std::vector<std::pair<std::uint8_t, std::string>> payloads_in(const std::string&
   return payloads;
 }
 
-class Mutation {
- public:
-  explicit Mutation(unsigned seed) : random_(seed) {}
-
-  std::size_t below(std::size_t limit) { return limit == 0 ? 0 : random_() % limit; }
-
-  void operator()(std::string& bytes, const std::string& other) {
-    for (std::size_t i = 1 + below(4); i > 0 && !bytes.empty(); --i) one(bytes, other);
-  }
-
- private:
-  void one(std::string& bytes, const std::string& other) {
-    const std::size_t at = below(bytes.size());
-    switch (below(7)) {
-      case 0:
-        bytes[at] = static_cast<char>(bytes[at] ^ (1 << below(8)));
-        break;
-      case 1:
-        bytes.resize(at);
-        break;
-      case 2:
-        bytes.insert(at, other, below(other.size()), below(200));
-        break;
-      case 3:
-        bytes.erase(at, below(40));
-        break;
-      case 4:  // a length, as far as anybody knows
-        for (std::size_t i = at; i < std::min(at + 4, bytes.size()); ++i)
-          bytes[i] = static_cast<char>(below(2) == 0 ? 0xFF : random_());
-        break;
-      case 5:
-        bytes[at] = static_cast<char>(random_());
-        break;
-      default:
-        bytes.replace(at, below(60), other, below(other.size()), below(60));
-    }
-  }
-
-  std::mt19937 random_;
-};
-
 TEST(ReadRecording, SurvivesFilesThatWereChangedAnywhere) {
   const std::string first = snapshot();
   const std::string second = ring();
@@ -196,7 +147,7 @@ TEST(ReadRecording, SurvivesFilesThatWereChangedAnywhere) {
     ASSERT_NE(read == nullptr, error.empty());
     if (!read) continue;
     ++readable;
-    look_at(*read);
+    fakes::use(*read);
   }
   EXPECT_GT(readable, 2000) << "or nothing was looked at";
 }
@@ -218,7 +169,7 @@ TEST(ReadRecording, SurvivesPayloadsThatWereChangedUnderAChecksumThatHolds) {
     }
     const auto read = read_recording_bytes(bytes, {.record_bytes = 1 << 20}).recording;
     ASSERT_TRUE(read);
-    look_at(*read);
+    fakes::use(*read);
     refused += read->damage.frames;
     steps += std::ssize(read->steps);
   }
