@@ -180,6 +180,7 @@ class StepRecorder {
     Losses losses;
     double loss_value = 0;  ///< of those on a CPU, when they were read
     std::int32_t backwards = 0;
+    bool was_discarded = false;                ///< since the last backward pass began
     bool reads_weights = false;                ///< in the step whose update is under way
     std::uint32_t weights_answered = 0;        ///< of the worker's requests
     std::uint64_t last_pass = 0;               ///< the backward pass that wrote to it last

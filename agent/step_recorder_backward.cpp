@@ -79,13 +79,18 @@ int StepRecorder::before_backward(bool within_step) noexcept {
       watched.before_backward[k] = stamp_of(gradient);
       all_gone = all_gone && !gradient.defined();
     }
-    if (!all_gone) continue;
-    const bool was_unused = watched.backwards > 0;
-    if (!within_step && !is_told && is_unused(o)) discard(o);
-    watched.losses.clear();
-    if (within_step) continue;
+    if (within_step) {
+      if (all_gone) watched.losses.clear();
+      continue;
+    }
+    const bool was_unused = watched.was_discarded || (all_gone && watched.backwards > 0);
     unseen += was_unused ? 1 : 0;
-    watched.backwards = 0;
+    if (all_gone) {
+      if (!is_told) discard(o);
+      watched.losses.clear();
+      watched.backwards = 0;
+    }
+    watched.was_discarded = false;
   }
   return unseen;
 }
@@ -127,6 +132,7 @@ void StepRecorder::discard(int optimizer) noexcept {
   if (watched.has_read) hand_over_superseded(optimizer);
   watched.losses.clear();
   watched.backwards = 0;
+  watched.was_discarded = true;
 }
 
 /// The gradients were read, and then the loop went on without a step: what was found is told all the

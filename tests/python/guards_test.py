@@ -160,6 +160,23 @@ def test_what_a_loop_clears_for_other_reasons_is_neither_read_nor_told(watching)
     assert len(steps) == 20 and all("skipped" not in s for s in steps)
 
 
+def test_a_loop_that_leaves_many_batches_behind_still_has_the_steps_it_takes(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    watching(model, optimizer)
+    for batch in range(1, 31):
+        optimizer.zero_grad(set_to_none=False)
+        loss = model(torch.full((4, 6), 0.5 if batch % 3 == 0 else float("nan"))).square().mean()
+        loss.backward()
+        if torch.isfinite(loss):
+            optimizer.step()
+    steps = watching.steps()
+    good = [s for s in steps if "skipped" not in s]
+    assert [s["step"] for s in good][-9:] == list(range(good[-1]["step"] - 8, good[-1]["step"] + 1))
+    assert all(s["micro_steps"] == 1 and math.isfinite(s["loss"]) for s in good[-9:])
+    assert len([s for s in steps if s["nonfinite"]["loss"]["nan"]]) == 20
+
+
 class Told:
     """The native agent, and what it was told to discard."""
 
