@@ -184,6 +184,7 @@ bool Worker::export_replays(SlotGatherer::Look look) {
     facts->time = record::unix_time();
     facts->monotonic = record::monotonic_time();
     facts->step_seconds = collectors::kNotMeasured;
+    facts->forget_syncs();
     export_step(*facts, gatherer_.take_replay(), 0);
     found = true;
   }

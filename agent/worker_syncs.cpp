@@ -9,7 +9,9 @@
 namespace gradvane::agent {
 
 void Worker::count_syncs(const collectors::StepFacts& facts, record::StepRecord& record) {
-  if (ledger_ == nullptr || facts.superseded || facts.syncs_until.epoch == 0) return;
+  if (ledger_ == nullptr || facts.superseded) return;
+  if (facts.syncs_unknown) judge_.observe_syncs(record, {});  // it has no syncs: one more uncounted
+  if (facts.syncs_until.epoch == 0) return;
   record.own_sync_budget = facts.own_sync_budget;
   if (record::StepSyncs syncs; ledger_->step(facts.syncs_after, facts.syncs_until, syncs))
     record.syncs = syncs;

@@ -70,6 +70,14 @@ struct StepFacts {
   SyncMark syncs_after{};
   SyncMark syncs_until{};
   std::int32_t own_sync_budget = 0;  ///< that Gradvane itself may have had
+  bool syncs_unknown = false;        ///< they were counted, and which are this step's is not known
+
+  /// For a replay: the moments are those of its capture, and no hook saw its own.
+  void forget_syncs() noexcept {
+    syncs_unknown = syncs_unknown || syncs_until.epoch != 0;
+    syncs_after = syncs_until = {};
+    own_sync_budget = 0;
+  }
 };
 static_assert(std::is_trivially_copyable_v<StepFacts>);
 

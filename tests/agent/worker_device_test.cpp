@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -33,13 +34,17 @@ class WorkerOfADevice : public testing::Test {
     const std::array<std::shared_ptr<const collectors::ReadPlan>, 1> plans{plan};
     handoff_.set_plans(plans, 3);
     handoff_.add_sources({device_.source()});
-    Options options;
-    options.port = -1;
-    options.handle_sigterm = false;
-    options.log = [this](std::string_view line) { said_ += std::string(line) + "\n"; };
+    options_.port = -1;
+    options_.handle_sigterm = false;
+    options_.log = [this](std::string_view line) { said_ += std::string(line) + "\n"; };
+    start(nullptr);
+  }
+
+  void start(collectors::SyncLedger* ledger) {
     record::RunInfo run;
     run.run = "test";
-    worker_ = std::make_unique<Worker>(options, run, handoff_);
+    worker_.reset();
+    worker_ = std::make_unique<Worker>(options_, run, handoff_, nullptr, ledger);
   }
 
   void hand_over(std::int64_t step, std::uint64_t token, bool captured = false) {
@@ -53,6 +58,7 @@ class WorkerOfADevice : public testing::Test {
     device_.publish(7, token, {stats_of(norm), stats_of(0.25)});  // a gradient, and the loss
   }
 
+  Options options_;
   Handoff handoff_{8};
   FakeDevice device_{1, 2};
   std::string said_;
@@ -119,6 +125,65 @@ TEST_F(WorkerOfADevice, ReplaysOfAGraphAreStepsThatGoOnCounting) {
   EXPECT_EQ(worker_->status().latest.step, 6);
   EXPECT_EQ(worker_->status().steps, 6);
   EXPECT_EQ(worker_->status().latest.grad_norm, 9);
+}
+
+/// Knows of one host sync between any two moments.
+class OneSyncLedger final : public collectors::SyncLedger {
+ public:
+  void join(const collectors::LedgerWish& /*wish*/) noexcept override {}
+  void leave() noexcept override {}
+  void driver_comes() noexcept override {}
+  collectors::SyncMark end_step() noexcept override { return {}; }
+  void set_phase(std::uint8_t /*phase*/) noexcept override {}
+  void pass_over(const std::string& /*directory*/) noexcept override {}
+  void profiler_begins() noexcept override {}
+  void profiler_ended() noexcept override {}
+  void own(int /*delta*/) noexcept override {}
+  const char* set_scope(const char* /*name*/) noexcept override { return nullptr; }
+  void look(bool /*may_subscribe*/) noexcept override {}
+  void collect() noexcept override {}
+  bool step(const collectors::SyncMark& /*begin*/, const collectors::SyncMark& /*end*/,
+            record::StepSyncs& syncs) override {
+    ++asked;
+    syncs.calls[static_cast<std::size_t>(record::SyncOrigin::training)]
+               [static_cast<std::size_t>(record::SyncKind::device)] = 1;
+    return true;
+  }
+  std::vector<record::StepSyncSite> sites_of_step(const collectors::SyncMark& /*begin*/,
+                                                  const collectors::SyncMark& /*end*/,
+                                                  record::SyncOrigin /*origin*/) override {
+    return {};
+  }
+  record::SyncSummary summary() override { return {}; }
+
+  std::atomic<int> asked = 0;
+};
+
+TEST_F(WorkerOfADevice, ReplaysAreNotGivenTheHostSyncsOfTheirCapture) {
+  OneSyncLedger ledger;
+  options_.sync_budget = 0;
+  start(&ledger);
+  const auto hand_over = [&](std::int64_t step, std::uint64_t token, bool captured) {
+    StepFacts facts;
+    facts.step = facts.run_step = step;
+    facts.device_gradients[0] = device_.read(token);
+    facts.captured = captured;
+    facts.syncs_after.epoch = static_cast<std::uint32_t>(step);
+    facts.syncs_until.epoch = static_cast<std::uint32_t>(step + 1);
+    handoff_.publish(facts);
+  };
+  hand_over(1, 1, false);
+  arrive(1, 1);
+  hand_over(2, 2, true);
+  ASSERT_TRUE(worker_->flush(5s));
+  EXPECT_EQ(ledger.asked, 1) << "of the step that was seen";
+  for (int replay = 0; replay < 3; ++replay) arrive(2, 2);
+  const auto until = std::chrono::steady_clock::now() + 5s;
+  while (worker_->status().steps < 4 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(2ms);
+  EXPECT_EQ(worker_->status().steps, 4);
+  EXPECT_EQ(ledger.asked, 1) << "what the replays waited for is not known";
+  worker_->end(record::RunState::finished, "", Worker::Linger::no);
 }
 
 }  // namespace
