@@ -209,7 +209,7 @@ def _clear_by_optimizer(original: Callable[..., Any], watching: _Watching) -> Ca
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         watcher = watching()
         if watcher is not None:
-            watcher.left_behind.by_optimizer(self)
+            watcher.optimizer_clears(self)
         return original(self, *args, **kwargs)
 
     return zero_grad
@@ -219,7 +219,7 @@ def _clear_by_module(original: Callable[..., Any], watching: _Watching) -> Calla
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
         watcher = watching()
         if watcher is not None:
-            watcher.left_behind.by_module(self)
+            watcher.module_clears(self)
         return original(self, *args, **kwargs)
 
     return zero_grad

@@ -21,6 +21,12 @@ class _Waiting:
             current = _hooks.current()
         return getattr(_Nobody() if current is None or current is self else current, name)
 
+    def optimizer_clears(self, optimizer: Any) -> None:
+        """Trains nothing."""
+
+    def module_clears(self, module: Any) -> None:
+        """Trains nothing."""
+
     def profiler_begins(self) -> None:
         """Trains nothing. An agent that comes later is told of it by _hooks."""
 

@@ -57,6 +57,7 @@ class Watcher:
         self._told: set[str] = set()
         self._norms = NormExchange(native)
         self.left_behind = LeftBehind(native, self._known, self._scaling, self._is_busy)
+        self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
