@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <stdexcept>
 #include <utility>
 
@@ -128,9 +127,8 @@ bool PythonAgent::read(int optimizer, record::ReadAt where, const at::Tensor& sc
 std::vector<int> PythonAgent::unused(const std::vector<int>& optimizers) {
   const Turn turn(*this);
   std::vector<int> found;
-  if (!session_.live()) return found;
-  std::ranges::copy_if(optimizers, std::back_inserter(found),
-                       [this](int optimizer) { return session_.recorder().is_unused(optimizer); });
+  for (const int optimizer : optimizers)
+    if (session_.live() && session_.recorder().is_unused(optimizer)) found.push_back(optimizer);
   return found;
 }
 
