@@ -22,8 +22,8 @@ std::string count_of(const record::Incident& incident) {
 
 std::optional<std::string> IncidentLines::next(const record::Incident& incident) {
   const bool is_new = !told_.contains(incident.id);
+  if (is_new && told_.size() >= kMostKnown) told_.erase(told_.begin());
   Told& told = told_[incident.id];
-  if (told_.size() > kMostKnown) told_.erase(told_.begin());
   if (incident.closed_at) {
     told.is_open = false;
     return "cleared: " + name_of_it(incident) + count_of(incident);

@@ -71,7 +71,9 @@ void Worker::record_on_request() {
   const int requests = recording_requests();
   if (recorder_ == nullptr || requests == std::exchange(recording_requests_, requests)) return;
   const bool ok = recorder_->write_now("signal") == exporters::ExportResult::ok;
-  if (!ok) say("no recording could be written");
+  if (!ok) return say("no recording could be written");
+  told_recording_
+      .clear();  // whoever asked is answered, also where an open incident's file was extended
   say_where_recorded();
 }
 

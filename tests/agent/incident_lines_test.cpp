@@ -52,6 +52,9 @@ TEST(IncidentLines, ManyIncidentsDoNotGrowWhatIsKept) {
     EXPECT_EQ(lines.next(incident), incident.evidence);
   incident.id = 1000;
   EXPECT_EQ(lines.next(incident), std::nullopt);
+  incident.id = 1;  // it was open all the time, and is no longer known
+  incident.closed_at = 1.0;
+  EXPECT_EQ(lines.next(incident), "cleared: nonfinite_grad of step 40");
 }
 
 }  // namespace

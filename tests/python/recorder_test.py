@@ -93,3 +93,21 @@ def test_a_signal_asks_for_a_recording_and_a_run_that_is_well_leaves_no_other(tm
     assert [step["run_step"] for step in steps] == list(range(1, 61)), "up to the signal, and what came after"
     assert steps[6]["user"]["batch"] == 1007
     assert all("first_nonfinite" not in step for step in steps)
+
+
+def test_a_signal_is_answered_also_where_the_file_of_an_open_incident_is_extended(tmp_path):
+    script = running.write(tmp_path, """
+        import os, signal, time, torch
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.0)
+        for step in range(1, 61):
+            optimizer.zero_grad()
+            (model(torch.ones(2, 4)).sum() * (float("nan") if step >= 10 else 1.0)).backward()
+            optimizer.step()
+            time.sleep(0.02)
+            if step == 40:
+                os.kill(os.getpid(), signal.SIGUSR1)
+        """)
+    _, done = running.watched(script, cwd=tmp_path, GRADVANE_RECORDER_SIGNAL="usr1")
+    told = [line for line in done.stderr.splitlines() if line.startswith("gradvane: recording: ")]
+    assert len(told) == 2 and len(set(told)) == 1, done.stderr
