@@ -114,8 +114,8 @@ void StepRecorder::after_backward(const at::Tensor& loss) noexcept {
   }
 }
 
-/// A generator's backward pass writes to the gradients of its critic too, which nobody wants: no step will be taken
-/// with those, but one was taken with that pass.
+/// A generator's backward pass writes to the gradients of its critic too. No step will be taken with those, but one was
+/// taken with that pass.
 bool StepRecorder::is_unused(int optimizer) const noexcept {
   const Watched& watched = at(optimizer);
   const bool is_for_step = watched.has_read && watched.facts.read_at != record::ReadAt::clip;

@@ -17,7 +17,7 @@ std::string subject(const record::Appearance& appearance) {
   return text;
 }
 
-/// Losses and gradients are new in each step. A weight was what it is for as long as nobody looked.
+/// Losses and gradients are new in each step. A weight may have been what it is since the read before.
 bool was_found(const record::Appearance& appearance) {
   return appearance.site == Site::weight && !is_fresh(appearance);
 }

@@ -13,10 +13,10 @@ namespace gradvane::detectors {
 std::string describe_first(const record::Incident& incident, const record::Appearance& first,
                            std::int64_t lost, const record::StepRecord& step);
 
-/// What is added when another site goes bad.
 /// Whether it was finite one step before.
 bool is_fresh(const record::Appearance& appearance);
 
+/// What is added when another site goes bad.
 std::string describe_joined(const record::Appearance& joined);
 
 /// What is added when a watched step has named a module.

@@ -16,7 +16,7 @@ namespace gradvane::exporters::recording {
 
 /// What a file may make a reader do. Files come from other machines, damaged or made up. Besides, what is read may
 /// take 16 MiB and 64 bytes for each byte of the file, which honest recordings stay far below: a small file
-/// costs little, whatever it claims.
+/// costs little, no matter what it claims.
 struct ReadLimits {
   std::uint64_t file_bytes = std::uint64_t{8} << 30;
   std::size_t payload_bytes = std::size_t{256} << 20;  ///< of one frame, unpacked

@@ -85,8 +85,7 @@ After after_fault(const Recording& recording, std::int64_t fault) {
   After after;
   for (const RecordedStep& step : recording.steps) {
     const record::StepRecord& record = step.record;
-    if (record.run_step < fault) continue;
-    if (record.run_step == fault) continue;
+    if (record.run_step <= fault) continue;
     ++after.steps;
     after.bad += is_bad(record) ? 1 : 0;
     after.skipped += record.skipped != record::SkipReason::none ? 1 : 0;

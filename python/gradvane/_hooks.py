@@ -49,8 +49,8 @@ def install(watcher: Watcher) -> None:
     _handles.append(register_optimizer_step_pre_hook(_before_step))
     _handles.append(register_optimizer_step_post_hook(_after_step))
     _replace(torch.autograd, "backward", _backward)
-    _replace(torch.optim.Optimizer, "zero_grad", _clear_by_optimizer)
-    _replace(torch.nn.Module, "zero_grad", _clear_by_module)
+    _replace(torch.optim.Optimizer, "zero_grad", _clear("optimizer_clears"))
+    _replace(torch.nn.Module, "zero_grad", _clear("module_clears"))
     _replace(torch.autograd.profiler.profile, "_prepare_trace", _prepare_trace)
     _replace(torch.autograd.profiler.profile, "__exit__", _profiler_exit)
     _replace(torch.amp.GradScaler, "scale", _scale)
@@ -205,24 +205,19 @@ def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[...
     return backward
 
 
-def _clear_by_optimizer(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        watcher = watching()
-        if watcher is not None:
-            watcher.optimizer_clears(self)
-        return original(self, *args, **kwargs)
+def _clear(event: str) -> _Make:
+    """`event`: the Watcher's method that is told of it."""
 
-    return zero_grad
+    def make(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+            watcher = watching()
+            if watcher is not None:
+                getattr(watcher, event)(self)
+            return original(self, *args, **kwargs)
 
+        return zero_grad
 
-def _clear_by_module(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        watcher = watching()
-        if watcher is not None:
-            watcher.module_clears(self)
-        return original(self, *args, **kwargs)
-
-    return zero_grad
+    return make
 
 
 def _prepare_trace(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:

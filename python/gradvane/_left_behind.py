@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class LeftBehind:
-    """Called before gradients are cleared. The native agent decides which of them nobody has used, and tells of those
-    that were bad."""
+    """Called before gradients are cleared. The native agent decides which of them were not used, and reports those that
+    were bad."""
 
     def __init__(self, native: Any, known: dict[int, Known], scaling: Scaling, is_busy: Callable[[], bool]) -> None:
         self._native = native
@@ -49,6 +49,4 @@ class LeftBehind:
         if self._is_busy():  # a closure clears what it is about to compute
             return
         for known in several:
-            optimizer = known.optimizer()
-            scale, is_scaled = (None, False) if optimizer is None else self._scaling.state_of(optimizer)
-            self._native.discard(known.index, scale, is_scaled)
+            self._native.discard(known.index, *self._scaling.state_of(known.optimizer()))

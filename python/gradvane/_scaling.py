@@ -38,10 +38,11 @@ class Scaling:
                 return loss
         return root
 
-    def state_of(self, optimizer: Optimizer) -> tuple[Tensor | None, bool]:
-        """What the scaler multiplies by, and whether the optimizer's gradients still are multiplied."""
+    def state_of(self, optimizer: Optimizer | None) -> tuple[Tensor | None, bool]:
+        """What the scaler multiplies by, and whether the optimizer's gradients still are multiplied. A loop without an
+        optimizer has none."""
         scaler = self._scaler() if self._scaler is not None else None
-        if scaler is None or not getattr(scaler, "_enabled", False):
+        if optimizer is None or scaler is None or not getattr(scaler, "_enabled", False):
             return None, False
         scale = getattr(scaler, "_scale", None)
         states = getattr(scaler, "_per_optimizer_states", {})

@@ -314,8 +314,7 @@ class Watcher:
         return False
 
     def _read(self, index: int, optimizer: Optimizer | None, where: str) -> bool:
-        scale, is_scaled = (None, False) if optimizer is None else self._scaling.state_of(optimizer)
-        return bool(self._native.read(index, where, scale, is_scaled))
+        return bool(self._native.read(index, where, *self._scaling.state_of(optimizer)))
 
     # PyTorch's profiler ---------------------------------------------------------------------------
 

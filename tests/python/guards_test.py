@@ -1,4 +1,4 @@
-"""Loops that look at a batch themselves and leave it behind if it is bad: each is told once, with its blame."""
+"""Loops that look at a batch themselves and leave it behind if it is bad: each is reported once, with its blame."""
 
 import math
 
@@ -138,7 +138,7 @@ def test_a_guard_under_a_gradient_scaler_is_told_with_gradients_as_they_would_be
 
 
 def test_what_a_loop_clears_for_other_reasons_is_neither_read_nor_told(watching):
-    """A generator's pass writes to its critic's gradients too; nobody wants those."""
+    """A generator's pass writes to its critic's gradients too; no step is meant to use those."""
     generator, critic = net(), torch.nn.Linear(1, 1)
     ours = torch.optim.SGD(generator.parameters(), 0.01)
     theirs = torch.optim.SGD(critic.parameters(), 0.01)

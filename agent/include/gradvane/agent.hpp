@@ -168,8 +168,8 @@ struct Blame {
 struct Appearance {
   std::int64_t run_step = 0;  ///< of the read that found it
   Blame blame;
-  std::optional<std::int64_t> last_finite =
-      std::nullopt;  ///< run step of the read before; absent: none
+  /// Run step of the read before, which was finite; absent: there was none.
+  std::optional<std::int64_t> last_finite = std::nullopt;
 };
 
 struct Incident {

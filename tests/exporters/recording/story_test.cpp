@@ -120,8 +120,7 @@ TEST(Story, SaysOfWeightsWhatTheirReadsTellAndNoMore) {
   const Case cases[] = {
       {{{50, true}, {100, false}},
        "found not finite at step 100, and were last read, and finite, at step 50: a checkpoint "
-       "from "
-       "after step 50 may be of no use."},
+       "from after step 50 may be of no use."},
       {{{99, true}, {100, false}, {101, false}},
        "became not finite at step 100: a checkpoint from then on is of no use."},
       {{{100, false}}, "found not finite at step 100, and no read before it is known"},
