@@ -2,6 +2,11 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
+# What has no component of its own is for C++. What pip installs is the component python.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME cpp)
+install(FILES LICENSE THIRD_PARTY_NOTICES.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY LICENSES DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
 # gradvane_shared_library(<target> LAYERS <layer>...)
 # Target gradvane::<target>: ONE shared library of the layers. Whole archives, because nothing inside
 # refers to the public functions; only what is marked GRADVANE_API leaves (tests/exported_symbols.txt).
@@ -37,10 +42,10 @@ function(gradvane_install target)
   install(DIRECTORY ${PROJECT_SOURCE_DIR}/agent/include/gradvane DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
   install(EXPORT gradvaneTargets NAMESPACE gradvane:: DESTINATION ${package_dir})
   configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gradvaneConfig.cmake.in
-    ${PROJECT_BINARY_DIR}/gradvaneConfig.cmake INSTALL_DESTINATION ${package_dir})
+    ${PROJECT_BINARY_DIR}/gradvaneConfig.cmake INSTALL_DESTINATION ${package_dir} PATH_VARS CMAKE_INSTALL_LIBDIR)
   # Before 1.0 every minor release may break the interface.
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/gradvaneConfigVersion.cmake
     COMPATIBILITY SameMinorVersion)
-  install(FILES ${PROJECT_BINARY_DIR}/gradvaneConfig.cmake
-    ${PROJECT_BINARY_DIR}/gradvaneConfigVersion.cmake DESTINATION ${package_dir})
+  install(FILES ${PROJECT_BINARY_DIR}/gradvaneConfig.cmake ${PROJECT_BINARY_DIR}/gradvaneConfigVersion.cmake
+    ${PROJECT_SOURCE_DIR}/cmake/gradvaneRequirements.cmake DESTINATION ${package_dir})
 endfunction()

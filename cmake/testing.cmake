@@ -32,6 +32,10 @@ function(gradvane_test_properties name timeout labels environment serial)
   if(NOT labels)
     set(labels unit)
   endif()
+  # There is one device, and memory and waits on it are everybody's.
+  if("gpu" IN_LIST labels)
+    set(serial TRUE)
+  endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} RUN_SERIAL ${serial}
     ENVIRONMENT "${GRADVANE_TEST_ENVIRONMENT};${environment}")
 endfunction()
@@ -39,7 +43,8 @@ endfunction()
 # gradvane_test(<name> SOURCES ... [LINK ...] [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
 #               [ARGS ...] [SERIAL] [OWN_MAIN])
 # One program of GoogleTest cases, one ctest entry. OWN_MAIN leaves GoogleTest out: for programs
-# that fork, exit or die on purpose. SERIAL: nothing else runs beside it (timing, fixed ports).
+# that fork, exit or die on purpose. SERIAL: nothing else runs beside it (timing, fixed ports);
+# so it is for every test labelled gpu.
 function(gradvane_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;OWN_MAIN" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT;ARGS")
   if(arg_UNPARSED_ARGUMENTS)

@@ -1,4 +1,4 @@
-// The example of README.md, which consumer_test.py holds against the lines between the marks.
+// The example of README.md: consumer_test.py holds it against the lines between the marks.
 // readme-begin
 #include <torch/torch.h>
 
