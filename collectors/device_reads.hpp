@@ -17,9 +17,9 @@ namespace gradvane::collectors {
 
 /// The device's half of CpuReader. Training thread only. Once the passes are made, a step allocates
 /// nothing and waits for nothing; they are made when tensors of other sizes are seen, never while the
-/// current stream captures a graph. What was made stays until this object goes, and for good where a
-/// graph was captured with it: the graph still writes there. Where a device has no memory for a pass,
-/// its tensors are missing for a while.
+/// current stream captures a graph, and used again when these sizes come back. Where a device has no
+/// memory for a pass, its tensors are missing for a while. Nothing waits for a device at the end: what a
+/// pass had is given to the next one, or left alone where a captured graph may still write there.
 class DeviceReads {
  public:
   DeviceReads();
@@ -27,8 +27,11 @@ class DeviceReads {
   DeviceReads(const DeviceReads&) = delete;  // devices hold its addresses
   DeviceReads& operator=(const DeviceReads&) = delete;
 
-  /// Room for sites.size() entries in plans called `plan_id`. Allocates.
-  void resize(std::vector<kernels::Site> sites, int ring_slots, std::uint64_t plan_id);
+  /// Room for sites.size() entries in plans called `plan_id`. Allocates on the host.
+  /// @param expected  tensors that the first entries are likely to look like. What was made for the same
+  ///                  sites and expectations is kept.
+  void resize(std::vector<kernels::Site> sites, int ring_slots, std::uint64_t plan_id,
+              std::span<const at::Tensor> expected = {});
 
   /// Whether a tensor is on a device that this build reads, and which still answers.
   [[nodiscard]] bool takes(const at::Tensor& tensor) const noexcept;
@@ -47,6 +50,8 @@ class DeviceReads {
   bool wait(std::uint64_t& waited) noexcept;
   /// Whether the last read() was to go into a graph that is being captured; it may have been left out.
   [[nodiscard]] bool captured() const noexcept;
+  /// Whether it took in everything that was set: not where there is no pass for some of it.
+  [[nodiscard]] bool all_read() const noexcept;
 
   /// Sources made since the last call, for the worker.
   [[nodiscard]] std::vector<std::shared_ptr<const DeviceSource>> take_new_sources();
@@ -61,7 +66,6 @@ class DeviceReads {
   [[nodiscard]] const std::string& failure() const noexcept;
 
  private:
-  class OneDevice;
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -45,12 +45,12 @@ CudaPass::CudaPass(int device, std::span<const TensorShape> shapes, std::span<co
 
 CudaPass::CudaPass(int device, const Parts& parts, int ring_slots, std::uint64_t plan_id)
     : device_(device),
-      ring_memory_(ResultRing::bytes_needed(std::max(ring_slots, 2), parts.tables.tensors())),
-      memory_(parts.tables.bytes()),
-      ring_(std::max(ring_slots, 2), parts.tables.tensors(), ring_memory_.host()),
-      tables_(parts.tables.at(memory_.data())) {
-  copy_to_device(memory_.data(), parts.tables.image());
-  tables_.ring = {ring_memory_.device(), ring_.slots().slots(), ring_.slots().stride_bytes(),
+      room_(device, parts.tables.bytes(),
+            ResultRing::bytes_needed(std::max(ring_slots, 2), parts.tables.tensors())),
+      ring_(std::max(ring_slots, 2), parts.tables.tensors(), room_.ring()),
+      tables_(parts.tables.at(room_.tables())) {
+  copy_to_device(room_.tables(), parts.tables.image());
+  tables_.ring = {room_.ring_on_device(), ring_.slots().slots(), ring_.slots().stride_bytes(),
                   ring_.max_tensors()};
   tables_.plan_id = plan_id;
   few_ = parts.tables.tensors() <= std::int64_t{kFewPointers};
@@ -65,7 +65,9 @@ CudaPass::CudaPass(int device, const Parts& parts, int ring_slots, std::uint64_t
       blocks_at_once(device, few_ ? kernel<kFewPointers>() : kernel<kManyPointers>());
 }
 
-CudaPass::~CudaPass() = default;
+CudaPass::~CudaPass() {
+  if (in_a_graph_ || is_unmarked_) room_.keep_for_good();
+}
 
 cudaError_t CudaPass::enqueue(std::span<const void* const> data, std::uint64_t token,
                               cudaStream_t stream) noexcept {
@@ -78,24 +80,38 @@ cudaError_t CudaPass::enqueue(std::span<const void* const> data, std::uint64_t t
   // In a graph the order is the program's to keep, as that of everything in it.
   const bool ordered = capture == cudaStreamCaptureStatusNone;
   if (error == cudaSuccess && ordered && has_last_ && stream != last_stream_) {
-    error = cudaStreamWaitEvent(stream, order_.get(), 0);
+    error = cudaStreamWaitEvent(stream, room_.last_use(), 0);
   }
+  if (error == cudaSuccess && is_torn_) {
+    error = forget_half_a_read(stream);
+    if (error == cudaSuccess) is_torn_ = !ordered;  // a graph does so when it is replayed
+  }
+  int launched = 0;
   if (error == cudaSuccess) {
-    error = few_ ? launch_all(*few_launch_, data, token, stream)
-                 : launch_all(*many_launch_, data, token, stream);
+    error = few_ ? launch_all(*few_launch_, data, token, stream, launched)
+                 : launch_all(*many_launch_, data, token, stream, launched);
+    is_torn_ |= error != cudaSuccess && launched > 0;
   }
-  if (error == cudaSuccess && ordered) {
-    error = cudaEventRecord(order_.get(), stream);
+  if (launched > 0 && !ordered) in_a_graph_ = true;
+  if (launched > 0 && ordered) {
+    const cudaError_t marked = cudaEventRecord(room_.last_use(), stream);
+    is_unmarked_ |= marked != cudaSuccess;
     last_stream_ = stream;
     has_last_ = true;
+    if (error == cudaSuccess) error = marked;
   }
   return errors.settle(error);
+}
+
+/// What the launches that were enqueued have counted would be counted again.
+cudaError_t CudaPass::forget_half_a_read(cudaStream_t stream) noexcept {
+  return cudaMemsetAsync(&tables_.state->read, 0, sizeof(ReadCounts), stream);
 }
 
 template <std::size_t kPointers>
 cudaError_t CudaPass::launch_all(device::Launch<kPointers>& launch,
                                  std::span<const void* const> data, std::uint64_t token,
-                                 cudaStream_t stream) noexcept {
+                                 cudaStream_t stream, int& launched) noexcept {
   launch.tables = tables_;
   launch.token = token;
   for (std::size_t i = 0; i < launches_.size(); ++i) {
@@ -112,6 +128,7 @@ cudaError_t CudaPass::launch_all(device::Launch<kPointers>& launch,
         cudaLaunchKernel(kernel<kPointers>(), dim3(static_cast<unsigned>(grid)),
                          dim3(device::kThreads), arguments, 0, stream);
     if (error != cudaSuccess) return error;
+    ++launched;
   }
   return cudaSuccess;
 }
@@ -126,8 +143,8 @@ cudaError_t CudaPass::wait(cudaStream_t stream) noexcept {
   if (error == cudaSuccess && capture != cudaStreamCaptureStatusNone) {
     return cudaErrorStreamCaptureUnsupported;
   }
-  if (error == cudaSuccess) error = cudaEventRecord(done_.get(), stream);
-  if (error == cudaSuccess) error = cudaEventSynchronize(done_.get());
+  if (error == cudaSuccess) error = cudaEventRecord(room_.done(), stream);
+  if (error == cudaSuccess) error = cudaEventSynchronize(room_.done());
   return errors.settle(error);
 }
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "kernels/chunk_plan.hpp"
-#include "kernels/device/cuda_handles.hpp"
 #include "kernels/device/pass_layout.hpp"
+#include "kernels/device/pass_room.hpp"
 #include "kernels/device/plan_tables.hpp"
 #include "kernels/result_ring.hpp"
 #include "kernels/running_totals.hpp"
@@ -19,7 +19,10 @@
 namespace gradvane::kernels {
 
 /// One plan on one device, its results in a ring of its own. Reads happen in the order of enqueue(),
-/// also on different streams; only those in captured graphs are for the program to order.
+/// also on different streams; only those in captured graphs are for the program to order, as all that
+/// such a graph writes to. Two reads at the same time (a graph replayed on two streams at once, a replay
+/// beside a read on another stream) count each other's blocks: from then on this pass may publish reads
+/// that are not whole, or none.
 ///
 /// The ring's sequence numbers are counted on the device, so a captured graph that is replayed keeps
 /// counting; each slot's token says which enqueue() it comes from. A device overwrites the slot to come
@@ -30,6 +33,7 @@ class CudaPass {
   /// thread captures a graph, not while this one does. Throws CudaError, and what PlanTables throws.
   CudaPass(int device, std::span<const TensorShape> shapes, std::span<const Site> sites,
            int ring_slots, std::uint64_t plan_id);
+  /// Waits for nothing and asks the device nothing: see PassRoom.
   ~CudaPass();
   CudaPass(const CudaPass&) = delete;  // kernels in flight hold its addresses
   CudaPass& operator=(const CudaPass&) = delete;
@@ -46,6 +50,9 @@ class CudaPass {
   /// (cudaErrorStreamCaptureUnsupported) while the stream captures.
   cudaError_t wait(cudaStream_t stream) noexcept;
 
+  /// The same tensors are those of another plan from the next enqueue() on.
+  void belong_to(std::uint64_t plan_id) noexcept { tables_.plan_id = plan_id; }
+
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] const ResultRing& ring() const noexcept { return ring_; }
   /// Uses at most so many physical blocks: no bit of the result depends on it.
@@ -59,26 +66,27 @@ class CudaPass {
   [[nodiscard]] const float* found_nonfinite() const noexcept;
   [[nodiscard]] const TensorStats* stats() const noexcept { return tables_.stats; }  ///< by tensor
 
-  [[nodiscard]] std::size_t device_bytes() const noexcept { return memory_.size(); }
-  [[nodiscard]] std::size_t ring_bytes() const noexcept { return ring_memory_.host().size(); }
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return room_.table_bytes(); }
+  [[nodiscard]] std::size_t ring_bytes() const noexcept { return room_.ring().size(); }
 
  private:
   struct Parts;
   CudaPass(int device, const Parts& parts, int ring_slots, std::uint64_t plan_id);
   template <std::size_t kPointers>
   cudaError_t launch_all(device::Launch<kPointers>& launch, std::span<const void* const> data,
-                         std::uint64_t token, cudaStream_t stream) noexcept;
+                         std::uint64_t token, cudaStream_t stream, int& launched) noexcept;
+  cudaError_t forget_half_a_read(cudaStream_t stream) noexcept;
 
   int device_;
   int resident_blocks_ = 0;  ///< of the kernel, on the whole device
   std::vector<device::LaunchRange> launches_;
-  MappedMemory ring_memory_;  ///< goes last: freeing memory_ waits for kernels that write to it
-  DeviceMemory memory_;
+  PassRoom room_;
   ResultRing ring_;
-  Event done_;
-  Event order_;  ///< behind the last read
   cudaStream_t last_stream_ = nullptr;
   bool has_last_ = false;
+  bool in_a_graph_ = false;   ///< which may be replayed at any time
+  bool is_unmarked_ = false;  ///< kernels are under way that no event stands behind
+  bool is_torn_ = false;      ///< a read was not enqueued to its end, and has left counts
   device::PassTables tables_;
   bool few_ = false;  ///< the small parameter block is enough
   std::unique_ptr<device::Launch<device::kManyPointers>> many_launch_;

@@ -230,6 +230,23 @@ TEST_F(StepBuilderTest, NormsAddUpOverParametersAndGroups) {
   EXPECT_FALSE(groups[0].update_ratio);
 }
 
+TEST_F(StepBuilderTest, WhereNoElementIsFiniteThereIsNoNormAndNoLargestMagnitude) {
+  const TensorStats bad = stats_of({kNan, kInf});
+  const auto& part = build({bad, stats_of({-4}), bad, no_loss_});
+  EXPECT_THAT(part.grad_norm, Optional(DoubleEq(4)));
+  const auto& groups = builder_.detail().groups;
+  EXPECT_THAT(groups[0].grad_norm, Optional(DoubleEq(4)));
+  EXPECT_THAT(groups[0].grad_abs_max, Optional(4));
+  EXPECT_FALSE(groups[1].grad_norm || groups[1].grad_abs_max) << "only the other group has any";
+  const auto& whole = build({bad, bad, bad, no_loss_}, std::vector<TensorStats>(6, bad));
+  EXPECT_FALSE(whole.grad_norm || whole.grad_norm_at_step || whole.grad_abs_max);
+  EXPECT_FALSE(whole.weight_norm || groups[0].weight_norm);
+  EXPECT_TRUE(whole.site_measured[at(Site::grad)] && whole.site_measured[at(Site::weight)]);
+  EXPECT_THAT(whole.nonfinite[at(Site::grad)], ElementsAre(3, 3, 0));
+  const auto& zero = build({stats_of({0}), bad, bad, no_loss_});
+  EXPECT_THAT(zero.grad_norm, Optional(0)) << "a zero that was read is one";
+}
+
 TEST_F(StepBuilderTest, NormsHoldOverTheWholeRangeOfDoublesWithoutBecomingInfinite) {
   for (const double size : {1e-300, 1e-160, 1.0, 1e160, 1e300}) {
     const TensorStats grad = stats_of({3 * size, 4 * size});

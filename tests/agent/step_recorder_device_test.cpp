@@ -1,0 +1,97 @@
+// The recorder with parameters on a device, over a CUDA runtime that is not there.
+#include <ATen/ops/from_blob.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/optim/sgd.h>
+
+#include <array>
+#include <vector>
+
+#include "agent/step_recorder.hpp"
+#include "collectors/libtorch_source.hpp"
+#include "tests/kernels/fake_cuda.hpp"
+
+namespace gradvane::agent {
+namespace {
+
+using kernels::test::fake_cuda;
+using kernels::test::FakeCuda;
+
+class RecorderOnADevice : public testing::Test {
+ protected:
+  static constexpr int kExperts = 6;
+
+  RecorderOnADevice() {
+    fake_cuda() = FakeCuda();
+    for (int i = 0; i < kExperts; ++i)
+      params_.push_back(
+          module_.register_parameter("expert" + std::to_string(i), tensor().requires_grad_()));
+    optimizer_ = std::make_unique<torch::optim::SGD>(params_, 0.1);
+    (void)recorder_.attach(collectors::libtorch_source(module_, optimizer_.get()));
+  }
+
+  at::Tensor tensor() {
+    const at::Device device(at::kCUDA, 0);
+    return at::for_blob(values_.data(), {8})
+        .options(at::TensorOptions().dtype(at::kFloat).device(device))
+        .target_device(device)
+        .make_tensor();
+  }
+  /// A step in which these experts have gradients.
+  void step(const std::vector<int>& experts) {
+    for (at::Tensor& param : params_) param.mutable_grad().reset();
+    for (const int i : experts) params_[static_cast<std::size_t>(i)].mutable_grad() = tensor();
+    recorder_.read_gradients(0, record::ReadAt::optimizer);
+    (void)recorder_.finish(0);
+  }
+  static Options options() {
+    Options options;
+    options.weight_every = 0;
+    options.update_sample = 0;
+    return options;
+  }
+
+  alignas(16) std::array<float, 8> values_{};
+  torch::nn::Module module_;
+  std::vector<at::Tensor> params_;
+  std::unique_ptr<torch::optim::SGD> optimizer_;
+  StepRecorder recorder_{options(), true};
+};
+
+TEST_F(RecorderOnADevice, ExpertsThatComeLaterTakeNoMemory) {
+  step({2});
+  const int allocations = fake_cuda().allocations;
+  EXPECT_GT(allocations, 0);
+  for (int expert = 0; expert < kExperts; ++expert) step({2, expert});
+  EXPECT_EQ(fake_cuda().allocations, allocations);
+  EXPECT_EQ(fake_cuda().launches, 1 + kExperts);
+}
+
+TEST_F(RecorderOnADevice, NewUserMetricsTakeNoMemory) {
+  step({0, 1});
+  const int allocations = fake_cuda().allocations;
+  for (int name = 0; name < 10; ++name) {
+    recorder_.log("metric" + std::to_string(name), 1.0);
+    step({0, 1});
+  }
+  EXPECT_EQ(fake_cuda().allocations, allocations);
+  EXPECT_EQ(fake_cuda().launches, 11);
+}
+
+TEST_F(RecorderOnADevice, AnotherOptimizerThatComesAndGoesTakesNoneOfTheFirstOnes) {
+  step({0, 1});
+  const int allocations = fake_cuda().allocations;
+  torch::nn::Module other;
+  const at::Tensor param = other.register_parameter("weight", tensor().requires_grad_());
+  for (int turn = 0; turn < 5; ++turn) {
+    torch::optim::SGD optimizer(std::vector{param}, 0.1);
+    const int index = recorder_.attach(collectors::libtorch_source(other, &optimizer));
+    step({0, 1});
+    recorder_.detach(index);
+    step({0, 1});
+  }
+  EXPECT_EQ(fake_cuda().allocations, allocations);
+}
+
+}  // namespace
+}  // namespace gradvane::agent
