@@ -189,6 +189,10 @@ PhaseScope::~PhaseScope() {
 
 Scope::Scope(const char* name) noexcept : before_(collectors::process_ledger().set_scope(name)) {}
 
+OutsideSteps::OutsideSteps() noexcept { collectors::process_ledger().outside_steps(1); }
+
+OutsideSteps::~OutsideSteps() { collectors::process_ledger().outside_steps(-1); }
+
 Scope::~Scope() { (void)collectors::process_ledger().set_scope(before_); }
 
 }  // namespace gradvane

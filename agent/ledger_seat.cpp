@@ -24,18 +24,26 @@ collectors::ProfilerRule rule_of(SyncProfiler wanted) {
     case SyncProfiler::gate:
       break;
   }
-  return collectors::ProfilerRule::gate;
+  return collectors::ProfilerRule::keep;
+}
+
+/// The variable is read by other threads at any time, so nobody may set it in a process that runs.
+void require_gate() {
+  if (!kProfilerAsks || collectors::profiler_is_told_not_to_ask()) return;
+  throw std::runtime_error(
+      "sync_profiler = gate: PyTorch's profiler leaves CUPTI alone only if KINETO_USE_DAEMON=1 is "
+      "in the environment when the program starts; set it there, or set sync_profiler = yield");
 }
 
 }  // namespace
 
 LedgerSeat::LedgerSeat(const Options& options) {
   if (!options.enabled || options.sync == Sync::off) return;
+  if (options.sync_profiler == SyncProfiler::gate) require_gate();
   collectors::LedgerWish wish;
   wish.at_once = options.sync == Sync::require;
   wish.library = options.sync_library;
   wish.profiler = rule_of(options.sync_profiler);
-  wish.needs_gate = kProfilerAsks;
   wish.threshold = std::int64_t{1000} * options.sync_threshold_us;
   ledger_ = &collectors::process_ledger();
   ledger_->join(wish);
@@ -49,7 +57,14 @@ LedgerSeat::LedgerSeat(const Options& options) {
 }
 
 void LedgerSeat::leave() noexcept {
+  outside_steps(-outside_);
   if (ledger_ != nullptr) std::exchange(ledger_, nullptr)->leave();
+}
+
+void LedgerSeat::outside_steps(int delta) noexcept {
+  if (ledger_ == nullptr || delta == 0) return;
+  outside_ += delta;
+  ledger_->outside_steps(delta);
 }
 
 }  // namespace gradvane::agent

@@ -14,12 +14,16 @@ class LedgerSeat {
   LedgerSeat& operator=(const LedgerSeat&) = delete;
 
   void leave() noexcept;
+  /// More than 0 in all, of the whole process: what the training's threads do now belongs to no step. What is
+  /// left of it goes when this run leaves.
+  void outside_steps(int delta) noexcept;
 
   /// Null: host syncs are not counted.
   [[nodiscard]] collectors::SyncLedger* ledger() const noexcept { return ledger_; }
 
  private:
   collectors::SyncLedger* ledger_ = nullptr;
+  int outside_ = 0;
 };
 
 }  // namespace gradvane::agent

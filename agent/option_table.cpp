@@ -196,7 +196,9 @@ constexpr std::array kTable{
     amount<&Options::vanishing_threshold>(
         "vanishing_threshold", "A parameter's gradient norm below it counts as vanishing."),
     amount<&Options::exploding_threshold>(
-        "exploding_threshold", "A parameter's gradient norm above it counts as exploding."),
+        "exploding_threshold",
+        "A parameter's gradient norm above it counts as exploding, and so does a gradient that is "
+        "not finite."),
     whole<&Options::ring_slots, 0, 65536>("ring_slots", "0 to 65536",
                                           "Reads the worker may lag behind before the oldest is "
                                           "dropped. 0: as many as fit in 1 MiB, from 64 to 1,024. "
@@ -251,13 +253,11 @@ constexpr std::array kTable{
     choice<&Options::sync_profiler, kProfilerRules>(
         "sync_profiler", "auto, gate, yield, share",
         "PyTorch's profiler wants CUPTI's one subscription. yield: it has it while it runs, and "
-        "may "
-        "keep it; gate: it is told to do without (KINETO_USE_DAEMON), which makes programs that "
-        "use "
-        "it, and children that import torch, end ten seconds later; share: CUPTI's own sharing, "
-        "from "
-        "13.3 on, where every tool in the process knows of it. auto: yield from Python, gate from "
-        "C++, where nobody sees it start."),
+        "may keep it; gate: it has been told to do without, by KINETO_USE_DAEMON=1 in the "
+        "environment before the program starts, which makes programs that use it, and children "
+        "that import torch, end ten seconds later; share: CUPTI's own sharing, from 13.3 on, where "
+        "every tool in the process knows of it. auto: yield from Python; from C++, where nobody "
+        "sees it start, the subscription is kept."),
     text<&Options::sync_library>(
         "sync_library", "path of a libcupti",
         "Default: the one that the process has, else the one that the loader finds."),
@@ -349,8 +349,11 @@ constexpr std::array kTable{
         "there, "
         "shard_grad_norm is not."),
     on_off<&Options::handle_sigterm>("handle_sigterm",
-                                     "Export the last steps at SIGTERM, then die by it; a second "
-                                     "one kills at once. Only where nobody else handles it."),
+                                     "At SIGTERM: export the last steps, wait for one more scrape "
+                                     "as at any end (linger_seconds) while steps are still "
+                                     "recorded, then die by it; a second one kills at once. At "
+                                     "SIGINT the same without the wait. Only where nobody else "
+                                     "handles the signal: Python handles SIGINT itself."),
 };
 
 }  // namespace

@@ -18,7 +18,7 @@ using Handler = void (*)(int);
 // Handlers may run at any moment, also while static objects are destroyed: plain atomics only.
 std::atomic<pid_t> owner{0};  ///< the process that our handlers act in
 std::array<std::atomic<int>, NSIG> workers{};
-std::atomic<bool> got_sigterm{false};
+std::atomic<int> first_ending{0};   ///< SIGTERM or SIGINT, which came; 0: neither
 std::atomic<bool> is_fatal{false};  ///< it came before the process began to exit
 std::atomic<bool> process_ends{false};
 std::atomic<int> requests{0};
@@ -26,7 +26,7 @@ std::atomic<bool> got_ctrl_c{false};
 static_assert(std::atomic<pid_t>::is_always_lock_free && std::atomic<int>::is_always_lock_free &&
               std::atomic<bool>::is_always_lock_free);
 
-// The kernel sends the second SIGTERM when the time is over: this works whatever our threads wait for, and
+// The kernel sends a SIGTERM when the time is over: this works whatever our threads wait for, and
 // SIGALRM stays the program's.
 timer_t deadline{};
 std::atomic<bool> has_deadline{false};
@@ -60,12 +60,15 @@ void set_deadline(std::chrono::milliseconds time) noexcept {
   ::timer_settime(deadline, 0, &at, nullptr);
 }
 
-void on_sigterm(int signal) {
+void on_ending(int signal) {
   const int error = errno;
-  if (::getpid() == owner.load() && !process_ends.load()) is_fatal.store(true);
-  // In this order: either the last worker sees that SIGTERM has come, or we see that the worker has ended.
-  if (::getpid() != owner.load() || got_sigterm.exchange(true) || workers[SIGTERM].load() == 0)
-    die_by(signal);
+  if (::getpid() != owner.load()) return die_by(signal);
+  if (!process_ends.load()) is_fatal.store(true);
+  int first = 0;
+  // In this order: either the last worker sees that it has come, or we see that the worker has ended.
+  const bool is_first = first_ending.compare_exchange_strong(first, signal);
+  if (!is_first || workers[static_cast<std::size_t>(signal)].load() == 0)
+    die_by(is_first ? signal : first);
   else
     set_deadline(kEndBudget);
   errno = error;
@@ -90,7 +93,8 @@ void on_ctrl_c(int signal) {
   errno = error;
 }
 
-Handler handler_of(int signal) noexcept { return signal == SIGTERM ? on_sigterm : on_request; }
+bool is_ending(int signal) noexcept { return signal == SIGTERM || signal == SIGINT; }
+Handler handler_of(int signal) noexcept { return is_ending(signal) ? on_ending : on_request; }
 
 bool is_handled_by(int signal, Handler handler) noexcept {
   struct sigaction current{};
@@ -128,7 +132,7 @@ bool take_signal(int signal) noexcept {
   const Handler handler = handler_of(signal);
   if (is_handled_by(signal, handler)) return true;
   if (!is_handled_by(signal, SIG_DFL)) return false;
-  if (signal == SIGTERM) {
+  if (is_ending(signal)) {
     if (::getpid() == 1) return true;
     make_deadline();
   }
@@ -141,17 +145,18 @@ void give_signal_back(int signal) noexcept {
     if (workers[static_cast<std::size_t>(signal)].fetch_sub(1) > 1) return;
     give_back(signal);
     if (signal != SIGTERM) return;
-    if (!got_sigterm.load() && has_deadline.exchange(false)) ::timer_delete(deadline);
+    if (first_ending.load() == 0 && has_deadline.exchange(false)) ::timer_delete(deadline);
   }
-  if (is_fatal.load()) die_by(SIGTERM);
+  if (is_fatal.load()) die_by(first_ending.load());
 }
 
-bool sigterm_received() noexcept { return got_sigterm.load(); }
+int ending_signal() noexcept { return first_ending.load(); }
 
-void postpone_death_by_sigterm(std::chrono::milliseconds time) noexcept {
+void postpone_death_by_signal(std::chrono::milliseconds time) noexcept {
   const std::lock_guard lock(mutex());
   itimerspec left{};
-  if (!got_sigterm.load() || !has_deadline.load() || ::timer_gettime(deadline, &left) != 0) return;
+  if (first_ending.load() == 0 || !has_deadline.load() || ::timer_gettime(deadline, &left) != 0)
+    return;
   if (left.it_value.tv_sec < time.count() / 1000) set_deadline(time);
 }
 
@@ -186,13 +191,13 @@ void lock_signals_before_fork() noexcept { mutex().lock(); }
 void unlock_signals_in_parent() noexcept { mutex().unlock(); }
 
 void give_signals_back_in_child() noexcept {
-  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2}) {
     give_back(signal);
     workers[static_cast<std::size_t>(signal)].store(0);
   }
   if (is_handled_by(SIGINT, on_ctrl_c)) ::sigaction(SIGINT, &before_ctrl_c, nullptr);
   ctrl_c_scopes = 0;
-  got_sigterm.store(false);
+  first_ending.store(0);
   is_fatal.store(false);
   got_ctrl_c.store(false);
   process_ends.store(false);

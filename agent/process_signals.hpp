@@ -1,7 +1,7 @@
 #pragma once
-// The signals of the process: SIGTERM and the one that asks for a recording, which are ours while a worker
-// runs, and Ctrl-C, which is ours while a program waits for the end of a run. The only file that installs
-// signal handlers.
+// The signals of the process: SIGTERM, SIGINT and the one that asks for a recording, which are ours while a
+// worker runs, and Ctrl-C, which is ours while a program waits for the end of a run, also where the program
+// handles it itself. The only file that installs signal handlers.
 //
 // Each handler acts only in the process that installed it, and only while a worker runs there. Anywhere else
 // it does what the signal does without us, at once: in a forked child, after the last run has ended, or when a
@@ -13,20 +13,21 @@ namespace gradvane::agent {
 /// How long the end of a run may take, apart from the wait for one more scrape.
 inline constexpr std::chrono::seconds kEndBudget{10};
 
-/// Counts one more running worker that acts on `signal` (SIGTERM, SIGUSR1 or SIGUSR2). Installs our handler
+/// Counts one more running worker that acts on `signal` (SIGTERM, SIGINT, SIGUSR1 or SIGUSR2). Installs our handler
 /// unless the program handles or ignores the signal itself: then it returns false, and no handler has changed.
-/// SIGTERM is left alone in process 1, which the kernel protects from signals that have no handler.
+/// SIGTERM and SIGINT are left alone in process 1, which the kernel protects from signals that have no handler.
 bool take_signal(int signal) noexcept;
 /// One worker less, which must have been counted. After the last one the signal has its default action again,
-/// if the handler is still ours; and if SIGTERM has come before the process began to exit, it dies by it.
+/// if the handler is still ours; and if SIGTERM or SIGINT has come before the process began to exit, it dies by
+/// that one once SIGTERM is given back.
 void give_signal_back(int signal) noexcept;
 
-/// True once our handler has taken a SIGTERM. From then on the workers have kEndBudget to end, else the process
-/// dies without them; a second SIGTERM kills at once. Lock-free.
-[[nodiscard]] bool sigterm_received() noexcept;
-/// The process dies by the SIGTERM that it has received no sooner than after `time`, if the workers have not
+/// SIGTERM or SIGINT once our handler has taken one of them, else 0. From then on the workers have kEndBudget to
+/// end, else the process dies without them; a second one kills at once. Lock-free.
+[[nodiscard]] int ending_signal() noexcept;
+/// The process dies by the signal that it has received no sooner than after `time`, if the workers have not
 /// ended before.
-void postpone_death_by_sigterm(std::chrono::milliseconds time) noexcept;
+void postpone_death_by_signal(std::chrono::milliseconds time) noexcept;
 
 /// How many recordings were asked for. Lock-free.
 [[nodiscard]] int recording_requests() noexcept;

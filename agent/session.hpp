@@ -40,6 +40,7 @@ class Session {
   [[nodiscard]] NormExchange& exchange() noexcept { return exchange_; }
   /// Null: host syncs are not counted.
   [[nodiscard]] collectors::SyncLedger* ledger() const noexcept { return seat_.ledger(); }
+  [[nodiscard]] LedgerSeat& seat() noexcept { return seat_; }
   /// Only where live().
   [[nodiscard]] Worker& worker() noexcept { return *worker_; }
 

@@ -113,8 +113,8 @@ void StepRecorder::make_room(int optimizer) {
   watched.weight_sites.assign(count, kernels::Site::weight);
   watched.weight_sites.resize(2 * count, kernels::Site::scalar);
   const std::uint64_t plan_id = watch_.plan(optimizer)->id;
-  watched.device_gradients.resize(watched.gradient_sites, options_.ring_slots, plan_id);
-  watched.device_weights.resize(watched.weight_sites, options_.ring_slots, plan_id);
+  watched.device_gradients.resize(watched.gradient_sites, options_.ring_slots, plan_id, params);
+  watched.device_weights.resize(watched.weight_sites, options_.ring_slots, plan_id, params);
   watched.weight_stats.assign(2 * count, kernels::TensorStats{});
   watched.stamps.assign(count, Stamp{});
   watched.parts.clear();
@@ -211,6 +211,7 @@ void StepRecorder::publish_gradients(int optimizer, record::ReadAt where) noexce
 void StepRecorder::read_device_gradients(Watched& watched) noexcept {
   collectors::DeviceReads& reads = watched.device_gradients;
   watched.device_reads = reads.read(watched.facts.device_gradients);
+  watched.all_read &= reads.all_read();
   watched.facts.contiguous_copies += reads.copies();
   watched.facts.captured |= reads.captured();
   watched.facts.losses = losses_of(watched).device_divisor();

@@ -137,7 +137,8 @@ at::Tensor StepRecorder::clip_on_host(int begin, int end, double max_norm,
   scale_gradients(gradients, coefficient);
   for (int o = begin; o < end; ++o) {
     stamp_gradients(o);
-    if (!std::isfinite(*norm)) continue;
+    // What is still scaled was clipped against another norm than that of the record.
+    if (!std::isfinite(*norm) || at(o).facts.gradients_scaled) continue;
     at(o).facts.clip_coefficient = coefficient;
     at(o).facts.norm_after_clip = *norm * coefficient;
   }

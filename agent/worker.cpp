@@ -1,5 +1,6 @@
 #include "agent/worker.hpp"
 
+#include <signal.h>
 #include <time.h>
 
 #include <algorithm>
@@ -79,8 +80,7 @@ void Worker::run() noexcept {
       changed_.wait_for(lock, pause, [this] { return ending_.has_value(); });
       ending = ending_;
     }
-    if (!ending && options_.handle_sigterm && sigterm_received())
-      ending = Ending{RunState::failed, "SIGTERM", Linger::yes, /*is_by_signal=*/true};
+    if (!ending && options_.handle_sigterm) ending = ending_by_signal();
     try {
       announce_model();
       idle = drain() ? 0 : idle + 1;
@@ -94,6 +94,18 @@ void Worker::run() noexcept {
     if (!ending) continue;
     wind_up(*ending);
     return;
+  }
+}
+
+/// Who types Ctrl-C waits for the end; who sends SIGTERM has a patience of its own.
+std::optional<Worker::Ending> Worker::ending_by_signal() {
+  switch (ending_signal()) {
+    case SIGTERM:
+      return Ending{RunState::failed, "SIGTERM", Linger::yes, /*is_by_signal=*/true};
+    case SIGINT:
+      return Ending{RunState::failed, "interrupted (SIGINT)", Linger::no, /*is_by_signal=*/true};
+    default:
+      return std::nullopt;
   }
 }
 
@@ -208,7 +220,9 @@ void Worker::export_step(const collectors::StepFacts& facts, const collectors::S
   if (lost_reads > 0) count_lost_reads(lost_reads);
   count_syncs(facts, record);
   const auto model = builder_.model() != nullptr ? builder_.model() : model_;
-  if (state_ != RunState::running) set_state(RunState::running, device_failure_);
+  // A run that ends by a signal stays ended, whatever is still trained.
+  if (state_ == RunState::starting || state_ == RunState::stalled)
+    set_state(RunState::running, device_failure_);
   last_step_ = std::chrono::steady_clock::now();
   if (facts.refused_names > 0)
     metrics_->add(record::Metric::records_dropped_total, facts.refused_names,

@@ -110,6 +110,8 @@ class Worker final : public ProcessMember {
   void record_on_request();
   void note_alert_error();
   void show_open_incidents();
+  [[nodiscard]] static std::optional<Ending> ending_by_signal();
+  void take_late_steps() noexcept;
   void record_at_the_end(const Ending& ending) noexcept;
   void count_syncs(const collectors::StepFacts& facts, record::StepRecord& record);
   void report_syncs() noexcept;
@@ -170,6 +172,7 @@ class Worker final : public ProcessMember {
   std::map<std::int32_t, std::int64_t> last_steps_;  ///< exported, by optimizer
   std::string device_failure_;
   std::string sync_report_error_;  ///< said already
+  bool is_blind_ = false;          ///< said already: host syncs are counted no more
   std::string alert_error_;        ///< said already
   int recording_requests_ = 0;     ///< answered
   IncidentLines lines_;

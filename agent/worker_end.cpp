@@ -32,8 +32,10 @@ void Worker::wind_up(const Ending& ending) noexcept {
   }
   report_syncs();
   record_at_the_end(ending);
+  // Until it dies the program trains on.
+  if (ending.is_by_signal) linger(ending);
   (void)exporters_.finish(std::chrono::milliseconds(kExportBudget));
-  linger(ending);
+  if (!ending.is_by_signal) linger(ending);
   stop_endpoint(CtrlC::was_pressed() ? kCutBudget : std::chrono::milliseconds(kAnswerBudget));
   if (run_directory_) run_directory_->release();
   if (recordings_directory_) recordings_directory_->release();
@@ -63,7 +65,7 @@ void Worker::linger(const Ending& ending) noexcept {
   const auto is_wanted = [&] {
     // A scrape that was begun before the end has not seen it.
     return endpoint_->scrapes().last < ended && Clock::now() < until && !CtrlC::was_pressed() &&
-           (ending.is_by_signal || !sigterm_received());
+           (ending.is_by_signal || ending_signal() == 0);
   };
   if (!is_wanted()) return;
   const auto seconds =
@@ -74,10 +76,20 @@ void Worker::linger(const Ending& ending) noexcept {
     const std::lock_guard lock(mutex_);
     end_by_ = std::max(end_by_, ended + most);
   }
-  if (ending.is_by_signal) postpone_death_by_sigterm(most);
+  if (ending.is_by_signal) postpone_death_by_signal(most);
   say("waiting up to " + std::to_string(seconds) + " s for one more scrape; " +
       (ending.is_by_signal ? "a second SIGTERM" : "Ctrl-C") + " ends the wait");
-  while (is_wanted()) std::this_thread::sleep_for(5ms);
+  while (is_wanted()) {
+    if (ending.is_by_signal) take_late_steps();
+    std::this_thread::sleep_for(5ms);
+  }
+  if (ending.is_by_signal) take_late_steps();
+}
+
+void Worker::take_late_steps() noexcept try {
+  (void)drain();
+} catch (...) {  // no memory for a step: the next one may fit
+  metrics_->add(record::Metric::records_dropped_total, 1, {"ring_overrun"});
 }
 
 void Worker::stop_endpoint(std::chrono::milliseconds budget) noexcept {

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "exporters/old_runs.hpp"
 #include "exporters/signals_blocked.hpp"
 #include "exporters/step_log.hpp"
+#include "exporters/text_escape.hpp"
 
 namespace gradvane::agent {
 
@@ -19,6 +22,20 @@ namespace {
 
 constexpr std::int64_t kDiskBytes = std::int64_t{32} << 20;
 constexpr std::int64_t kDiskBytesInMemory = std::int64_t{8} << 20;
+
+/// What somebody asked for by name is there, or the run does not start.
+void require_named(const std::string& option, const exporters::RunDirectory& directory) {
+  if (directory.is_as_named()) return;
+  throw std::runtime_error(option + ": " + directory.note() +
+                           "; name another directory, or leave the option out");
+}
+
+void require_writable(const exporters::StepLog& step_log) {
+  if (step_log.error() == 0) return;
+  throw std::runtime_error("step_log: " + step_log.path().string() +
+                           " cannot be written: " + std::strerror(step_log.error()) +
+                           "; name another file, or leave the option out");
+}
 
 }  // namespace
 
@@ -29,6 +46,7 @@ void Worker::claim_run_directory() {
       exporters::RunDirectoryOptions{.named = options_.run_dir,
                                      .run = run_.run,
                                      .lock_name = "rank" + std::to_string(run_.rank) + ".lock"});
+  if (!options_.run_dir.empty()) require_named("run_dir", *run_directory_);
   if (options_.port >= 0 || run_directory_->note().empty()) return;  // else said with the endpoint
   say("run directory: " + run_directory_text());
 }
@@ -50,12 +68,11 @@ void Worker::start_recorder() {
                                        .lock_name = exporters::file_word(run_.run) + ".rank" +
                                                     std::to_string(run_.rank) + ".lock",
                                        .has_fallback = false});
+    require_named("recorder_dir", *recordings_directory_);
     recorder.directory = recordings_directory_;
     if (!recordings_directory_->note().empty())
-      say("recorder_dir: " + recordings_directory_->note() +
-          (recordings_directory_->path().empty()
-               ? "; there are no recordings"
-               : "; recordings go to " + recordings_directory_->path().string()));
+      say("recorder_dir: " + recordings_directory_->note() + "; recordings go to " +
+          recordings_directory_->path().string());
   }
   recorder.steps = options_.recorder_steps;
   recorder.memory_bytes = static_cast<std::size_t>(options_.recorder_memory_bytes);
@@ -71,12 +88,12 @@ void Worker::start_recorder() {
 
 /// From here on the process's signals are ours: the thread has to start, or they are given back.
 void Worker::take_signals() {
-  if (options_.handle_sigterm) signals_.push_back(SIGTERM);
+  if (options_.handle_sigterm) signals_ = {SIGINT, SIGTERM};
   if (recorder_ != nullptr && options_.recorder_signal != RecorderSignal::none)
     signals_.push_back(options_.recorder_signal == RecorderSignal::usr1 ? SIGUSR1 : SIGUSR2);
   has_signals_ = true;
   for (const int signal : signals_) {
-    if (take_signal(signal) || signal == SIGTERM) continue;
+    if (take_signal(signal) || signal == SIGTERM || signal == SIGINT) continue;
     say(std::string("recorder_signal: ") + (signal == SIGUSR1 ? "SIGUSR1" : "SIGUSR2") +
         " is handled by somebody else and asks for no recording");
   }
@@ -101,7 +118,9 @@ void Worker::start_exporters() {
   if (options_.recorder) start_recorder();
   if (!options_.alertmanager_url.empty()) start_alerts();
   model_ = std::make_shared<record::ModelInfo>();
-  if (exporters_.start(run_, model_) == exporters::ExportResult::failed)
+  const auto started = exporters_.start(run_, model_);
+  if (step_log != nullptr) require_writable(*step_log);
+  if (started == exporters::ExportResult::failed)
     say("an exporter could not start; gradvane_export_failures_total says which");
   if (step_log != nullptr && !step_log->note().empty()) say(step_log->note());
 }
@@ -125,14 +144,18 @@ void Worker::start_endpoint() {
   has_open_endpoint_ = true;
   url_ = started.url;
   if (alerts_ != nullptr) alerts_->set_generator_url(url_);
-  if (port != 0 && started.port != port)
+  const bool has_moved = port != 0 && started.port != port;
+  if (has_moved)
     say("port " + std::to_string(port) + " is taken, using " + std::to_string(started.port));
-
   endpoint_file_.emplace(run_directory_, run_);
   const std::string error = endpoint_file_->write(url_, state_);
   const bool is_news = !error.empty() && error != run_directory_->note();
-  say("run " + run_.run + ", rank " + std::to_string(run_.rank) + ": " + url_ + ", run directory " +
-      run_directory_text() + (is_news ? " (" + error + ")" : ""));
+  const std::string name = "run " + run_.run + ", rank " + std::to_string(run_.rank) + ": " + url_;
+  say(name + ", run directory " + run_directory_text() + (is_news ? " (" + error + ")" : ""));
+  // Who set no log would not learn where to look, nor that another run has the port that was asked for.
+  if (!options_.log && run_.local_rank == 0)
+    std::fprintf(stderr, "gradvane: %s%s\n", exporters::plain(name).c_str(),
+                 has_moved ? (" (port " + std::to_string(port) + " is taken)").c_str() : "");
 }
 
 /// Called on the worker's thread: it looks at the disk.

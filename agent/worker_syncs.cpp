@@ -5,6 +5,7 @@
 
 #include "agent/worker.hpp"
 #include "exporters/sync_report.hpp"
+#include "exporters/sync_words.hpp"
 
 namespace gradvane::agent {
 
@@ -30,6 +31,11 @@ void Worker::report_syncs() noexcept try {
   } else {
     summary->take_away(syncs_before_);
   }
+  // To a profiler it is lent, and comes back.
+  const bool is_blind = !summary->is_counting() && summary->has_counted() &&
+                        summary->reason != record::SyncReason::yielded;
+  if (is_blind && !is_blind_) say(exporters::sentence_of(*summary));
+  is_blind_ = is_blind;
   judge_.fill(*summary);
   (void)exporters_.export_syncs(summary);
   if (options_.sync_report.empty()) return;

@@ -51,7 +51,10 @@ class ModelSource {
   /// The part of a parameter or gradient that lies in this process; a plain tensor is its own.
   [[nodiscard]] virtual at::Tensor local_part(const at::Tensor& tensor) const = 0;
 
-  /// Steps that the optimizer has in its own state; 0 where it keeps none.
+  /// Asked once, when it is attached: what a device holds of the optimizer's state may be waited for now,
+  /// and never later.
+  virtual void read_device_state() noexcept {}
+  /// Steps that the optimizer has in its own state; 0 where it keeps none. Waits for no device.
   [[nodiscard]] virtual std::int64_t steps_done() const = 0;
   /// Learning rates by param group into `out`, NaN for one that cannot be read without waiting; returns
   /// how many.

@@ -80,6 +80,7 @@ int ModelWatch::add(std::unique_ptr<ModelSource> source) {
 int ModelWatch::add_later(std::unique_ptr<ModelSource> source) {
   if (source->optimizer_key() != nullptr && find(source->optimizer_key()) >= 0)
     throw std::invalid_argument("attach: this optimizer is attached already");
+  source->read_device_state();
   Watched watched;
   watched.type = source->optimizer_type();
   watched.source = std::move(source);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "collectors/clip_coefficient.hpp"
 
@@ -52,6 +53,12 @@ ParamState state_of(const TensorStats& stats) {
   }
   if (stats.nonfinite() > 0) return ParamState::nonfinite;
   return stats.zero == stats.numel ? ParamState::zero : ParamState::finite;
+}
+
+/// Norms and magnitudes are over finite elements: without one there is none, and their 0 is no number of anything.
+bool has_finite(const record::TensorNumbers& numbers) {
+  const auto& bad = numbers.nonfinite;
+  return std::accumulate(bad.begin(), bad.end(), std::int64_t{0}) < numbers.numel;
 }
 
 std::optional<double> measured(double value) {
@@ -228,11 +235,13 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
     if (!plan.shards.empty()) take_shard(plan.shards[i], *out.grad);
 
     ++read;
-    add_norm(norm, out.grad->norm);
+    if (has_finite(*out.grad)) {
+      add_norm(norm, out.grad->norm);
+      record_.grad_abs_max = std::max(record_.grad_abs_max.value_or(0), out.grad->abs_max);
+    }
     record_.grad_numel += stats[i].numel;
     record_.grad_zero += stats[i].zero;
     record_.grad_subnormal += stats[i].subnormal;
-    record_.grad_abs_max = std::max(record_.grad_abs_max.value_or(0), out.grad->abs_max);
     const bool bad = stats[i].nonfinite() > 0;
     if (out.grad->norm < thresholds_.vanishing && !bad) ++record_.vanishing;
     if (out.grad->norm > thresholds_.exploding || bad) ++record_.exploding;
@@ -245,6 +254,7 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
   if (read == 0) return;
   record_.site_measured[index(Site::grad)] = true;
   record_.grad_norm = norm;
+  if (!norm) record_.grad_norm_at_step.reset();  // clipping may have told one of what it left
   if (!plan.shards.empty()) {  // what it is over all processes, they tell each other
     record_.shard_grad_norm = norm;
     record_.grad_norm.reset();
@@ -273,6 +283,7 @@ void StepBuilder::take_shard(const ModelSource::Shard& shard, record::TensorNumb
 
 void StepBuilder::take_weights(const ReadPlan& plan, std::span<const TensorStats> weights,
                                std::span<const TensorStats> updates) {
+  bool is_read = false;
   std::optional<double> norm;
   std::optional<double> update;
   double updated_norm = 0;  // of the parameters whose update was sampled
@@ -281,7 +292,8 @@ void StepBuilder::take_weights(const ReadPlan& plan, std::span<const TensorStats
     record::ParamStats& out = detail_.params[param];
     if (tag_of(weights[i]) != EntryTag::read) continue;
     out.weight = numbers_of(weights[i]);
-    add_norm(norm, out.weight->norm);
+    is_read = true;
+    if (has_finite(*out.weight)) add_norm(norm, out.weight->norm);
     add(record_.nonfinite[index(Site::weight)], counts_of(weights[i]));
     add(detail_.groups[static_cast<std::size_t>(model_->params[param].group)]
             .nonfinite[index(Site::weight)],
@@ -293,7 +305,7 @@ void StepBuilder::take_weights(const ReadPlan& plan, std::span<const TensorStats
     updated_norm = std::hypot(updated_norm, out.weight->norm);
     if (out.weight->norm > 0) out.update_ratio = change / out.weight->norm;
   }
-  if (!norm) return;
+  if (!is_read) return;
   record_.site_measured[index(Site::weight)] = true;
   record_.weight_norm = norm;
   if (update && updated_norm > 0) record_.update_ratio = *update / updated_norm;
@@ -337,12 +349,14 @@ void StepBuilder::sum_up_groups(const ReadPlan& plan) {
     record::GroupStats& group = detail_.groups[g];
     if (param.grad) {
       ++group.params;
-      add_norm(group.grad_norm, param.grad->norm);
-      group.grad_abs_max = std::max(group.grad_abs_max.value_or(0), param.grad->abs_max);
+      if (has_finite(*param.grad)) {
+        add_norm(group.grad_norm, param.grad->norm);
+        group.grad_abs_max = std::max(group.grad_abs_max.value_or(0), param.grad->abs_max);
+      }
       sums[g].numel += param.grad->numel;
       sums[g].zero += param.grad->zero;
     }
-    if (param.weight) add_norm(group.weight_norm, param.weight->norm);
+    if (param.weight && has_finite(*param.weight)) add_norm(group.weight_norm, param.weight->norm);
     if (param.weight && param.update_ratio) {
       add_norm(sums[g].update, *param.update_ratio * param.weight->norm);
       sums[g].updated_norm = std::hypot(sums[g].updated_norm, param.weight->norm);

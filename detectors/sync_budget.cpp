@@ -1,6 +1,7 @@
 #include "detectors/sync_budget.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "record/names.hpp"
@@ -9,6 +10,7 @@ namespace gradvane::detectors {
 namespace {
 
 using record::SyncOrigin;
+using record::waits_surely;
 
 constexpr std::size_t kNamed = 3;  ///< places in a sentence
 
@@ -27,16 +29,15 @@ std::string describe(SyncOrigin origin, std::int32_t count, std::int32_t budget,
   return sentence + ".";
 }
 
-/// Our own that wait by design. What only may wait counts by its time, and a thread that lost its CPU is no
-/// breach of ours.
-std::int32_t sure_count(const record::StepSyncs& syncs) {
-  const auto& own = syncs.calls[static_cast<std::size_t>(SyncOrigin::gradvane)];
-  std::int32_t sum = 0;
-  for (const auto kind :
-       {record::SyncKind::device, record::SyncKind::stream, record::SyncKind::event,
-        record::SyncKind::memcpy, record::SyncKind::d2h_read})
-    sum += own[static_cast<std::size_t>(kind)];
-  return sum;
+/// What waits by design. What only may wait counts by its time, and a thread that lost its CPU, or that asked
+/// the system for memory, is no breach.
+std::int32_t sure_count(const record::StepSyncs& syncs, SyncOrigin origin) {
+  const auto& calls = syncs.calls[static_cast<std::size_t>(origin)];
+  std::int64_t sum = 0;
+  for (std::size_t kind = 0; kind < calls.size(); ++kind)
+    if (waits_surely(static_cast<record::SyncKind>(kind))) sum += calls[kind];
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(sum, std::numeric_limits<std::int32_t>::max()));
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ void SyncBudgetDetector::observe(const record::StepRecord& step, const Sites& si
   own_budget_ = step.own_sync_budget;
   judge(SyncOrigin::gradvane, step.own_sync_budget, step, sites);
   if (steps_ <= budget_.after_steps) return;
-  if (const std::int64_t count = step.syncs->count(SyncOrigin::training);
+  if (const std::int64_t count = sure_count(*step.syncs, SyncOrigin::training);
       budgeted_steps_++ == 0 || count > most_) {
     most_ = count;
     most_at_ = step.run_step;
@@ -62,8 +63,7 @@ void SyncBudgetDetector::observe(const record::StepRecord& step, const Sites& si
 
 void SyncBudgetDetector::judge(SyncOrigin origin, std::int32_t budget,
                                const record::StepRecord& step, const Sites& sites) {
-  const std::int32_t count =
-      origin == SyncOrigin::gradvane ? sure_count(*step.syncs) : step.syncs->count(origin);
+  const std::int32_t count = sure_count(*step.syncs, origin);
   const bool is_over = count > budget;
   const auto at = static_cast<std::size_t>(origin);
   steps_over_[at] += is_over ? 1 : 0;
@@ -73,7 +73,9 @@ void SyncBudgetDetector::judge(SyncOrigin origin, std::int32_t budget,
   slot.judge(
       is_over, step,
       [&](record::Incident& incident) {
-        incident.evidence = describe(origin, count, budget, step, sites(origin));
+        auto places = sites(origin);
+        std::erase_if(places, [](const auto& place) { return !waits_surely(place.kind); });
+        incident.evidence = describe(origin, count, budget, step, places);
       },
       report_);
 }

@@ -2,10 +2,10 @@
 // Opens an incident at the first step with more host syncs than it may have, and closes it when steps have
 // kept to their budget for a while.
 //
-// Rule: a step is over its budget when it was counted from end to end and had more syncs than allowed; calls
-// that a capture rejected did not wait and do not count. The training's budget holds after the first steps,
-// which load code and fill caches. Gradvane's own (0 where it is lagged, one a device where it is immediate)
-// always holds, for the kinds that wait by design. The incident closes after kClearAfter counted steps within the budget.
+// Rule: a step is over its budget when it was counted from end to end and had more syncs than allowed, of the
+// kinds that wait by design: an allocation that took long may never have waited for the GPU. The training's budget
+// holds after the first steps, which load code and fill caches. Gradvane's own (0 where it is lagged, one a
+// device where it is immediate) always holds. The incident closes after kClearAfter counted steps within the budget.
 #include <array>
 #include <cstdint>
 #include <functional>

@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 
+#include "exporters/finite_part.hpp"
 #include "exporters/human_text.hpp"
 #include "exporters/param_order.hpp"
 #include "exporters/text_escape.hpp"
@@ -25,9 +26,7 @@ std::string remark_of(const ParamRow& row) {
 
 /// Numbers are those of the finite elements; where there is none, they would read as zero.
 double unless_ruined(const record::TensorNumbers& numbers, double value) {
-  std::int64_t bad = 0;
-  for (const std::int64_t count : numbers.nonfinite) bad += count;
-  return bad > 0 && bad >= numbers.numel ? std::numeric_limits<double>::quiet_NaN() : value;
+  return has_finite(numbers) ? value : std::numeric_limits<double>::quiet_NaN();
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "exporters/param_json.hpp"
 
+#include "exporters/finite_part.hpp"
 #include "exporters/param_order.hpp"
 #include "record/names.hpp"
 
@@ -24,10 +25,11 @@ Json position_in(const std::vector<std::int64_t>& shape, std::int64_t element) {
 
 Json numbers_json(const Dated<record::TensorNumbers>& dated) {
   const record::TensorNumbers& numbers = dated.value;
-  Json json{{"run_step", dated.run_step},
-            {"numel", numbers.numel},
-            {"norm", to_json(numbers.norm)},
-            {"abs_max", to_json(numbers.abs_max)}};
+  Json json{{"run_step", dated.run_step}, {"numel", numbers.numel}};
+  if (has_finite(numbers)) {
+    json["norm"] = to_json(numbers.norm);
+    json["abs_max"] = to_json(numbers.abs_max);
+  }
   if (numbers.abs_min_nonzero <= numbers.abs_max) {
     json["abs_min_nonzero"] = to_json(numbers.abs_min_nonzero);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "exporters/finite_part.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
@@ -39,15 +40,17 @@ std::optional<double> number_of(const ParamRow& row, const record::ParamInfo& in
   if (key == "nonfinite_steps") return static_cast<double>(row.nonfinite_steps);
   if (key == "worst") return badness(row);
   if (key == "weight_norm") {
-    return row.weight ? std::optional(row.weight->value.norm) : std::nullopt;
+    return row.weight && has_finite(row.weight->value) ? std::optional(row.weight->value.norm)
+                                                       : std::nullopt;
   }
   if (key == "update_ratio") {
     return row.update_ratio ? std::optional(row.update_ratio->value) : std::nullopt;
   }
   if (!row.grad) return std::nullopt;
   const TensorNumbers& grad = row.grad->value;
-  if (key == "grad_norm") return grad.norm;
-  if (key == "grad_abs_max") return grad.abs_max;
+  const bool is_size = key == "grad_norm" || key == "grad_abs_max";
+  if (is_size && !has_finite(grad)) return std::nullopt;
+  if (is_size) return key == "grad_norm" ? grad.norm : grad.abs_max;
   if (key == "grad_mean") return mean_of(grad);
   if (key == "grad_zero_ratio") return zero_ratio_of(grad);
   return static_cast<double>(nonfinite_of(grad));

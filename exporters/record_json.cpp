@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "exporters/finite_part.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
@@ -126,6 +127,16 @@ void put_user_metrics(Json& json, const record::StepRecord& record,
   if (!user.empty()) json["user"] = std::move(user);
 }
 
+/// Of gradients without a finite element there is none. Where they are sharded, other processes may have some.
+void put_norms(Json& json, const record::StepRecord& record) {
+  const bool has_finite = has_finite_gradient(record);
+  if (has_finite || record.norm_contribution || record.shard_grad_norm) {
+    put(json, "grad_norm", record.grad_norm);
+    put(json, "grad_norm_at_step", record.grad_norm_at_step);
+  }
+  if (has_finite) put(json, "shard_grad_norm", record.shard_grad_norm);
+}
+
 }  // namespace
 
 template <typename T>
@@ -156,9 +167,7 @@ Json to_json(const record::StepRecord& record, const record::ModelInfo& model) {
             {"optimizer", record.optimizer},
             {"micro_steps", record.micro_steps}};
   put(json, "loss", record.loss);
-  put(json, "grad_norm", record.grad_norm);
-  put(json, "grad_norm_at_step", record.grad_norm_at_step);
-  put(json, "shard_grad_norm", record.shard_grad_norm);
+  put_norms(json, record);
   put(json, "clip_coefficient", record.clip_coefficient);
   put(json, "loss_scale", record.loss_scale);
   if (record.read_at != record::ReadAt::none) json["read_at"] = name_of(record.read_at);
@@ -167,7 +176,7 @@ Json to_json(const record::StepRecord& record, const record::ModelInfo& model) {
   put_nonfinite(json, record, model);
   put_gradients(json, record);
   put_states(json, record);
-  put(json, "grad_abs_max", record.grad_abs_max);
+  if (has_finite_gradient(record)) put(json, "grad_abs_max", record.grad_abs_max);
   put(json, "grad_health", record.grad_health);
   put(json, "weight_norm", record.weight_norm);
   put(json, "update_ratio", record.update_ratio);

@@ -103,13 +103,13 @@ bool RunDirectory::claim() {
     if (locked == Locked::unsupported) why = "there are no file locks in " + wished.string();
     if (locked == Locked::failed) why = wished.string() + ": " + std::strerror(code);
   }
-  is_shared_name_ = locked == Locked::yes;
+  is_shared_name_ = is_as_named_ = locked == Locked::yes;
   if (is_shared_name_) {
     adopt(std::move(opened.descriptor), wished);
     return true;
   }
-  const bool is_claimed = claim_own_name(locked != Locked::unsupported) ||
-                          (options_.has_fallback && claim_random_name());
+  is_as_named_ = claim_own_name(locked != Locked::unsupported);
+  const bool is_claimed = is_as_named_ || (options_.has_fallback && claim_random_name());
   note_ = std::move(why);
   if (!is_claimed) errno = code;
   return is_claimed;

@@ -50,6 +50,8 @@ class RunDirectory {
 
   /// Empty where there is none.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  /// The directory that was asked for can be used, or one beside or below it.
+  [[nodiscard]] bool is_as_named() const noexcept { return is_as_named_; }
   /// Why it is not the directory that was asked for, for a person. Empty: it is.
   [[nodiscard]] const std::string& note() const noexcept { return note_; }
   [[nodiscard]] uid_t owner() const noexcept { return options_.owner; }
@@ -70,6 +72,7 @@ class RunDirectory {
   std::filesystem::path path_;
   std::string note_;
   bool is_shared_name_ = false;  ///< the one that was asked for, which others may take later
+  bool is_as_named_ = false;
   bool is_released_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "exporters/step_log.hpp"
 
+#include <errno.h>
+
 #include <nlohmann/json.hpp>
 
 #include "exporters/record_json.hpp"
@@ -19,7 +21,8 @@ ExportResult StepLog::start(const record::RunInfo& run,
   file_ = std::make_unique<LineFile>(rank_path(options_.path, run.rank, run.world_size),
                                      options_.max_bytes, options_.keep);
   wished_path_ = file_->path();
-  return file_->open() ? ExportResult::ok : ExportResult::failed;
+  error_ = file_->open() ? 0 : errno;
+  return error_ == 0 ? ExportResult::ok : ExportResult::failed;
 } catch (...) {
   return ExportResult::failed;
 }

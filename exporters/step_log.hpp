@@ -25,6 +25,10 @@ class StepLog final : public Exporter {
  public:
   explicit StepLog(StepLogOptions options) : options_(std::move(options)) {}
 
+  /// After start(): why the file cannot be written, as errno has it; 0: it can.
+  [[nodiscard]] int error() const noexcept { return error_; }
+  /// The file that was asked for, with the rank in its name. After start().
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return wished_path_; }
   /// After start(), where another process has the file: which one this process writes, for a person.
   [[nodiscard]] std::string note() const;
 
@@ -47,6 +51,7 @@ class StepLog final : public Exporter {
   StepLogOptions options_;
   std::unique_ptr<LineFile> file_;  ///< there between start() and finish()
   std::filesystem::path wished_path_;
+  int error_ = 0;
   std::string line_;
 };
 

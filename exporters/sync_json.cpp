@@ -5,10 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "exporters/human_text.hpp"
 #include "exporters/record_json.hpp"
-#include "exporters/sync_words.hpp"
-#include "exporters/text_escape.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
@@ -60,53 +57,11 @@ Json site_json(const SyncSummary& syncs, const SyncSite& site) {
   json["stack"] = site.stack;
   json["thread"] = site.thread;
   json["calls"] = site.total.calls;
+  json["calls_in_steps"] = site.in_steps.calls;
   put(json, "calls_per_step", calls_per_step(syncs, site));
   json["seconds"] = to_json(site.total.seconds);
   json["max_seconds"] = to_json(site.max_seconds);
   return json;
-}
-
-std::string sum_line(const SyncSummary& syncs, SyncOrigin origin) {
-  constexpr auto kRejected = static_cast<std::size_t>(record::SyncKind::rejected_in_capture);
-  const auto& totals = syncs.totals[index_of(origin)];
-  SyncTally sum;
-  std::string kinds;
-  for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
-    const SyncTally& tally = totals[kind];
-    if (kind == kRejected || !is_any(tally)) continue;
-    sum.calls += tally.calls;
-    sum.seconds += tally.seconds;
-    kinds.append(kinds.empty() ? " (" : ", ").append(human_count(tally.calls)).append(" ");
-    kinds.append(record::kSyncKindNames[kind]);
-  }
-  if (!kinds.empty()) kinds += ')';
-  if (totals[kRejected].calls > 0) {
-    kinds += "; " + human_count(totals[kRejected].calls) + " rejected_in_capture did not wait";
-  }
-  return std::string(words_of(origin)) + ": " + human_count(sum.calls) + " calls, blocked for " +
-         human_duration(sum.seconds) + kinds + "\n";
-}
-
-std::string budget_line(const SyncSummary& syncs, SyncOrigin origin, std::int32_t budget) {
-  return std::string(words_of(origin)) + " may have " + human_count(budget) +
-         " a step: " + human_count(syncs.steps_over[index_of(origin)]) + " steps had more\n";
-}
-
-void append_site(std::string& text, const SyncSummary& syncs, const SyncSite& site) {
-  text += human_duration(site.total.seconds) + "  " + plain(site.location);
-  if (!site.function.empty()) text += "  " + plain(site.function);
-  text += "\n    waited for " + std::string(words_of(site.kind));
-  if (site.origin != SyncOrigin::training) text.append(", by ").append(words_of(site.origin));
-  if (site.phase) text.append(", in phase ").append(name_of(*site.phase));
-  text += "\n    " + human_count(site.total.calls) + " calls";
-  if (const auto rate = calls_per_step(syncs, site)) text += ", " + human_number(rate) + " a step";
-  text += ", the longest " + human_duration(site.max_seconds);
-  if (!site.thread.empty()) text += ", first on thread " + plain(site.thread);
-  text += '\n';
-  if (!site.file.empty()) {
-    text += "    " + plain(site.file) + ":" + std::to_string(site.line) + "\n";
-  }
-  for (const std::string& frame : site.stack) text += "    from " + plain(frame) + "\n";
 }
 
 }  // namespace
@@ -126,8 +81,8 @@ std::vector<const SyncSite*> choose_sites(const SyncSummary& syncs, const SyncCh
 }
 
 std::optional<double> calls_per_step(const SyncSummary& syncs, const SyncSite& site) {
-  if (syncs.steps <= 0) return std::nullopt;
-  return static_cast<double>(site.total.calls) / static_cast<double>(syncs.steps);
+  if (syncs.whole_steps <= 0) return std::nullopt;
+  return static_cast<double>(site.in_steps.calls) / static_cast<double>(syncs.whole_steps);
 }
 
 std::optional<double> share_of_time(const SyncSummary& syncs, const SyncSite& site) {
@@ -142,6 +97,7 @@ Json to_json(const SyncSummary& syncs, const SyncChoice& choice) {
   json["blind_seconds"] = to_json(syncs.blind_seconds);
   json["gaps"] = syncs.gaps;
   json["steps"] = syncs.steps;
+  json["whole_steps"] = syncs.whole_steps;
   if (syncs.budget) json["budget"] = *syncs.budget;
   json["own_budget"] = syncs.own_budget;
   json["steps_over"] = Json::object();
@@ -158,6 +114,7 @@ Json to_json(const SyncSummary& syncs, const SyncChoice& choice) {
   }
   if (!syncs.has_counted()) return json;
   json["totals"] = totals_json(syncs);
+  json["parts"] = tallies_json(syncs.parts, record::kSyncPartNames);
   json["by_phase"] = tallies_json(syncs.by_phase, record::kPhaseNames);
   json["polls"] = Json::object();
   // A poll has no place, so nobody can tell those of a profiler from the others.
@@ -175,33 +132,6 @@ Json to_json(const SyncSummary& syncs, const record::RunInfo& run, const SyncCho
   Json json{{"run", run.run}, {"rank", run.rank}};
   json.update(to_json(syncs, choice));
   return json;
-}
-
-std::string syncs_text(const SyncSummary& syncs, const record::RunInfo& run) {
-  std::string text = "Host syncs of " + plain(run.run) + ", rank " + std::to_string(run.rank) +
-                     "\n" + plain(sentence_of(syncs)) + "\n";
-  if (!syncs.has_counted()) return text;
-  if (const std::string coverage = coverage_of(syncs); !coverage.empty()) text += coverage + "\n";
-  text += "\n" + human_duration(syncs.covered_seconds) + " counted, " + human_count(syncs.steps) +
-          " steps\n";
-  for (std::size_t origin = 0; origin < record::kSyncOrigins; ++origin) {
-    text += sum_line(syncs, static_cast<SyncOrigin>(origin));
-  }
-  if (syncs.most_in_step_at > 0) {
-    text += "most in one step: " + human_count(syncs.most_in_step) + ", in step " +
-            human_count(syncs.most_in_step_at) + "\n";
-  }
-  if (syncs.budget) text += budget_line(syncs, SyncOrigin::training, *syncs.budget);
-  text += budget_line(syncs, SyncOrigin::gradvane, syncs.own_budget);
-  for (std::size_t i = 0; i < record::kSyncDrops; ++i) {
-    if (syncs.dropped[i] <= 0) continue;
-    text += "lost, reason " + std::string(record::kSyncDropNames[i]) + ": " +
-            human_count(syncs.dropped[i]) + "\n";
-  }
-  text += "\nWhat the CPU waited for, most time first\n";
-  if (syncs.sites.empty()) text += "nothing\n";
-  for (const SyncSite* site : choose_sites(syncs)) append_site(text, syncs, *site);
-  return text;
 }
 
 }  // namespace gradvane::exporters

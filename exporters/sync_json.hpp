@@ -1,6 +1,6 @@
 #pragma once
-// What the sync ledger knows, as a document: JSON for programs, text for people. The API answers with it,
-// and a report that is written to a file holds the same.
+// What the sync ledger knows, as a JSON document. The API answers with it, and a report that is written to a
+// file holds the same.
 #include <cstddef>
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
@@ -27,14 +27,11 @@ struct SyncChoice {
                                              const record::RunInfo& run,
                                              const SyncChoice& choice = {});
 
-/// The same in lines of text: what was counted, then every place with the calls that led there.
-[[nodiscard]] std::string syncs_text(const record::SyncSummary& syncs, const record::RunInfo& run);
-
 /// The chosen sites, most time first.
 [[nodiscard]] std::vector<const record::SyncSite*> choose_sites(const record::SyncSummary& syncs,
                                                                 const SyncChoice& choice = {});
 
-/// Per step that was counted; absent before the first.
+/// Of those in steps, per step that was counted from end to end; absent before the first.
 [[nodiscard]] std::optional<double> calls_per_step(const record::SyncSummary& syncs,
                                                    const record::SyncSite& site);
 

@@ -20,7 +20,7 @@ std::string_view words_of(SyncKind kind) {
       return "a blocking copy";
     case SyncKind::d2h_read:
       return "a value read from the device";
-    case SyncKind::pageable_suspect:
+    case SyncKind::async_copy_blocked:
       return "an asynchronous copy that blocked";
     case SyncKind::alloc_free:
       return "an allocation or a release";
@@ -63,11 +63,11 @@ std::string_view words_of(SyncReason reason) {
     case SyncReason::refused:
       return "the driver refuses it (confidential computing, a virtual GPU, WSL)";
     case SyncReason::yielded:
-      return "PyTorch's profiler has the one CUPTI subscription until it is done";
+      return "a profiler has the one CUPTI subscription until it is done";
     case SyncReason::lost:
       break;
   }
-  return "another tool ended CUPTI for the whole process";
+  return "CUPTI does not call Gradvane back any more";
 }
 
 std::string sentence_of(const record::SyncSummary& syncs) {

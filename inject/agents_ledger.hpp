@@ -1,7 +1,9 @@
 #pragma once
 // The injected ledger as agents in the process get it: it knows how many of them there are.
 #include <atomic>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectors/sync_ledger/sync_ledger.hpp"
@@ -10,7 +12,9 @@ namespace gradvane::inject {
 
 class AgentsLedger final : public collectors::SyncLedger {
  public:
-  explicit AgentsLedger(SyncLedger& ledger) : ledger_(ledger) {}
+  /// `last_has_left`: called when no agent is there any more, and one has ended steps. On its thread.
+  AgentsLedger(SyncLedger& ledger, std::function<void()> last_has_left)
+      : ledger_(ledger), last_has_left_(std::move(last_has_left)) {}
 
   /// Agents that have joined and not left. An agent that is there reports for the whole process.
   [[nodiscard]] int agents() const noexcept { return agents_.load(); }
@@ -27,7 +31,7 @@ class AgentsLedger final : public collectors::SyncLedger {
   void driver_comes() noexcept override { ledger_.driver_comes(); }
   void leave() noexcept override {
     ledger_.leave();
-    --agents_;
+    if (--agents_ == 0 && has_stepped()) last_has_left_();
   }
   collectors::SyncMark end_step() noexcept override {
     has_stepped_.store(true, std::memory_order_relaxed);
@@ -35,8 +39,10 @@ class AgentsLedger final : public collectors::SyncLedger {
   }
   void set_phase(std::uint8_t phase) noexcept override { ledger_.set_phase(phase); }
   void pass_over(const std::string& directory) noexcept override { ledger_.pass_over(directory); }
-  void profiler_begins() noexcept override { ledger_.profiler_begins(); }
+  void outside_steps(int delta) noexcept override { ledger_.outside_steps(delta); }
+  void profiler_begins(const char* name) noexcept override { ledger_.profiler_begins(name); }
   void profiler_ended() noexcept override { ledger_.profiler_ended(); }
+  void end() noexcept override { ledger_.end(); }
   void own(int delta) noexcept override { ledger_.own(delta); }
   const char* set_scope(const char* name) noexcept override { return ledger_.set_scope(name); }
   void look(bool may_subscribe) noexcept override {
@@ -56,6 +62,7 @@ class AgentsLedger final : public collectors::SyncLedger {
 
  private:
   SyncLedger& ledger_;
+  std::function<void()> last_has_left_;
   std::atomic<int> agents_{0};
   std::atomic<bool> has_driver_{false};
   std::atomic<bool> has_stepped_{false};

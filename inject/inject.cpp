@@ -5,10 +5,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "collectors/sync_ledger/injected.hpp"
 #include "inject/injected_run.hpp"
+#include "inject/python_end.hpp"
 
 namespace {
 
@@ -28,12 +30,21 @@ InjectedRun* find_or_make(FirstCaller caller) {
     auto settings = gradvane::inject::settings_of_environment();
     if (settings.is_off) return nullptr;
     is_making = true;
-    the_run = new InjectedRun(std::move(settings), caller);
+    auto* run = new InjectedRun(std::move(settings), caller);
     is_making = false;
+    // An agent that found this run now would take the ledger, ask for the subscription, wait for the driver,
+    // and the driver for us.
+    if (caller == FirstCaller::driver) run->join();
+    the_run = run;
     (void)std::atexit([] { the_run->finish(); });
-    (void)::pthread_atfork(nullptr, nullptr, [] { the_run->in_forked_child(); });
+    (void)::pthread_atfork(nullptr, nullptr, [] {
+      new (&making) std::mutex;  // another thread may have had it
+      the_run->in_forked_child();
+    });
+    gradvane::inject::before_python_ends([] { the_run->ledger().end(); });
   }
   // Not with the lock: to subscribe may be to wait for a thread that is here because of the driver.
+  if (caller == FirstCaller::agent) the_run->join();
   the_run->start();
   return the_run;
 }

@@ -2,12 +2,17 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <link.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -41,18 +46,27 @@ int number_of(const char* name, int otherwise, int low, int high) {
 }
 
 bool is_off(const char* name) {
-  const std::string value = text_of(name);
+  std::string value = text_of(name);
+  std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
   return value == "off" || value == "false" || value == "no" || value == "0";
 }
 
 collectors::ProfilerRule profiler_rule() {
   const std::string text = text_of("GRADVANE_SYNC_PROFILER");
-  if (text == "yield") return collectors::ProfilerRule::yield;
-  return text == "share" ? collectors::ProfilerRule::share : collectors::ProfilerRule::gate;
+  if (text == "gate") return collectors::ProfilerRule::keep;
+  return text == "share" ? collectors::ProfilerRule::share : collectors::ProfilerRule::yield;
 }
 
-/// Which of its versions is not known: its profiler is taken to be one that asks for the subscription.
-bool has_torch() { return ::dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD) != nullptr; }
+/// The package that libtorch lies in, wherever it was built; empty while it is not there.
+std::string torch_directory() {
+  void* library = ::dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return {};
+  const link_map* map = nullptr;
+  std::string path;
+  if (::dlinfo(library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0) path = map->l_name;
+  (void)::dlclose(library);
+  return std::filesystem::path(path).parent_path().parent_path().string();
+}
 
 record::RunInfo describe(const Settings& settings) {
   record::RunInfo run;
@@ -93,7 +107,7 @@ InjectedRun::InjectedRun(Settings settings, FirstCaller caller)
     : settings_(std::move(settings)),
       run_(describe(settings_)),
       ledger_(collectors::process_ledger()),
-      for_agents_(ledger_),
+      for_agents_(ledger_, [this] { leave(); }),
       metrics_(std::make_shared<exporters::MetricSet>(run_)),
       board_(std::make_shared<exporters::StatusBoard>(1)),
       exporters_(metrics_),
@@ -104,17 +118,35 @@ InjectedRun::InjectedRun(Settings settings, FirstCaller caller)
   exporters_.add(board_);
 }
 
-void InjectedRun::start() {
+void InjectedRun::join() noexcept try {
+  if (has_driver_.load()) leave_a_sign();
   collectors::LedgerWish wish;
   // While the driver is set up, there is no better moment, and it is not yet seen as loaded.
   wish.is_default = true;
   wish.at_once = has_driver_.load();
   wish.profiler = settings_.profiler;
-  wish.needs_gate = has_torch();
   wish.library = settings_.library;
   wish.threshold = std::int64_t{1000} * settings_.threshold_us;
   ledger_.join(wish);
+  has_joined_.store(true);
+} catch (...) {  // no memory: nothing is counted
+}
 
+/// The agents have gone, and with them who saw a profiler begin: the subscription is free for it.
+void InjectedRun::leave() noexcept {
+  if (has_joined_.exchange(false)) ledger_.leave();
+}
+
+/// For whoever started the program: the driver has loaded this library here, report or not.
+void InjectedRun::leave_a_sign() noexcept try {
+  if (!settings_.report.ends_with('/')) return;
+  const std::string path = settings_.report + "injected." + std::to_string(::getpid());
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (file >= 0) (void)::close(file);
+} catch (...) {  // no memory: there is no sign
+}
+
+void InjectedRun::start() {
   const exporters::SignalsBlocked for_the_thread_to_inherit;
   const std::lock_guard lock(mutex_);
   std::thread thread([this] { run(); });
@@ -137,21 +169,26 @@ void InjectedRun::run() noexcept {
 void InjectedRun::watch() {
   (void)exporters_.start(run_, std::make_shared<record::ModelInfo>());
   if (settings_.port >= 0 && settings_.has_endpoint) {
-    endpoint_ = std::make_unique<exporters::Endpoint>(metrics_, board_);
+    auto endpoint = std::make_unique<exporters::Endpoint>(metrics_, board_);
     exporters::EndpointOptions options;
     options.address = settings_.address;
     options.allowed_hosts = settings_.allowed_hosts;
     options.port = static_cast<std::uint16_t>(
         settings_.port == 0 ? 0 : std::min(settings_.port + settings_.local_rank, 65535));
     options.host = run_.host;
-    (void)endpoint_->start(options);
+    (void)endpoint->start(options);
+    endpoint_.store(endpoint.release());
   }
+  bool knows_torch = false;
   std::unique_lock lock(mutex_);
   while (!has_ended_) {
     lock.unlock();  // a file may hang, and who ends the program must not
     // Who is setting the driver up comes to us, and must not meet us waiting for the driver.
     // An agent's training thread asks for itself.
     ledger_.look(/*may_subscribe=*/has_driver_.load() && for_agents_.agents() == 0);
+    if (!knows_torch)
+      if (const std::string torch = torch_directory(); !torch.empty())
+        ledger_.pass_over(torch), knows_torch = true;
     export_now();
     lock.lock();
     changed_.wait_for(lock, 1s, [this] { return has_ended_; });
@@ -160,6 +197,7 @@ void InjectedRun::watch() {
 
 void InjectedRun::note_driver() noexcept {
   if (has_driver_.load()) return;
+  leave_a_sign();
   ledger_.driver_comes();
   for_agents_.note_driver();
   has_driver_.store(true);
@@ -176,6 +214,7 @@ void InjectedRun::export_now() {
 
 void InjectedRun::finish() noexcept try {
   if (is_child_.load()) return;
+  ledger_.end();
   std::unique_lock lock(mutex_);
   if (has_ended_) return;
   has_ended_ = true;
@@ -186,7 +225,7 @@ void InjectedRun::finish() noexcept try {
 
 void InjectedRun::in_forked_child() noexcept {
   is_child_.store(true);
-  if (endpoint_) endpoint_->close_in_child();
+  if (auto* endpoint = endpoint_.load()) endpoint->close_in_child();
 }
 
 }  // namespace gradvane::inject

@@ -22,7 +22,7 @@ struct Settings {
   int port = 9464;            ///< GRADVANE_PORT; -1: no endpoint
   std::string report;         ///< GRADVANE_SYNC_REPORT; empty: none
   std::string library;        ///< GRADVANE_SYNC_LIBRARY
-  collectors::ProfilerRule profiler = collectors::ProfilerRule::gate;  ///< GRADVANE_SYNC_PROFILER
+  collectors::ProfilerRule profiler = collectors::ProfilerRule::yield;  ///< GRADVANE_SYNC_PROFILER
   int threshold_us = 50;     ///< GRADVANE_SYNC_THRESHOLD_US
   int rank = 0;              ///< RANK
   int local_rank = 0;        ///< LOCAL_RANK
@@ -43,7 +43,10 @@ class InjectedRun {
  public:
   InjectedRun(Settings settings, FirstCaller caller);
 
-  /// Takes the ledger and starts the thread. May throw.
+  /// Joins the ledger. Where the driver came first, before anybody else can find this run: to subscribe waits
+  /// for the driver, which waits for this thread.
+  void join() noexcept;
+  /// Starts the thread. May throw.
   void start();
   /// The driver is being set up, on this thread.
   void note_driver() noexcept;
@@ -56,6 +59,8 @@ class InjectedRun {
   [[nodiscard]] collectors::SyncLedger& ledger() noexcept { return for_agents_; }
 
  private:
+  void leave() noexcept;
+  void leave_a_sign() noexcept;
   void run() noexcept;
   void watch();
   void export_now();
@@ -67,8 +72,9 @@ class InjectedRun {
   std::shared_ptr<exporters::MetricSet> metrics_;
   std::shared_ptr<exporters::StatusBoard> board_;
   exporters::ExporterSet exporters_;
-  std::unique_ptr<exporters::Endpoint> endpoint_;
+  std::atomic<exporters::Endpoint*> endpoint_{nullptr};  ///< never freed, as nothing here
   std::atomic<bool> has_driver_;
+  std::atomic<bool> has_joined_{false};
   std::atomic<bool> is_child_{false};
   std::mutex mutex_;  ///< guards what follows
   std::condition_variable changed_;

@@ -79,6 +79,7 @@ constexpr Words kAlways = "From the start of the run.";
 constexpr Words kAtZero = "From the start of the run, at 0.";
 constexpr Words kFirstStep = "From the first step on.";
 constexpr Words kGradRead = "From the first step whose gradients were read.";
+constexpr Words kGradFinite = "From the first step whose gradients had a finite element.";
 constexpr Words kWeightRead = "From the first step that read weights (every `weight_every` steps).";
 constexpr Words kCounted = "Once host syncs were counted, then at 0.";
 constexpr Words kPlaceCounted =
@@ -130,7 +131,7 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      false},
 
     {Metric::grad_norm, "gradvane_grad_norm", gauge, "", kOptimizerLabels,
-     "L2 norm of all gradients over their finite elements, before clipping", kGradRead, false},
+     "L2 norm of all gradients over their finite elements, before clipping", kGradFinite, false},
     {Metric::grad_norm_at_step, "gradvane_grad_norm_at_step", gauge, "", kOptimizerLabels,
      "L2 norm of all gradients as the optimizer used them, after clipping",
      "Once gradients were clipped or read by the optimizer's hook.", false},
@@ -141,7 +142,7 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      "Factor by which clipping multiplied the gradients, 1 where it left them alone",
      "Once gradients were clipped.", false},
     {Metric::grad_abs_max, "gradvane_grad_abs_max", gauge, "", kOptimizerLabels,
-     "Largest magnitude among the finite elements of all gradients", kGradRead, false},
+     "Largest magnitude among the finite elements of all gradients", kGradFinite, false},
     {Metric::grad_zero_ratio, "gradvane_grad_zero_ratio", gauge, "ratio", kOptimizerLabels,
      "Share of gradient elements that are exactly zero", kGradRead, false},
     {Metric::weight_norm, "gradvane_weight_norm", gauge, "", kOptimizerLabels,
@@ -157,13 +158,15 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
     {Metric::params_vanishing, "gradvane_params_vanishing", gauge, "", kOptimizerLabels,
      "Parameters whose gradient norm is below the vanishing threshold", kGradRead, false},
     {Metric::params_exploding, "gradvane_params_exploding", gauge, "", kOptimizerLabels,
-     "Parameters whose gradient norm is above the exploding threshold", kGradRead, false},
+     "Parameters whose gradient norm is above the exploding threshold, or whose gradient is not "
+     "finite",
+     kGradRead, false},
 
     {Metric::group_grad_norm, "gradvane_group_grad_norm", gauge, "", kGroupLabels,
-     "L2 norm of the group's gradients over their finite elements, before clipping", kGradRead,
+     "L2 norm of the group's gradients over their finite elements, before clipping", kGradFinite,
      false},
     {Metric::group_grad_abs_max, "gradvane_group_grad_abs_max", gauge, "", kGroupLabels,
-     "Largest magnitude among the finite elements of the group's gradients", kGradRead, false},
+     "Largest magnitude among the finite elements of the group's gradients", kGradFinite, false},
     {Metric::group_grad_zero_ratio, "gradvane_group_grad_zero_ratio", gauge, "ratio", kGroupLabels,
      "Share of the group's gradient elements that are exactly zero", kGradRead, false},
     {Metric::group_weight_norm, "gradvane_group_weight_norm", gauge, "", kGroupLabels,

@@ -18,6 +18,8 @@ Everything that Gradvane publishes at `/metrics`. Every series also carries the 
 - NaN and infinity are never published. A gauge keeps its last finite value, and counters say what happened:
   `gradvane_nonfinite_elements_total` and `gradvane_nonfinite_steps_total`. They stand at 0 before the first
   step, so that `increase()` sees the first event.
+- Norms and largest magnitudes are over finite elements. A step that has none leaves them as they were, and is
+  counted all the same.
 - `gradvane_nonfinite_steps_total` has `group="loss"` for the loss, which belongs to no parameter group, and
   `group="unknown"` for a step whose own record was lost: the count is right, the group is not known.
 - A step that a gradient scaler skips because of overflow counts in `gradvane_amp_overflow_steps_total` and

@@ -37,7 +37,7 @@ inline constexpr std::array<std::string_view, kTracedAt> kTracedAtNames{"module"
                                                                         "loss"};
 inline constexpr std::array<std::string_view, kSyncKinds> kSyncKindNames{
     "device",     "stream",      "event",
-    "memcpy",     "d2h_read",    "pageable_suspect",
+    "memcpy",     "d2h_read",    "async_copy_blocked",
     "alloc_free", "module_load", "rejected_in_capture"};
 inline constexpr std::array<std::string_view, kSyncOrigins> kSyncOriginNames{"training", "gradvane",
                                                                              "profiler"};
@@ -48,6 +48,8 @@ inline constexpr std::array<std::string_view, kSyncReasons> kSyncReasonNames{
     "no_driver", "taken", "refused",      "yielded", "lost"};
 inline constexpr std::array<std::string_view, kSyncDrops> kSyncDropNames{"threads", "sites",
                                                                          "events", "unbalanced"};
+inline constexpr std::array<std::string_view, kSyncParts> kSyncPartNames{
+    "in_steps", "start_up", "between_steps", "other_threads"};
 /// The location of what found no room of its own.
 inline constexpr std::string_view kOtherLocation = "other";
 

@@ -52,12 +52,14 @@ enum class SyncKind : std::uint8_t {
   event,     ///< for an event
   memcpy,    ///< a blocking copy
   d2h_read,  ///< an asynchronous copy to the host and a wait for it, from one place: `.item()`
-  pageable_suspect,     ///< an asynchronous copy that blocked all the same
+  async_copy_blocked,   ///< an asynchronous copy that blocked all the same
   alloc_free,           ///< an allocation or a release that blocked
   module_load,          ///< loading code that blocked
   rejected_in_capture,  ///< refused, since the stream was being captured: it did not wait
 };
 inline constexpr int kSyncKinds = 9;
+/// By design. The others are judged by how long they took, or did not wait.
+constexpr bool waits_surely(SyncKind kind) noexcept { return kind <= SyncKind::d2h_read; }
 
 /// On whose behalf it was called.
 enum class SyncOrigin : std::uint8_t { training, gradvane, profiler };

@@ -30,9 +30,18 @@ enum class SyncReason : std::uint8_t {
   taken,         ///< another tool has the one subscription that there is
   refused,       ///< by the driver: confidential computing, a virtual GPU, WSL, ...
   yielded,       ///< to PyTorch's profiler, until it is done
-  lost,          ///< another tool ended CUPTI for the whole process
+  lost,          ///< CUPTI calls us back no more: another tool has ended it, or it has ended itself
 };
 inline constexpr int kSyncReasons = 10;
+
+/// Which part of the run a host sync of the training belongs to.
+enum class SyncPart : std::uint8_t {
+  in_steps,       ///< on a thread that trains, within a step that has ended
+  start_up,       ///< before the first step ended
+  between_steps,  ///< on a thread that trains: outside of steps by its own word, or after the last step
+  other_threads,  ///< on a thread that does not train: data loaders, communication, checkpoints
+};
+inline constexpr int kSyncParts = 4;
 
 /// Why counts or their details are missing.
 enum class SyncDrop : std::uint8_t {
@@ -61,7 +70,8 @@ struct SyncSite {
   std::vector<std::string> stack;  ///< "file:line function", callers of it, innermost first
   std::string thread;              ///< name of the first thread it was seen on
   SyncTally total;
-  double max_seconds = 0;  ///< the longest one
+  SyncTally in_steps = {};  ///< of them
+  double max_seconds = 0;   ///< the longest one
 };
 
 /// One place in one step.
@@ -80,19 +90,21 @@ struct SyncSummary {
   std::string detail;  ///< for a person: who has the subscription, CUPTI's own word for an error
 
   std::array<std::array<SyncTally, kSyncKinds>, kSyncOrigins> totals{};
-  std::array<SyncTally, kPhases> by_phase{};  ///< origin `training`, without rejected calls
+  std::array<SyncTally, kSyncParts> parts{};  ///< origin `training`, without rejected calls
+  std::array<SyncTally, kPhases> by_phase{};  ///< the same, of steps
   std::array<SyncTally, kSyncOrigins> polls{};
   std::array<std::int64_t, kSyncDrops> dropped{};
   double covered_seconds = 0;  ///< that were counted
   double blind_seconds = 0;    ///< that were not
   std::int64_t gaps = 0;       ///< times that counting stopped
 
-  std::int64_t steps = 0;                               ///< seen while counting
-  std::optional<std::int32_t> budget;                   ///< of a step, for origin `training`
-  std::int32_t own_budget = 0;                          ///< of a step, for origin `gradvane`
+  std::int64_t steps = 0;              ///< seen while counting
+  std::int64_t whole_steps = 0;        ///< of them, counted from end to end
+  std::optional<std::int32_t> budget;  ///< of a step, for origin `training`: sure waits
+  std::int32_t own_budget = 0;         ///< of a step, for origin `gradvane`
   std::array<std::int64_t, kSyncOrigins> steps_over{};  ///< steps over the budget
   std::int64_t steps_uncounted = 0;  ///< that the training's budget held for, and nobody counted
-  std::int64_t most_in_step = 0;     ///< of origin `training`, budgeted steps only
+  std::int64_t most_in_step = 0;     ///< as the budget counts, budgeted steps only
   std::int64_t most_in_step_at = 0;  ///< the run step of that; 0: none
 
   std::vector<SyncSite> sites;  ///< most time first

@@ -67,8 +67,8 @@ void probe_capture(bool quick) {
       listener.hear_ledgers(true);
       std::uint32_t enabled = 0;
       for (int i = 0; i < 5; ++i)
-        (void)RawCupti::instance().functions->get_callback_state(&enabled, listener.handle(),
-                                                                 cupti::Domain::runtime, 165);
+        (void)RawCupti::instance().get_callback_state(&enabled, listener.handle(),
+                                                      cupti::Domain::runtime, 165);
       listener.unsubscribe();
       // A callback may still be under way: what it writes to lives a while longer.
       std::this_thread::sleep_for(std::chrono::milliseconds(1));

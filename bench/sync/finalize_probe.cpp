@@ -17,12 +17,23 @@ std::size_t heard(Listener& listener) {
   return listener.seen.size();
 }
 
+/// Callbacks that the ledger's sign of life raises.
+std::size_t signs(Listener& listener) {
+  using GetVersion = int (*)(int*);
+  const auto get_version = reinterpret_cast<GetVersion>(driver_function("cuDriverGetVersion"));
+  listener.seen.clear();
+  int version = 0;
+  if (get_version == nullptr || get_version(&version) != 0) say("V12", "cuDriverGetVersion fails");
+  return listener.seen.size();
+}
+
 void look_at_the_rest(Listener& listener, const char* how) {
   const RawCupti& cupti = RawCupti::instance();
   say("V4", "%s: callbacks of a wait afterwards: %zu", how, heard(listener));
+  say("V12", "%s: signs of life afterwards: %zu", how, signs(listener));
   std::uint32_t enabled = 99;
-  const int state = cupti.functions->get_callback_state(&enabled, listener.handle(),
-                                                        cupti::Domain::runtime, kDeviceSynchronize);
+  const int state = cupti.get_callback_state(&enabled, listener.handle(), cupti::Domain::runtime,
+                                             kDeviceSynchronize);
   say("V4", "%s: state of our handle: %s, enabled %u", how, cupti.word(state).c_str(), enabled);
   {
     Listener second;
@@ -44,6 +55,8 @@ void probe_finalize(bool /*quick*/) {
   auto& listener = *new Listener();  // its handle is used to the end
   listener.hear_ledgers(true);
   say("V4", "plainly: callbacks of a wait before: %zu", heard(listener));
+  listener.hear_sign_of_life();
+  say("V12", "plainly: signs of life before: %zu", signs(listener));
   const int result = RawCupti::instance().finalize();
   say("V4", "plainly: cuptiFinalize: %s", RawCupti::instance().word(result).c_str());
   look_at_the_rest(listener, "plainly");

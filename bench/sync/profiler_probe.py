@@ -68,7 +68,7 @@ class Watched:
         self.agent = gradvane.attach(training.model, training.optimizer, port=-1, run_dir=folder, step_log=self._log,
                                      sync_report=self._report, sync_profiler="yield" if rule == "ungated" else rule)
         if rule == "ungated":
-            self.agent._watcher.profiler_begins = lambda: None
+            self.agent._watcher.profiler_begins = lambda name: None
 
     def end(self):
         if self.agent is None:
@@ -104,7 +104,7 @@ def nccl_row():
     import torch
     import torch.distributed as dist
     training = Training()
-    watched = Watched(training, "gate")
+    watched = Watched(training, "yield")
     parts = []
 
     def part(name, work):
@@ -183,7 +183,8 @@ def main():
              if not options.quick or (rule, order) == ("gate", "agent_first")]
     whole = True
     for question, rule, order, environment in rows:
-        whole &= print_profiler_row(question, rule, order, in_child([rule, order], **environment))
+        gate = {"KINETO_USE_DAEMON": "1"} if rule == "gate" else {}
+        whole &= print_profiler_row(question, rule, order, in_child([rule, order], **environment, **gate))
     nccl = in_child(["nccl"])
     if isinstance(nccl, str):
         print(f"V1b {nccl}")

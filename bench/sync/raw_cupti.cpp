@@ -29,6 +29,8 @@ RawCupti load() {
   raw.enable_domain =
       reinterpret_cast<decltype(raw.enable_domain)>(::dlsym(library, "cuptiEnableDomain"));
   raw.finalize = reinterpret_cast<decltype(raw.finalize)>(::dlsym(library, "cuptiFinalize"));
+  raw.get_callback_state =
+      reinterpret_cast<decltype(raw.get_callback_state)>(::dlsym(library, "cuptiGetCallbackState"));
   return raw;
 }
 
@@ -80,6 +82,11 @@ void Listener::hear_ledgers(bool copies_too) {
     enabled_ += RawCupti::instance().functions->enable_callback(1, handle_, call.domain, call.id) ==
                 cupti::kSuccess;
   }
+}
+
+void Listener::hear_sign_of_life() {
+  enabled_ += RawCupti::instance().functions->enable_callback(
+                  1, handle_, cupti::Domain::driver, cupti::kDriverGetVersion) == cupti::kSuccess;
 }
 
 void Listener::on_callback(void* self, cupti::Domain domain, std::uint32_t id, const void* data) {

@@ -18,6 +18,8 @@ struct RawCupti {
   const cupti::Functions* functions = nullptr;
   int (*enable_domain)(std::uint32_t enable, cupti::Subscriber, cupti::Domain) = nullptr;
   int (*finalize)() = nullptr;
+  int (*get_callback_state)(std::uint32_t* enabled, cupti::Subscriber, cupti::Domain,
+                            std::uint32_t id) = nullptr;
 
   /// The one library that all probes use; ends the program where there is none.
   static const RawCupti& instance();
@@ -48,6 +50,8 @@ class Listener {
   void hear_all(cupti::Domain domain);
   /// The ledger's calls; with those that copy asynchronously or without.
   void hear_ledgers(bool copies_too);
+  /// The call by which the ledger knows that CUPTI lives.
+  void hear_sign_of_life();
   void unsubscribe();
 
   [[nodiscard]] int result() const { return result_; }  ///< of subscribing

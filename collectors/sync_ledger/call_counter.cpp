@@ -49,7 +49,7 @@ void CallCounter::enter(ThreadTable& table, const CudaCall& call, const cupti::C
   ThreadTable::Call& active = table.call;
   if (active.what != nullptr) {
     // No call contains itself, and none lasts beyond the subscription that saw it begin.
-    constexpr std::uint32_t kMostInside = 1000;  // more, and its end has been lost
+    constexpr std::uint32_t kMostInside = 100;  // more, and its end has been lost
     if (active.generation == now.generation && active.what != &call &&
         ++active.inside < kMostInside) {
       active.waited_inside |= waits(call.what);
@@ -59,9 +59,9 @@ void CallCounter::enter(ThreadTable& table, const CudaCall& call, const cupti::C
   }
   if (table.copy.is_there &&
       (call.what != CallClass::stream || stream_of(call, data) != table.copy.stream))
-    settle_copy(table);
+    table.settle_copy();
   active = {&call,     ++table.calls_seen, now.generation, now.epoch, now.now,
-            now.phase, now.origin,         false,          0};
+            now.phase, now.origin,         now.part,       false,     0};
   if (data.correlation_data != nullptr) *data.correlation_data = active.token;
 }
 
@@ -87,8 +87,8 @@ void CallCounter::finish(ThreadTable& table, const CudaCall& call, const cupti::
   const auto count = [&](SyncKind kind) {
     table.count(key_of(table, call, kind, now.scope), active.epoch, took);
   };
-  if (call.what == CallClass::poll) return table.poll(active.origin, took);
   if (is_rejected_in_capture(data)) return count(SyncKind::rejected_in_capture);
+  if (call.what == CallClass::poll) return table.poll(active.origin, took);
   switch (call.what) {
     case CallClass::device:
       return count(SyncKind::device);
@@ -101,7 +101,7 @@ void CallCounter::finish(ThreadTable& table, const CudaCall& call, const cupti::
         count(SyncKind::memcpy);
       return;
     case CallClass::copy_async:
-      return finish_copy(table, call, data, took, has_waited, now.scope);
+      return finish_copy(table, call, data, took, has_waited, now);
     case CallClass::allocation:
       if (has_waited) count(SyncKind::alloc_free);
       return;
@@ -117,19 +117,13 @@ void CallCounter::finish(ThreadTable& table, const CudaCall& call, const cupti::
 /// Kept until the thread's next call: a wait on the same stream from the same place belongs to it.
 void CallCounter::finish_copy(ThreadTable& table, const CudaCall& call,
                               const cupti::CallbackData& data, std::int64_t took, bool has_waited,
-                              const char* scope) noexcept {
+                              const Circumstances& now) noexcept {
   const CopyDirection direction = direction_of(call, data);
   if (direction == CopyDirection::device_to_device) return;
-  const SyncKey key = key_of(table, call, SyncKind::pageable_suspect, scope);
-  table.copy = {true,
-                has_waited,
-                direction,
-                key.phase,
-                key.origin,
-                key.place,
-                stream_of(call, data),
-                table.call.epoch,
-                took};
+  const SyncKey key = key_of(table, call, SyncKind::async_copy_blocked, now.scope);
+  table.keep_copy({true, has_waited, direction, key.phase, key.origin, key.part, key.place,
+                   stream_of(call, data), table.call.epoch, took},
+                  now.now);
 }
 
 void CallCounter::finish_stream(ThreadTable& table, const CudaCall& call,
@@ -146,31 +140,21 @@ void CallCounter::finish_stream(ThreadTable& table, const CudaCall& call,
     key.phase = copy.phase;
     took += copy.nanoseconds;
     epoch = copy.epoch;
-    table.copy.is_there = false;
-  } else if (copy.is_there) {
-    settle_copy(table);
+    table.forget_copy();
+  } else {
+    table.settle_copy();
   }
   table.count(key, epoch, took);
-}
-
-/// If it blocked.
-void CallCounter::settle_copy(ThreadTable& table) noexcept {
-  if (!table.copy.is_there) return;
-  const ThreadTable::Copy& copy = table.copy;
-  if (copy.blocked)
-    table.count({copy.place, SyncKind::pageable_suspect, copy.origin, copy.phase}, copy.epoch,
-                copy.nanoseconds);
-  table.copy.is_there = false;
 }
 
 SyncKey CallCounter::key_of(ThreadTable& table, const CudaCall& call, SyncKind kind,
                             const char* scope) noexcept {
   const ThreadTable::Call& active = table.call;
   if (active.origin == SyncOrigin::gradvane)
-    return {kGradvanePlace, kind, SyncOrigin::gradvane, active.phase};
+    return {kGradvanePlace, kind, SyncOrigin::gradvane, active.phase, active.part};
   const PlaceFinder::Found found = finder_.find(table, call, scope);
   const SyncOrigin origin = found.in_profiler ? SyncOrigin::profiler : active.origin;
-  return {found.place, kind, origin, active.phase};
+  return {found.place, kind, origin, active.phase, active.part};
 }
 
 }  // namespace gradvane::collectors

@@ -27,6 +27,7 @@ class CallCounter {
     std::uint64_t epoch = 0;       ///< of the step
     std::uint8_t phase = kNoPhase;
     record::SyncOrigin origin = record::SyncOrigin::training;
+    record::SyncPart part = record::SyncPart::in_steps;
     const char* scope = nullptr;
   };
 
@@ -35,14 +36,12 @@ class CallCounter {
              const Circumstances& now) noexcept;
   void exit(ThreadTable& table, const CudaCall& call, const cupti::CallbackData& data,
             const Circumstances& now) noexcept;
-  /// A copy that is kept counts for itself: no wait that follows belongs to it. On its thread.
-  static void settle_copy(ThreadTable& table) noexcept;
 
  private:
   void finish(ThreadTable& table, const CudaCall& call, const cupti::CallbackData& data,
               const Circumstances& now) noexcept;
   void finish_copy(ThreadTable& table, const CudaCall& call, const cupti::CallbackData& data,
-                   std::int64_t took, bool has_waited, const char* scope) noexcept;
+                   std::int64_t took, bool has_waited, const Circumstances& now) noexcept;
   void finish_stream(ThreadTable& table, const CudaCall& call, const cupti::CallbackData& data,
                      std::int64_t took, const char* scope) noexcept;
   [[nodiscard]] SyncKey key_of(ThreadTable& table, const CudaCall& call, record::SyncKind kind,

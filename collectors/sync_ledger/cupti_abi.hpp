@@ -9,11 +9,16 @@ namespace gradvane::collectors::cupti {
 enum class Domain : std::int32_t { driver = 1, runtime = 2, state = 6 };
 enum class Site : std::int32_t { enter = 0, exit = 1 };
 
+/// cuDriverGetVersion: touches no device and no stream, and a capture allows it.
+inline constexpr std::uint32_t kDriverGetVersion = 2;
+inline constexpr const char* kDriverGetVersionName = "cuDriverGetVersion";
+
 inline constexpr int kSuccess = 0;
 inline constexpr int kMultipleSubscribers = 39;
 inline constexpr int kUnknownError = 999;
 
-/// A subscription that another tool's cuptiFinalize has ended says so here first.
+/// CUPTI has met an error that it cannot survive, and ends itself. (Of a cuptiFinalize by another
+/// tool no callback tells.)
 inline constexpr std::uint32_t kStateFatalError = 1;
 
 struct CallbackData {
@@ -51,7 +56,6 @@ struct Functions {
   int (*subscribe_v2)(Subscriber*, Callback, void* user, SubscriberParams*) = nullptr;
   int (*unsubscribe)(Subscriber) = nullptr;
   int (*enable_callback)(std::uint32_t enable, Subscriber, Domain, std::uint32_t id) = nullptr;
-  int (*get_callback_state)(std::uint32_t* enabled, Subscriber, Domain, std::uint32_t id) = nullptr;
   int (*get_version)(std::uint32_t*) = nullptr;
   int (*get_result_string)(int result, const char** text) = nullptr;
   int (*get_callback_name)(Domain, std::uint32_t id, const char** name) = nullptr;

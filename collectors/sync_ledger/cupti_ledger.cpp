@@ -21,8 +21,8 @@ std::int64_t monotonic_nanoseconds() {
 }  // namespace
 
 CuptiLedger::World CuptiLedger::real_world() noexcept {
-  return {&cupti::load, &cupti::driver_is_loaded, &cupti::driver_is_installed,
-          &monotonic_nanoseconds};
+  return {&cupti::load, &cupti::driver_is_loaded, &cupti::call_driver, &monotonic_nanoseconds,
+          [] {}};
 }
 
 CuptiLedger::CuptiLedger(World world) : world_(world) {}
@@ -33,6 +33,10 @@ void CuptiLedger::on_callback(void* user, cupti::Domain domain, std::uint32_t id
   if (!ledger.is_open_.load(std::memory_order_relaxed) || data == nullptr) return;
   if (domain == cupti::Domain::state) {
     if (id == cupti::kStateFatalError) ledger.has_failed_.store(true, std::memory_order_relaxed);
+    return;
+  }
+  if (domain == cupti::Domain::driver && id == cupti::kDriverGetVersion) {
+    ++this_thread.signs;
     return;
   }
   ledger.take(domain, id, *static_cast<const cupti::CallbackData*>(data));
@@ -51,10 +55,29 @@ void CuptiLedger::take(cupti::Domain domain, std::uint32_t id,
   now.phase = phase_.load(std::memory_order_relaxed);
   now.scope = this_thread.scope;
   if (this_thread.own > 0) now.origin = record::SyncOrigin::gradvane;
+  now.part = part_of(now.epoch);
+  if (now.part == record::SyncPart::other_threads) now.phase = kNoPhase;  // that of who trains
   if (data.site == cupti::Site::enter)
     counter_.enter(*table, *call, data, now);
   else
     counter_.exit(*table, *call, data, now);
+}
+
+record::SyncPart CuptiLedger::part_of(std::uint64_t epoch) const noexcept {
+  if (epoch <= start_epoch_.load(std::memory_order_relaxed)) return record::SyncPart::start_up;
+  // Of a thread that ends steps the table says so, from its first call on.
+  if (this_thread.own <= 0 && this_thread.table->is_of_training == 0)
+    return record::SyncPart::other_threads;
+  return outside_.load(std::memory_order_relaxed) > 0 ? record::SyncPart::between_steps
+                                                      : record::SyncPart::in_steps;
+}
+
+/// Makes a call that raises a callback, on this thread, and looks whether it did. CUPTI itself is asked
+/// nothing: it may have been ended, and what it gave us with it.
+bool CuptiLedger::still_calls_back() noexcept {
+  const std::uint32_t before = this_thread.signs;
+  world_.call_driver();
+  return this_thread.signs != before;
 }
 
 ThreadTable* CuptiLedger::table(const CudaCall& call, cupti::Site site) noexcept {
@@ -63,6 +86,8 @@ ThreadTable* CuptiLedger::table(const CudaCall& call, cupti::Site site) noexcept
   if (this_thread.owner != this || this_thread.without % kTryAgain == 0) {
     this_thread.table = tables_.claim();
     this_thread.owner = this;
+    if (this_thread.table != nullptr && this_thread.ends_steps)
+      std::atomic_ref(this_thread.table->is_of_training).store(1, std::memory_order_relaxed);
   }
   if (this_thread.table != nullptr) return this_thread.table;
   ++this_thread.without;
@@ -79,19 +104,34 @@ const char* CuptiLedger::set_scope(const char* name) noexcept {
 std::int64_t CuptiLedger::polls() noexcept {
   std::int64_t sum = tables_.polls_of_the_gone();
   tables_.for_each([&](ThreadTable& table) {
-    sum += std::atomic_ref(table.polls[0]).load(std::memory_order_relaxed);
+    if (std::atomic_ref(table.is_of_training).load(std::memory_order_relaxed) != 0)
+      sum += std::atomic_ref(table.polls[0]).load(std::memory_order_relaxed);
   });
   return sum;
 }
 
 SyncMark CuptiLedger::end_step() noexcept {
-  // Before the step is judged: its last copy would be booked on it too late.
-  if (this_thread.table != nullptr && this_thread.owner == this)
-    CallCounter::settle_copy(*this_thread.table);
+  this_thread.ends_steps = true;
+  if (this_thread.table != nullptr && this_thread.owner == this) {
+    std::atomic_ref(this_thread.table->is_of_training).store(1, std::memory_order_relaxed);
+    // Before the step is judged: its last copy would be booked on it too late.
+    this_thread.table->settle_copy();
+  }
+  // A step is known only if CUPTI has told of calls up to its very end.
+  if (generation_.load(std::memory_order_relaxed) % 2 == 1 && !is_subscription_alive()) {
+    const std::lock_guard lock(control_);
+    follow_loss();
+  }
   const std::uint64_t generation = generation_.load(std::memory_order_relaxed);
   const SyncMark mark{epoch_.fetch_add(1, std::memory_order_relaxed),
                       generation % 2 == 1 ? generation : 0, polls()};
-  if (mark.generation != 0) steps_.fetch_add(1, std::memory_order_relaxed);
+  if (mark.generation != 0) {
+    steps_.fetch_add(1, std::memory_order_relaxed);
+    if (mark.generation == last_generation_.load(std::memory_order_relaxed) &&
+        mark.epoch > start_epoch_.load(std::memory_order_relaxed))
+      whole_steps_.fetch_add(1, std::memory_order_relaxed);
+  }
+  last_generation_.store(mark.generation, std::memory_order_relaxed);
   if (is_due_.load(std::memory_order_relaxed)) {
     const std::lock_guard lock(control_);
     if (is_due_.exchange(false)) subscribe();
@@ -108,12 +148,6 @@ void CuptiLedger::collect() noexcept try {
 
 bool CuptiLedger::step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) {
   if (is_dead_) return false;
-  {
-    // A subscription that has died since reads as a step without syncs.
-    const std::lock_guard lock(control_);
-    follow_loss();
-    if (end.generation == lost_generation_) return false;
-  }
   const std::lock_guard lock(harvest_mutex_);
   harvest_.drain(epoch_.load(std::memory_order_relaxed));
   const bool is_covered = begin.generation != 0 && begin.generation == end.generation;
@@ -138,14 +172,21 @@ record::SyncSummary CuptiLedger::summary() {
     summary.source = source_;
     summary.reason = reason_;
     summary.detail = detail_;
+    if (python_.state() == PythonState::unknown_layout)
+      summary.detail += (detail_.empty() ? "" : "; ") + std::string("the lines of Python ") +
+                        python_.version() + " are not known";
     summary.covered_seconds = 1e-9 * static_cast<double>(covered_);
     summary.blind_seconds = 1e-9 * static_cast<double>(blind_);
     summary.gaps = gaps_;
   }
   summary.steps = steps_.load(std::memory_order_relaxed);
+  summary.whole_steps = whole_steps_.load(std::memory_order_relaxed);
   const std::lock_guard lock(harvest_mutex_);
-  harvest_.drain(epoch_.load(std::memory_order_relaxed));
-  harvest_.summarise(summary);
+  const std::uint64_t epoch = epoch_.load(std::memory_order_relaxed);
+  harvest_.drain(epoch);
+  // A wait that comes later than that belongs to no copy, and at the end none comes any more.
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  harvest_.summarise(summary, epoch, world_.now() - (has_ended_ ? 0 : kSecond));
   return summary;
 }
 

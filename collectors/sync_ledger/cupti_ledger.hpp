@@ -26,6 +26,8 @@ struct LedgerThread {
   const char* scope = nullptr;
   std::int32_t own = 0;
   std::uint32_t without = 0;  ///< callbacks that found no table
+  std::uint32_t signs = 0;    ///< of life, that CUPTI gave on this thread
+  bool ends_steps = false;
 };
 
 class CuptiLedger final : public SyncLedger {
@@ -33,9 +35,10 @@ class CuptiLedger final : public SyncLedger {
   /// The world outside, so that tests can bring another.
   struct World {
     const cupti::Functions* (*load)(const std::string& path, std::string& why);
-    bool (*has_driver)();       ///< in this process
-    bool (*may_have_driver)();  ///< on this machine; nothing is loaded
-    std::int64_t (*now)();      ///< monotonic, nanoseconds
+    bool (*has_driver)();   ///< in this process
+    void (*call_driver)();  ///< cuDriverGetVersion, where there is a driver
+    std::int64_t (*now)();  ///< monotonic, nanoseconds
+    void (*loaded)();       ///< a libcupti has been loaded, perhaps not for the first time
   };
   static World real_world() noexcept;
 
@@ -49,8 +52,10 @@ class CuptiLedger final : public SyncLedger {
   SyncMark end_step() noexcept override;
   void set_phase(std::uint8_t phase) noexcept override { phase_.store(phase); }
   void pass_over(const std::string& directory) noexcept override { finder_.pass_over(directory); }
-  void profiler_begins() noexcept override;
+  void outside_steps(int delta) noexcept override { outside_.fetch_add(delta); }
+  void profiler_begins(const char* name) noexcept override;
   void profiler_ended() noexcept override;
+  void end() noexcept override;
   void own(int delta) noexcept override;
   const char* set_scope(const char* name) noexcept override;
   void look(bool may_subscribe) noexcept override;
@@ -69,6 +74,8 @@ class CuptiLedger final : public SyncLedger {
   void take(cupti::Domain domain, std::uint32_t id, const cupti::CallbackData& data) noexcept;
   ThreadTable* table(const CudaCall& call, cupti::Site site) noexcept;
   [[nodiscard]] std::int64_t polls() noexcept;
+  [[nodiscard]] record::SyncPart part_of(std::uint64_t epoch) const noexcept;
+  [[nodiscard]] bool still_calls_back() noexcept;
 
   // With control_ held.
   void subscribe() noexcept;
@@ -80,11 +87,10 @@ class CuptiLedger final : public SyncLedger {
   void set_state(record::SyncSource source, record::SyncReason reason,
                  std::string_view detail) noexcept;
   void pass_time() noexcept;
-  void gate_profiler() noexcept;
-  void lift_gate() noexcept;
   void adopt(const LedgerWish& wish) noexcept;
   [[nodiscard]] bool is_subscription_alive() noexcept;
   void follow_loss() noexcept;
+  [[nodiscard]] bool yields() const noexcept;
   [[nodiscard]] bool shares() const noexcept;
 
   World world_;
@@ -99,11 +105,17 @@ class CuptiLedger final : public SyncLedger {
   std::atomic<bool> is_open_{false};
   std::atomic<std::uint64_t> generation_{0};  ///< odd while subscribed
   std::atomic<std::uint64_t> epoch_{kFirstEpoch};
+  std::atomic<std::uint64_t> start_epoch_{kFirstEpoch};  ///< in progress when somebody joined last
   std::atomic<std::uint8_t> phase_{kNoPhase};
+  std::atomic<int> outside_{0};          ///< of steps, if more than 0
   std::atomic<bool> has_failed_{false};  ///< CUPTI announced its own end
+  std::atomic<bool> has_sign_{false};    ///< still_calls_back() can tell
+  std::atomic<bool> has_ended_{false};   ///< end() was called
   std::atomic<bool> is_subscribing_{false};
   std::atomic<bool> is_due_{false};  ///< the training thread is to subscribe
   std::atomic<std::int64_t> steps_{0};
+  std::atomic<std::int64_t> whole_steps_{0};  ///< counted from their first moment to their last
+  std::atomic<std::uint64_t> last_generation_{0};  ///< at the end of the step before
   std::atomic<bool> is_dead_{false};  ///< in a forked child, where locks may be held for ever
 
   std::mutex control_;  ///< guards what follows
@@ -112,9 +124,10 @@ class CuptiLedger final : public SyncLedger {
   LedgerWish wish_;
   int users_ = 0;
   bool has_yielded_ = false;
-  int profilers_ = 0;                  ///< that have begun and not ended
-  bool gate_is_ours_ = false;          ///< nobody else has set it
-  std::uint64_t lost_generation_ = 0;  ///< that ended unseen: when, nobody knows
+  int profilers_ = 0;                    ///< that have begun and not ended
+  const char* last_profiler_ = nullptr;  ///< that was yielded to
+  bool is_lost_ = false;                 ///< for good
+  int enabled_ = 0;                      ///< calls, by the last subscription
   record::SyncSource source_ = record::SyncSource::off;
   record::SyncReason reason_ = record::SyncReason::switched_off;
   std::string detail_;

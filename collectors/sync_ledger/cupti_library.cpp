@@ -1,10 +1,9 @@
 #include "collectors/sync_ledger/cupti_library.hpp"
 
 #include <dlfcn.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 
 namespace gradvane::collectors::cupti {
@@ -33,22 +32,25 @@ bool find(void* library, const char* name, Function& function) {
 }  // namespace
 
 const Functions* load(const std::string& path, std::string& why) {
+  // The first one that was good: a second libcupti in a process would be worse than none.
+  static Functions functions;
+  static bool is_loaded = false;
+  if (is_loaded) return &functions;
   void* library = open(path);
   if (library == nullptr) {
     const char* error = ::dlerror();
     why = path.empty() || error == nullptr ? "no libcupti.so.13 or .12 is found" : error;
     return nullptr;
   }
-  static Functions functions;
   functions = {};
   (void)find(library, "cuptiSubscribe_v2", functions.subscribe_v2);
   const bool whole = find(library, "cuptiSubscribe", functions.subscribe) &&
                      find(library, "cuptiUnsubscribe", functions.unsubscribe) &&
                      find(library, "cuptiEnableCallback", functions.enable_callback) &&
-                     find(library, "cuptiGetCallbackState", functions.get_callback_state) &&
                      find(library, "cuptiGetVersion", functions.get_version) &&
                      find(library, "cuptiGetResultString", functions.get_result_string) &&
                      find(library, "cuptiGetCallbackName", functions.get_callback_name);
+  is_loaded = whole;
   if (whole) return &functions;
   why = "libcupti lacks functions that are needed";
   return nullptr;
@@ -61,10 +63,19 @@ bool driver_is_loaded() noexcept {
   return true;
 }
 
-bool driver_is_installed() noexcept {
-  return std::ranges::any_of(
-      std::array{"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"},
-      [](const char* file) { return ::access(file, F_OK) == 0; });
+void call_driver() noexcept {
+  using GetVersion = int (*)(int*);
+  static std::atomic<GetVersion> known{nullptr};
+  GetVersion get_version = known.load(std::memory_order_relaxed);
+  if (get_version == nullptr) {
+    void* driver = ::dlopen(kDriver, RTLD_NOW | RTLD_NOLOAD);
+    if (driver == nullptr) return;
+    get_version = reinterpret_cast<GetVersion>(::dlsym(driver, kDriverGetVersionName));
+    if (get_version == nullptr) return;
+    known.store(get_version, std::memory_order_relaxed);
+  }
+  int version = 0;
+  (void)get_version(&version);
 }
 
 }  // namespace gradvane::collectors::cupti

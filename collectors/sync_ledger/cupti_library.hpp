@@ -13,7 +13,7 @@ namespace gradvane::collectors::cupti {
 
 /// Whether the CUDA driver is in this process, without bringing it there.
 [[nodiscard]] bool driver_is_loaded() noexcept;
-/// Whether this machine has one, by the files of its kernel module: nothing is loaded.
-[[nodiscard]] bool driver_is_installed() noexcept;
+/// Calls the driver's cuDriverGetVersion, where it is in this process. It changes nothing and waits for nothing.
+void call_driver() noexcept;
 
 }  // namespace gradvane::collectors::cupti

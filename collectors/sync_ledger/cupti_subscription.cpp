@@ -1,10 +1,11 @@
 // CuptiLedger's part that gets the subscription, shares it, loses it and gets it back.
+#include <cstdio>
 #include <cstdlib>
-#include <utility>
 
 #include "collectors/sync_ledger/cupti_ledger.hpp"
 #include "collectors/sync_ledger/cupti_library.hpp"
 #include "collectors/sync_ledger/native_stack.hpp"
+#include "collectors/sync_ledger/within_a_second.hpp"
 
 namespace gradvane::collectors {
 namespace {
@@ -13,16 +14,8 @@ using record::SyncReason;
 using record::SyncSource;
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kTryAgain = 60 * kSecond;     ///< where another tool has it
-constexpr std::int64_t kTryAgainSoon = 5 * kSecond;  ///< where it was lost
-constexpr const char* kGate = "KINETO_USE_DAEMON";
+constexpr std::int64_t kTryAgain = 60 * kSecond;  ///< where another tool has it
 constexpr const char* kOurName = "Gradvane";
-
-/// The profiler has been told, by whomever, not to ask.
-bool is_gated() { return std::getenv(kGate) != nullptr; }
-
-// cudaDeviceSynchronize: of all calls that are looked at, the one that every CUPTI has.
-constexpr std::uint32_t kCanary = 165;
 
 std::string word_of(const cupti::Functions& functions, int result) {
   const char* text = nullptr;
@@ -33,10 +26,13 @@ std::string word_of(const cupti::Functions& functions, int result) {
 
 }  // namespace
 
+bool profiler_is_told_not_to_ask() noexcept { return std::getenv("KINETO_USE_DAEMON") != nullptr; }
+
 void CuptiLedger::join(const LedgerWish& wish) noexcept try {
   if (is_dead_) return;
   const std::lock_guard lock(control_);
   const bool is_first = users_++ == 0;
+  start_epoch_.store(epoch_.load());
   const std::int64_t now = world_.now();
   if (is_first) {
     pass_time();
@@ -50,23 +46,21 @@ void CuptiLedger::join(const LedgerWish& wish) noexcept try {
   }
   (void)python_.look();
   NativeStack::look();
+  // What a compiler writes there runs for a user's lines.
+  if (const char* cache = std::getenv("TORCHINDUCTOR_CACHE_DIR")) finder_.pass_over(cache);
   if (subscriber_ == nullptr) subscribe();
 } catch (...) {  // no memory: there is no ledger
 }
 
-/// Of one who joins after others: who joined by default gives way, and torch may have come since.
+/// Of one who joins after others: who joined by default gives way.
 void CuptiLedger::adopt(const LedgerWish& wish) noexcept {
   if (wish_.is_default && !wish.is_default) {
     wish_.is_default = false;
     wish_.profiler = wish.profiler;
     counter_.set_threshold(wish.threshold);
-    if (wish.profiler == ProfilerRule::yield) lift_gate();
   }
   wish_.at_once |= wish.at_once;
-  wish_.needs_gate |= wish.needs_gate;
-  if (subscriber_ == nullptr) return;
-  gate_profiler();
-  set_counting();
+  if (subscriber_ != nullptr) set_counting();
 }
 
 void CuptiLedger::leave() noexcept {
@@ -91,22 +85,27 @@ void CuptiLedger::driver_comes() noexcept {
   if (users_ > 0 && subscriber_ == nullptr) subscribe();
 }
 
-void CuptiLedger::profiler_begins() noexcept {
+/// An older CUPTI cannot share.
+bool CuptiLedger::yields() const noexcept {
+  return (wish_.profiler == ProfilerRule::yield ||
+          (wish_.profiler == ProfilerRule::share && !shares())) &&
+         !profiler_is_told_not_to_ask();
+}
+
+void CuptiLedger::profiler_begins(const char* name) noexcept try {
   if (is_dead_) return;
   const std::lock_guard lock(control_);
   if (users_ == 0) return;
   ++profilers_;
-  // Its first preparation may be the very thing that brings the driver.
-  if (subscriber_ == nullptr && wish_.profiler != ProfilerRule::yield && wish_.needs_gate &&
-      world_.may_have_driver())
-    gate_profiler();
-  if (wish_.profiler != ProfilerRule::yield || is_gated() || has_yielded_) return;
+  if (!yields() || has_yielded_) return;
   has_yielded_ = true;
-  constexpr std::string_view kTo = "to PyTorch's profiler";
+  last_profiler_ = name;
+  const std::string whom = std::string("to ") + name;
   if (subscriber_ != nullptr)
-    stop(SyncReason::yielded, kTo);
+    stop(SyncReason::yielded, whom);
   else
-    set_state(SyncSource::none, SyncReason::yielded, kTo);
+    set_state(SyncSource::none, SyncReason::yielded, whom);
+} catch (...) {  // no memory for the words: the profiler finds what there is
 }
 
 void CuptiLedger::profiler_ended() noexcept {
@@ -119,19 +118,12 @@ void CuptiLedger::profiler_ended() noexcept {
 }
 
 bool CuptiLedger::is_subscription_alive() noexcept {
-  std::uint32_t enabled = 0;
-  return !has_failed_.load() &&
-         functions_->get_callback_state(&enabled, subscriber_, cupti::Domain::runtime, kCanary) ==
-             cupti::kSuccess &&
-         enabled != 0;
+  return !has_failed_.load() && (!has_sign_.load() || still_calls_back());
 }
 
-/// Whatever was counted since the last look may be less than there was.
 void CuptiLedger::follow_loss() noexcept {
   if (subscriber_ == nullptr || is_subscription_alive()) return;
-  lost_generation_ = generation_.load();
-  stop(SyncReason::lost, "another tool ended CUPTI for the whole process");
-  next_try_ = world_.now() + kTryAgainSoon;
+  stop(SyncReason::lost, has_failed_.load() ? "it met an error" : "perhaps ended by another tool");
 }
 
 void CuptiLedger::look(bool may_subscribe) noexcept {
@@ -140,19 +132,34 @@ void CuptiLedger::look(bool may_subscribe) noexcept {
   if (users_ == 0) return;
   pass_time();
   (void)python_.look();
-  const bool had_one = subscriber_ != nullptr;
-  follow_loss();
-  if (had_one) return;
-  // The thread that trains asks: what the profiler reads from the environment may be set by nobody else.
-  if (has_yielded_ || world_.now() < next_try_ || !(wish_.at_once || world_.has_driver())) return;
+  if (subscriber_ != nullptr) {
+    if (may_subscribe || has_failed_.load()) follow_loss();  // else end_step() does
+    return;
+  }
+  if (is_lost_ || has_yielded_ || world_.now() < next_try_) return;
+  if (!wish_.at_once && !world_.has_driver()) return;
   if (may_subscribe)
     subscribe();
   else
     is_due_.store(true, std::memory_order_relaxed);
 }
 
+void CuptiLedger::end() noexcept {
+  if (is_dead_) return;
+  has_ended_.store(true);
+  python_.end();
+  // A thread may be inside CUPTI with the lock, and the driver may hang: the process ends all the same.
+  if (!within_a_second([this] { return control_.try_lock(); })) return is_open_.store(false);
+  const std::lock_guard lock(control_, std::adopt_lock);
+  pass_time();
+  counted_from_ = 0;
+  is_due_.store(false);
+  unsubscribe();
+}
+
 void CuptiLedger::subscribe() noexcept try {
-  if (has_yielded_) return;
+  if (has_yielded_ || has_ended_) return;
+  if (is_lost_) return set_state(SyncSource::none, SyncReason::lost, "");
   pass_time();
   next_try_ = world_.now() + kTryAgain;
   if (!wish_.at_once && !world_.has_driver()) {
@@ -162,6 +169,7 @@ void CuptiLedger::subscribe() noexcept try {
   std::string why;
   functions_ = world_.load(wish_.library, why);
   if (functions_ == nullptr) return set_state(SyncSource::none, SyncReason::no_cupti, why);
+  world_.loaded();
   if (!make_room())
     return set_state(SyncSource::none, SyncReason::refused, "no memory for the tables");
   std::array<char, cupti::kOldNameBytes + 1> owner{};
@@ -170,16 +178,18 @@ void CuptiLedger::subscribe() noexcept try {
   is_subscribing_.store(false);
   if (result == cupti::kMultipleSubscribers) {
     const std::string name(owner.data());
-    return set_state(SyncSource::none, SyncReason::taken,
-                     name.empty() ? "by another tool" : "by " + name);
+    std::string whom = name.empty() ? "by another tool" : "by " + name;
+    if (last_profiler_ != nullptr)
+      whom += ", since " + std::string(last_profiler_) + " was given it";
+    return set_state(SyncSource::none, SyncReason::taken, whom);
   }
   if (result != cupti::kSuccess) {
     const bool is_missing = result == cupti::kUnknownError && !world_.has_driver();
     return set_state(SyncSource::none, is_missing ? SyncReason::no_driver : SyncReason::refused,
                      word_of(*functions_, result));
   }
-  gate_profiler();
   has_failed_.store(false);
+  has_sign_.store(false);
   is_open_.store(true);
   if (!enable_calls(*functions_)) return stop(SyncReason::refused, "no callback can be enabled");
   generation_.fetch_add(1);  // from here on a step may be counted from end to end
@@ -214,36 +224,53 @@ int CuptiLedger::ask(const cupti::Functions& functions, char* owner) noexcept {
 
 /// False where none could be. A call that this CUPTI knows by another name, or not at all, is left out.
 bool CuptiLedger::enable_calls(const cupti::Functions& functions) noexcept {
-  int enabled = 0;
-  for (const CudaCall& call : cuda_calls()) {
+  const auto enable = [&](cupti::Domain domain, std::uint32_t id, const char* expected) {
     const char* name = nullptr;
-    if (functions.get_callback_name(call.domain, call.id, &name) != cupti::kSuccess ||
-        name == nullptr || std::string_view(name) != call.name)
-      continue;
-    enabled += functions.enable_callback(1, subscriber_, call.domain, call.id) == cupti::kSuccess;
-  }
+    return functions.get_callback_name(domain, id, &name) == cupti::kSuccess && name != nullptr &&
+           std::string_view(name) == expected &&
+           functions.enable_callback(1, subscriber_, domain, id) == cupti::kSuccess;
+  };
+  enabled_ = 0;
+  for (const CudaCall& call : cuda_calls())
+    enabled_ += enable(call.domain, call.id, call.name) ? 1 : 0;
   (void)functions.enable_callback(1, subscriber_, cupti::Domain::state, cupti::kStateFatalError);
-  return enabled > 0;
+  // Where it gives no sign now, none can be missed later.
+  has_sign_.store(
+      enable(cupti::Domain::driver, cupti::kDriverGetVersion, cupti::kDriverGetVersionName) &&
+      still_calls_back());
+  return enabled_ > 0;
 }
 
 /// A thread may still be in the callback when this returns: nothing that it uses is ever freed.
 void CuptiLedger::unsubscribe() noexcept {
+  // The handle of a CUPTI that has been ended leads anywhere, so it is given back only to a living one.
+  const bool is_ours = subscriber_ != nullptr && is_subscription_alive();
   is_open_.store(false);
   if (generation_.load() % 2 == 1) generation_.fetch_add(1);
-  if (subscriber_ != nullptr) (void)functions_->unsubscribe(subscriber_);
+  if (is_ours) (void)functions_->unsubscribe(subscriber_);
   subscriber_ = nullptr;
 }
 
 void CuptiLedger::stop(SyncReason why, std::string_view detail) noexcept {
   pass_time();
-  if (why == SyncReason::lost) subscriber_ = nullptr;  // the handle died with the rest
+  if (why == SyncReason::lost) {
+    subscriber_ = nullptr;  // it died with the rest
+    is_lost_ = true;        // whether CUPTI may be begun again after that, no GPU has shown
+  }
   unsubscribe();
   ++gaps_;
   set_state(SyncSource::none, why, detail);
 }
 
 void CuptiLedger::set_counting() noexcept {
-  set_state(SyncSource::cupti, gate_is_ours_ ? SyncReason::gated : SyncReason::counting, "");
+  std::array<char, 128> detail{};
+  const int all = static_cast<int>(cuda_calls().size());
+  if (enabled_ < all)
+    std::snprintf(detail.data(), detail.size(), "this CUPTI knows %d of %d calls", enabled_, all);
+  else if (!has_sign_.load())
+    std::snprintf(detail.data(), detail.size(), "whether another tool ends CUPTI cannot be seen");
+  const bool is_gated = wish_.profiler == ProfilerRule::keep && profiler_is_told_not_to_ask();
+  set_state(SyncSource::cupti, is_gated ? SyncReason::gated : SyncReason::counting, detail.data());
 }
 
 void CuptiLedger::set_state(SyncSource source, SyncReason reason,
@@ -260,27 +287,18 @@ void CuptiLedger::set_state(SyncSource source, SyncReason reason,
 /// Books the time since the last look as counted or not.
 void CuptiLedger::pass_time() noexcept {
   const std::int64_t now = world_.now();
+  if (has_ended_ && counted_from_ == 0) return;
   if (users_ > 0 && counted_from_ != 0)
     (source_ == SyncSource::cupti ? covered_ : blind_) += now - counted_from_;
   counted_from_ = now;
 }
 
-/// Where a CUPTI is too old to share, or not known yet, the profiler is told as if nobody had asked to.
+/// Not where a CUPTI is too old to, or not known yet.
 bool CuptiLedger::shares() const noexcept {
   if (wish_.profiler != ProfilerRule::share || functions_ == nullptr) return false;
   std::uint32_t version = 0;
   (void)functions_->get_version(&version);
   return functions_->subscribe_v2 != nullptr && version >= cupti::kFirstMultipleVersion;
-}
-
-/// Asks PyTorch's profiler, before its first use, to leave the subscription alone.
-void CuptiLedger::gate_profiler() noexcept {
-  if (wish_.profiler == ProfilerRule::yield || shares() || !wish_.needs_gate || is_gated()) return;
-  gate_is_ours_ = ::setenv(kGate, "1", /*overwrite=*/0) == 0;
-}
-
-void CuptiLedger::lift_gate() noexcept {
-  if (std::exchange(gate_is_ours_, false)) (void)::unsetenv(kGate);
 }
 
 }  // namespace gradvane::collectors

@@ -15,6 +15,8 @@ namespace {
 using FindObject = int (*)(void*, dl_find_object*);
 // Libraries are looked up without the loader's lock, which a thread may hold that waits for ours.
 std::atomic<FindObject> find_object{nullptr};
+/// Start of the program or library that Python's interpreter lies in: its functions tell nothing of a script.
+std::atomic<const void*> interpreter{nullptr};
 
 constexpr std::uintptr_t kFarthest = 64 * 1024;  ///< bytes of stack that a known way may span
 constexpr std::uint32_t kFreely = 256;    ///< unwound by one thread before it becomes sparing
@@ -43,7 +45,9 @@ _Unwind_Reason_Code take_frame(_Unwind_Context* context, void* user) {
   if (find_object.load(std::memory_order_relaxed)(pointer_to(address), &object) != 0)
     return _URC_NO_REASON;
   walk.has_left |= object.dlfo_map_start != walk.own;
-  if (!walk.has_left || is_passed_over_library(object.dlfo_link_map->l_name)) return _URC_NO_REASON;
+  if (!walk.has_left || object.dlfo_map_start == interpreter.load(std::memory_order_relaxed) ||
+      is_passed_over_library(object.dlfo_link_map->l_name))
+    return _URC_NO_REASON;
   const auto at = static_cast<std::size_t>(walk.callers->count++);
   walk.callers->addresses[at] = address;
   // libgcc gives each frame the stack address that its callee's frame began at.
@@ -106,6 +110,10 @@ bool unwinds_without_a_lock() {
 
 void NativeStack::look() noexcept {
   if (!unwinds_without_a_lock()) return;
+  Dl_info found{};
+  if (const void* runtime = ::dlsym(RTLD_DEFAULT, "_PyRuntime");
+      runtime != nullptr && ::dladdr(runtime, &found) != 0)
+    interpreter = found.dli_fbase;
   find_object = reinterpret_cast<FindObject>(::dlsym(RTLD_DEFAULT, "_dl_find_object"));
 }
 

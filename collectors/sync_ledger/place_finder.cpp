@@ -36,14 +36,14 @@ bool is_of_profiler(std::string_view inside_torch) noexcept {
   return inside_torch.starts_with("/profiler/") || inside_torch.starts_with("/autograd/profiler");
 }
 
-/// A new place, met by this thread first; kOtherPlace where there is no room.
+/// A place that this thread has not met before; kOtherPlace where there is no room.
 template <typename Fill>
 PlaceId make_place(PlaceStore& places, Place::From from, Fill fill) noexcept {
-  return places.add([&](Place& place) {
-    place.from = from;
-    (void)::prctl(PR_GET_NAME, place.thread.data());
-    fill(place);
-  });
+  Place place{};
+  place.from = from;
+  (void)::prctl(PR_GET_NAME, place.thread.data());
+  fill(place);
+  return places.add(place);
 }
 
 /// The place that `make` gives for a key, remembered in the thread's table.
@@ -112,29 +112,39 @@ PlaceFinder::Found PlaceFinder::find(ThreadTable& table, const CudaCall& call,
 }
 
 PlaceFinder::Found PlaceFinder::find_python(ThreadTable& table) noexcept {
+  const PythonStack::Reading reading(python_);
   Frames frames;
   Found found;
-  int chosen = -1;
-  int library = -1;
-  std::uint32_t serial = 0;
-  std::uint32_t library_serial = 0;
+  struct Chosen {
+    int frame = -1;
+    std::uint32_t serial = 0;
+  };
+  // Without a line of the user's, as in a thread of PyTorch's own: where PyTorch began.
+  Chosen user;
+  Chosen torch;
+  Chosen library;
   int seen = 0;
   // The user's frame is nearly always among the first few.
   for (const int window : {kUsualFrames, kFrames}) {
     const int count = python_.walk(std::span(frames).first(static_cast<std::size_t>(window)));
-    for (; seen < count && chosen < 0; ++seen) {
+    for (; seen < count && user.frame < 0; ++seen) {
       const CodeEntry* code = code_of(table, frames[static_cast<std::size_t>(seen)].code);
       if (code == nullptr) return found;
       const CodeOwner owner = owner_in(*code);
       found.in_profiler |= owner == CodeOwner::profiler;
-      if (owner == CodeOwner::user) chosen = seen, serial = serial_in(*code);
-      if (owner == CodeOwner::library && library < 0)
-        library = seen, library_serial = serial_in(*code);
+      const Chosen here{seen, serial_in(*code)};
+      if (owner == CodeOwner::user)
+        user = here;
+      else if (owner != CodeOwner::library)
+        torch = here;
+      else if (library.frame < 0)
+        library = here;
     }
-    if (chosen < 0 && count == window && window != kFrames) continue;
-    if (chosen < 0) chosen = library, serial = library_serial;
-    if (chosen >= 0) found.place = python_place(table, frames, count, chosen, serial);
-    found.is_known = chosen >= 0;
+    if (user.frame < 0 && count == window && window != kFrames) continue;
+    const Chosen& chosen = user.frame >= 0 ? user : torch.frame >= 0 ? torch : library;
+    found.is_known = chosen.frame >= 0;
+    if (found.is_known)
+      found.place = python_place(table, frames, count, chosen.frame, chosen.serial);
     return found;
   }
   return found;

@@ -1,10 +1,10 @@
 #pragma once
-// The places in the code that were seen to wait, written once by the thread that met them first and read
+// The places in the code that were seen to wait, each once, written by the thread that met it first and read
 // by whoever reports. Fixed room, taken from the system before the first callback: nothing here allocates.
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <span>
+#include <type_traits>
 
 #include "collectors/sync_ledger/mapped.hpp"
 
@@ -30,26 +30,23 @@ struct Place {
   std::array<std::uintptr_t, kLines> addresses;  ///< native: return addresses, innermost first
   std::array<char, 16> thread;                   ///< name of the thread that met it first
   std::uint8_t is_ready;                         ///< the last to be written
+
+  /// Whichever thread met it; where there is nothing else, the thread is the place.
+  [[nodiscard]] bool is_same(const Place& other) const noexcept;
+  [[nodiscard]] std::uint64_t hash() const noexcept;
 };
+static_assert(std::is_trivially_copyable_v<Place>);
 
 class PlaceStore {
  public:
   static constexpr PlaceId kPlaces = 4096;
 
   /// False where there is no memory.
-  bool open() noexcept { return places_.map(kPlaces); }
+  bool open() noexcept { return places_.map(kPlaces) && index_.map(kIndex); }
 
-  /// A new place; kOtherPlace where there is no room.
-  template <typename Fill>
-  PlaceId add(Fill fill) noexcept {
-    if (used_.load(std::memory_order_relaxed) >= kPlaces) return kOtherPlace;
-    const PlaceId id = used_.fetch_add(1, std::memory_order_relaxed);
-    if (id >= kPlaces) return kOtherPlace;
-    Place& place = places_[id];
-    fill(place);
-    std::atomic_ref(place.is_ready).store(1, std::memory_order_release);
-    return id;
-  }
+  /// Of a place that is known, or a new one; kOtherPlace where there is no room. In a callback, on any
+  /// thread. Threads that meet a place at the same moment get the same one.
+  PlaceId add(const Place& place) noexcept;
 
   /// Null for an id without a place, and while that is being written.
   [[nodiscard]] const Place* find(PlaceId id) const noexcept {
@@ -59,7 +56,10 @@ class PlaceStore {
   }
 
  private:
+  static constexpr std::uint32_t kIndex = 2 * kPlaces;
+
   Mapped<Place> places_;
+  Mapped<PlaceId> index_;  ///< by hash; 0: empty
   std::atomic<PlaceId> used_{kFirstPlace};
 };
 

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <new>
 #include <string_view>
@@ -12,11 +13,20 @@
 namespace gradvane::collectors {
 namespace {
 
+std::atomic<SyncLedger*> in_use{nullptr};
+
 CuptiLedger& own_ledger() {
   // Never destroyed: CUPTI's threads outlive main().
   alignas(CuptiLedger) static std::byte memory[sizeof(CuptiLedger)];
   static CuptiLedger* ledger = [] {
-    auto* made = new (memory) CuptiLedger();
+    CuptiLedger::World world = CuptiLedger::real_world();
+    // After CUPTI's own handlers for the end of the process, so that it runs before them.
+    world.loaded = [] {
+      static const int kRegistered =
+          std::atexit([] { std::launder(reinterpret_cast<CuptiLedger*>(memory))->end(); });
+      (void)kRegistered;
+    };
+    auto* made = new (memory) CuptiLedger(world);
     (void)::pthread_atfork(nullptr, nullptr, [] {
       std::launder(reinterpret_cast<CuptiLedger*>(memory))->in_forked_child();
     });
@@ -51,8 +61,16 @@ SyncLedger* shared_ledger() noexcept {
 }  // namespace
 
 SyncLedger& process_ledger() noexcept {
-  static SyncLedger& ledger = ledger_is_shared() ? *shared_ledger() : own_ledger();
+  static SyncLedger& ledger = [&]() -> SyncLedger& {
+    SyncLedger& found = ledger_is_shared() ? *shared_ledger() : own_ledger();
+    in_use.store(&found);
+    return found;
+  }();
   return ledger;
+}
+
+void end_process_ledger() noexcept {
+  if (SyncLedger* ledger = in_use.load()) ledger->end();
 }
 
 bool ledger_is_shared() noexcept { return shared_ledger() != nullptr; }

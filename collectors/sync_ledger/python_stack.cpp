@@ -8,6 +8,8 @@
 #include <limits>
 #include <string_view>
 
+#include "collectors/sync_ledger/within_a_second.hpp"
+
 namespace gradvane::collectors {
 namespace {
 
@@ -205,10 +207,16 @@ const char* PythonStack::version() const noexcept {
   return state() == PythonState::none ? "" : version_.data();
 }
 
+void PythonStack::end() noexcept {
+  has_ended_.store(true, std::memory_order_seq_cst);
+  (void)within_a_second([this] { return readings_.load(std::memory_order_seq_cst) == 0; });
+}
+
 int PythonStack::walk(std::span<Frame> out) const noexcept {
-  // Finalisation says that it has begun just before it frees the states of other threads. A daemon
-  // thread that is in here at that moment reads freed memory, so walks have to be over by then.
-  if (state() != PythonState::readable || is_initialized_() == 0) return 0;
+  // end() raises its flag first and then looks for readings, we the other way round.
+  if (state() != PythonState::readable || has_ended_.load(std::memory_order_seq_cst) ||
+      is_initialized_() == 0)
+    return 0;
   const void* thread = this_thread_state_();
   // Another thread's state, or a layout that is not what we think. (Until 3.11 a state that was made
   // here for another thread to run with passes.)

@@ -47,9 +47,27 @@ class PythonStack {
 
   // In a callback. The code passed in has to be alive: of a walk in the same call.
 
+  /// While one lives, the interpreter does not end: end() waits for it. Around every walk, and as long as
+  /// its code is looked at.
+  class Reading {
+   public:
+    explicit Reading(const PythonStack& stack) noexcept : stack_(stack) {
+      stack_.readings_.fetch_add(1, std::memory_order_seq_cst);
+    }
+    ~Reading() { stack_.readings_.fetch_sub(1, std::memory_order_release); }
+    Reading(const Reading&) = delete;
+    Reading& operator=(const Reading&) = delete;
+
+   private:
+    const PythonStack& stack_;
+  };
+
+  /// The interpreter is about to end, and will free what is read here: walks find nothing from now on, and
+  /// none is under way when this returns. Waits for a second at most. Any thread.
+  void end() noexcept;
+
   /// Innermost first; what is no Python function, or has not begun, is left out. 0 where this
-  /// thread has no Python, and once the interpreter is being finalised. No walk may be under way on
-  /// a daemon thread as that begins: have atexit of Python end them.
+  /// thread has no Python, and once the interpreter ends.
   int walk(std::span<Frame> out) const noexcept;
   [[nodiscard]] Identity identity(const void* code) const noexcept;
   [[nodiscard]] int line(const Frame& frame) const noexcept;  ///< 0 where it has none
@@ -73,6 +91,8 @@ class PythonStack {
 
   std::atomic<PythonState> state_{PythonState::none};
   std::atomic_flag looking_;
+  mutable std::atomic<int> readings_{0};
+  std::atomic<bool> has_ended_{false};
 };
 
 }  // namespace gradvane::collectors

@@ -26,6 +26,15 @@ double seconds(std::int64_t nanoseconds) noexcept {
   return 1e-9 * static_cast<double>(nanoseconds);
 }
 
+void add_to(record::SyncTally& sum, const record::SyncTally& amount) noexcept {
+  sum.calls += amount.calls;
+  sum.seconds += amount.seconds;
+}
+
+bool is_wait_of_training(const SyncKey& key) noexcept {
+  return key.origin == SyncOrigin::training && key.kind != SyncKind::rejected_in_capture;
+}
+
 template <typename T>
 T shared(T& number, std::memory_order order = std::memory_order_relaxed) noexcept {
   return std::atomic_ref(number).load(order);
@@ -78,18 +87,10 @@ Symbol symbol_at(std::uintptr_t address) {
 
 void SyncHarvest::drain(std::uint64_t epoch) {
   std::int64_t dropped = retired_drops_[index_of(record::SyncDrop::events)];
-  const auto look = [&](ThreadTable& table) {
+  tables_.for_each([&](ThreadTable& table) {
     drain(table);
     dropped += shared(table.dropped[index_of(record::SyncDrop::events)]);
-  };
-  // Seldom needed, and a system call for each thread.
-  if (tables_.most_used() > TablePool::kTables / 2) {
-    tables_.take_back([&](ThreadTable& table) {
-      look(table);
-      retire(table);
-    });
-  }
-  tables_.for_each(look);
+  });
   if (dropped != events_dropped_) {
     if (!lossy_.empty() && lossy_.back().to >= drained_to_)
       lossy_.back().to = epoch;
@@ -105,6 +106,16 @@ void SyncHarvest::drain(std::uint64_t epoch) {
   while (epochs_.size() > kKnownEpochs) epochs_.erase(epochs_.begin());
 }
 
+/// Seldom needed, and a system call for each thread.
+void SyncHarvest::reclaim() {
+  if (tables_.most_used() <= TablePool::kTables / 2) return;
+  tables_.take_back([&](ThreadTable& table) {
+    table.settle_copy();
+    drain(table);
+    retire(table);
+  });
+}
+
 void SyncHarvest::drain(ThreadTable& table) {
   const std::uint64_t written = shared(table.events_written, std::memory_order_acquire);
   std::uint64_t read = table.events_read;
@@ -117,8 +128,10 @@ void SyncHarvest::drain(ThreadTable& table) {
 
 SyncKey SyncHarvest::key_in(const ThreadTable& table, std::uint32_t cell) noexcept {
   if (cell >= ThreadTable::kOtherCells) return table.cells[cell].key;
+  const std::uint32_t above = cell / record::kSyncKinds;
   return {kOtherPlace, static_cast<SyncKind>(cell % record::kSyncKinds),
-          static_cast<SyncOrigin>(cell / record::kSyncKinds), kNoPhase};
+          static_cast<SyncOrigin>(above % record::kSyncOrigins), kNoPhase,
+          static_cast<record::SyncPart>(above / record::kSyncOrigins)};
 }
 
 void SyncHarvest::add(std::vector<Tally>& tallies, const Tally& tally) {
@@ -153,51 +166,65 @@ void SyncHarvest::retire(ThreadTable& table) {
   }
 }
 
-bool SyncHarvest::step(std::uint64_t begin, std::uint64_t end, record::StepSyncs& syncs) const {
+/// Of steps that have ended. A copy that its thread has made no call since is one of them.
+SyncHarvest::Epoch SyncHarvest::tallies_between(std::uint64_t begin, std::uint64_t end) {
+  Epoch tallies;
+  for (auto at = epochs_.upper_bound(begin); at != epochs_.end() && at->first <= end; ++at)
+    for (const Tally& tally : at->second) add(tallies, tally);
+  tables_.for_each([&](ThreadTable& table) {
+    const auto copy = table.pending_copy();
+    if (copy && copy->epoch > begin && copy->epoch <= end &&
+        copy->key.part == record::SyncPart::in_steps)
+      add(tallies, {copy->key, 1, copy->nanoseconds, copy->nanoseconds});
+  });
+  return tallies;
+}
+
+bool SyncHarvest::step(std::uint64_t begin, std::uint64_t end, record::StepSyncs& syncs) {
   syncs = {};
   const bool is_lossy = std::ranges::any_of(
       lossy_, [&](const Stretch& stretch) { return stretch.from <= end && stretch.to > begin; });
   if (is_lossy || end > drained_to_ || end < begin) return false;
   // Epochs without a sync are in no table, so what is too old is known by its number alone.
   if (epochs_.size() == kKnownEpochs && begin < epochs_.begin()->first) return false;
-  for (auto at = epochs_.upper_bound(begin); at != epochs_.end() && at->first <= end; ++at) {
-    for (const Tally& tally : at->second) {
-      const std::size_t origin = index_of(tally.key.origin);
-      syncs.calls[origin][index_of(tally.key.kind)] += static_cast<std::int32_t>(tally.calls);
-      if (tally.key.kind != SyncKind::rejected_in_capture)
-        syncs.seconds[origin] += seconds(tally.nanoseconds);
-    }
+  for (const Tally& tally : tallies_between(begin, end)) {
+    const std::size_t origin = index_of(tally.key.origin);
+    syncs.calls[origin][index_of(tally.key.kind)] += static_cast<std::int32_t>(tally.calls);
+    if (tally.key.kind != SyncKind::rejected_in_capture)
+      syncs.seconds[origin] += seconds(tally.nanoseconds);
   }
   return true;
 }
 
 std::vector<record::StepSyncSite> SyncHarvest::sites_of_step(std::uint64_t begin, std::uint64_t end,
-                                                             SyncOrigin origin) const {
+                                                             SyncOrigin origin) {
   std::vector<record::StepSyncSite> sites;
-  for (auto at = epochs_.upper_bound(begin); at != epochs_.end() && at->first <= end; ++at) {
-    for (const Tally& tally : at->second) {
-      if (tally.key.origin != origin || tally.key.kind == SyncKind::rejected_in_capture) continue;
-      const std::string location = describe(tally.key).location;
-      auto site = std::ranges::find_if(sites, [&](const record::StepSyncSite& known) {
-        return known.kind == tally.key.kind && known.location == location;
-      });
-      if (site == sites.end())
-        site = sites.insert(sites.end(), record::StepSyncSite{location, tally.key.kind, 0, 0});
-      site->calls += static_cast<std::int32_t>(tally.calls);
-      site->seconds += seconds(tally.nanoseconds);
-    }
+  for (const Tally& tally : tallies_between(begin, end)) {
+    if (tally.key.origin != origin || tally.key.kind == SyncKind::rejected_in_capture) continue;
+    const std::string location = describe(tally.key).location;
+    auto site = std::ranges::find_if(sites, [&](const record::StepSyncSite& known) {
+      return known.kind == tally.key.kind && known.location == location;
+    });
+    if (site == sites.end())
+      site = sites.insert(sites.end(), record::StepSyncSite{location, tally.key.kind, 0, 0});
+    site->calls += static_cast<std::int32_t>(tally.calls);
+    site->seconds += seconds(tally.nanoseconds);
   }
   std::ranges::stable_sort(sites, std::ranges::greater{}, &record::StepSyncSite::calls);
   return sites;
 }
 
-void SyncHarvest::summarise(record::SyncSummary& summary) {
+void SyncHarvest::summarise(record::SyncSummary& summary, std::uint64_t epoch,
+                            std::int64_t settled) {
+  reclaim();
   std::map<SiteName, std::size_t> known;
   for (const Tally& tally : retired_) add(summary, known, tally);
   summary.dropped = retired_drops_;
   summary.polls = retired_polls_;
   tables_.for_each([&](ThreadTable& table) {
     for_each_tally(table, [&](const Tally& tally) { add(summary, known, tally); });
+    if (const auto copy = table.pending_copy(); copy && copy->since <= settled)
+      add(summary, known, {copy->key, 1, copy->nanoseconds, copy->nanoseconds});
     for (std::size_t i = 0; i < summary.dropped.size(); ++i)
       summary.dropped[i] += shared(table.dropped[i]);
     for (std::size_t i = 0; i < summary.polls.size(); ++i) {
@@ -206,33 +233,51 @@ void SyncHarvest::summarise(record::SyncSummary& summary) {
     }
   });
   summary.dropped[index_of(record::SyncDrop::threads)] += tables_.refused();
+  // The step in progress may never end.
+  if (const auto unended = epochs_.find(epoch); unended != epochs_.end())
+    for (const Tally& tally : unended->second) take_out_of_steps(summary, known, tally);
   std::ranges::stable_sort(summary.sites, std::ranges::greater{},
                            [](const record::SyncSite& site) { return site.total.seconds; });
 }
 
 void SyncHarvest::add(record::SyncSummary& summary, std::map<SiteName, std::size_t>& known,
                       const Tally& tally) {
-  const double blocked = seconds(tally.nanoseconds);
-  record::SyncTally& total = summary.totals[index_of(tally.key.origin)][index_of(tally.key.kind)];
-  total.calls += tally.calls;
-  total.seconds += blocked;
-  if (tally.key.origin == SyncOrigin::training && tally.key.phase != kNoPhase &&
-      tally.key.kind != SyncKind::rejected_in_capture) {
-    summary.by_phase[tally.key.phase].calls += tally.calls;
-    summary.by_phase[tally.key.phase].seconds += blocked;
+  const record::SyncTally amount{tally.calls, seconds(tally.nanoseconds)};
+  add_to(summary.totals[index_of(tally.key.origin)][index_of(tally.key.kind)], amount);
+  if (is_wait_of_training(tally.key)) {
+    add_to(summary.parts[index_of(tally.key.part)], amount);
+    if (tally.key.part == record::SyncPart::in_steps && tally.key.phase != kNoPhase)
+      add_to(summary.by_phase[tally.key.phase], amount);
   }
-  record::SyncSite site = describe(tally.key);
+  record::SyncSite& site = site_of(summary, known, tally.key);
+  add_to(site.total, amount);
+  if (tally.key.part == record::SyncPart::in_steps) add_to(site.in_steps, amount);
+  site.max_seconds = std::max(site.max_seconds, seconds(tally.longest));
+}
+
+/// Of calls that were added as a step's.
+void SyncHarvest::take_out_of_steps(record::SyncSummary& summary,
+                                    std::map<SiteName, std::size_t>& known, const Tally& tally) {
+  const record::SyncTally amount{-tally.calls, -seconds(tally.nanoseconds)};
+  add_to(site_of(summary, known, tally.key).in_steps, amount);
+  if (!is_wait_of_training(tally.key)) return;
+  add_to(summary.parts[index_of(record::SyncPart::in_steps)], amount);
+  add_to(summary.parts[index_of(record::SyncPart::between_steps)],
+         {tally.calls, seconds(tally.nanoseconds)});
+  if (tally.key.phase != kNoPhase) add_to(summary.by_phase[tally.key.phase], amount);
+}
+
+record::SyncSite& SyncHarvest::site_of(record::SyncSummary& summary,
+                                       std::map<SiteName, std::size_t>& known, const SyncKey& key) {
+  record::SyncSite site = describe(key);
   SiteName name(site.file.empty() ? site.location : site.file, site.line, site.function,
-                static_cast<int>(site.kind), static_cast<int>(site.origin), tally.key.phase);
+                static_cast<int>(site.kind), static_cast<int>(site.origin), key.phase);
   const auto [at, is_new] = known.emplace(name, summary.sites.size());
   if (is_new) {
     site.id = site_ids_.emplace(std::move(name), std::ssize(site_ids_) + 1).first->second;
     summary.sites.push_back(std::move(site));
   }
-  record::SyncSite& whole = summary.sites[at->second];
-  whole.total.calls += tally.calls;
-  whole.total.seconds += blocked;
-  whole.max_seconds = std::max(whole.max_seconds, seconds(tally.longest));
+  return summary.sites[at->second];
 }
 
 record::SyncSite SyncHarvest::describe(const SyncKey& key) const {

@@ -23,14 +23,15 @@ class SyncHarvest {
 
   /// The syncs that began in the epochs after `begin` up to `end`. False where some of them are not known
   /// any more, or never were. drain() comes before.
-  bool step(std::uint64_t begin, std::uint64_t end, record::StepSyncs& syncs) const;
+  bool step(std::uint64_t begin, std::uint64_t end, record::StepSyncs& syncs);
   /// The same by place, of one origin, most calls first.
   [[nodiscard]] std::vector<record::StepSyncSite> sites_of_step(std::uint64_t begin,
                                                                 std::uint64_t end,
-                                                                record::SyncOrigin origin) const;
+                                                                record::SyncOrigin origin);
 
-  /// Fills totals, polls, drops and sites.
-  void summarise(record::SyncSummary& summary);
+  /// Fills totals, parts, phases, polls, drops and sites. `epoch`: the one in progress, whose calls are in no
+  /// step yet. A copy whose thread has made no call since `settled` counts for itself.
+  void summarise(record::SyncSummary& summary, std::uint64_t epoch, std::int64_t settled);
 
  private:
   static constexpr std::size_t kKnownEpochs = 4096;
@@ -46,12 +47,18 @@ class SyncHarvest {
   using SiteName = std::tuple<std::string, std::int32_t, std::string, int, int, int>;
 
   void drain(ThreadTable& table);
+  void reclaim();
   void retire(ThreadTable& table);
   static void add(std::vector<Tally>& tallies, const Tally& tally);
   template <typename Take>
   static void for_each_tally(ThreadTable& table, Take take);
   void add(record::SyncSummary& summary, std::map<SiteName, std::size_t>& known,
            const Tally& tally);
+  void take_out_of_steps(record::SyncSummary& summary, std::map<SiteName, std::size_t>& known,
+                         const Tally& tally);
+  record::SyncSite& site_of(record::SyncSummary& summary, std::map<SiteName, std::size_t>& known,
+                            const SyncKey& key);
+  [[nodiscard]] Epoch tallies_between(std::uint64_t begin, std::uint64_t end);
   [[nodiscard]] record::SyncSite describe(const SyncKey& key) const;
   static SyncKey key_in(const ThreadTable& table, std::uint32_t cell) noexcept;
 

@@ -12,19 +12,21 @@
 namespace gradvane::collectors {
 
 /// What to do about PyTorch's profiler, which wants CUPTI's one subscription at its first use, and shows no
-/// GPU events for the rest of the process where it is taken.
+/// GPU events for the rest of the process where it is taken. One that was told by KINETO_USE_DAEMON, before the
+/// process began, not to ask, is left alone whatever the rule.
 enum class ProfilerRule : std::uint8_t {
-  gate,   ///< tell it beforehand not to ask (KINETO_USE_DAEMON): both work
-  yield,  ///< give the subscription up while it runs
-  share,  ///< CUPTI's own sharing, from 13.3 on: every tool of the process must know of it
+  keep,   ///< keep the subscription
+  yield,  ///< give it up while the profiler runs
+  share,  ///< CUPTI's own sharing, from 13.3 on: every tool of the process must know of it. Before: yield
 };
+/// Whether KINETO_USE_DAEMON is set in the environment.
+[[nodiscard]] bool profiler_is_told_not_to_ask() noexcept;
 
 struct LedgerWish {
   bool is_default = false;   ///< what the next one wishes counts instead
   bool at_once = false;      ///< subscribe although the process has not loaded the driver yet
   std::string library = {};  ///< path of a libcupti; empty: the one that is there
-  ProfilerRule profiler = ProfilerRule::gate;
-  bool needs_gate = false;          ///< the profiler of this process is one that asks
+  ProfilerRule profiler = ProfilerRule::keep;
   std::int64_t threshold = 50'000;  ///< nanoseconds from which what only may block counts
 };
 
@@ -42,9 +44,15 @@ class SyncLedger {
   virtual void set_phase(std::uint8_t phase) noexcept = 0;  ///< kNoPhase: none
   /// Frames of files below it are passed over.
   virtual void pass_over(const std::string& directory) noexcept = 0;
-  /// Before PyTorch's profiler prepares itself, and when it is done: the rule about it is followed.
-  virtual void profiler_begins() noexcept = 0;
+  /// More than 0 in all: what the training's threads do now belongs to no step.
+  virtual void outside_steps(int delta) noexcept = 0;
+  /// Before a profiler of `name` (that lives as long as the process) takes CUPTI's subscription, and when it
+  /// is done: the rule about it is followed.
+  virtual void profiler_begins(const char* name) noexcept = 0;
   virtual void profiler_ended() noexcept = 0;
+  /// The interpreter or the process is about to end: gives the subscription up, for good. What was counted
+  /// stays. Waits for a second or two at most. Any thread.
+  virtual void end() noexcept = 0;
 
   // Any thread, for itself ------------------------------------------------------------------------------
 
@@ -55,12 +63,12 @@ class SyncLedger {
 
   // The worker ------------------------------------------------------------------------------------------
 
-  /// About once a second: whether the subscription is still there, and whether it is time to ask again.
-  /// Where no thread of the program calls end_step(), the caller itself may subscribe.
+  /// About once a second: whether it is time to ask for the subscription again. Where no thread of the program
+  /// calls end_step(), the caller itself may ask, and looks whether it is still there.
   virtual void look(bool may_subscribe = false) noexcept = 0;
   /// Takes what threads have written since, before it is overwritten. Often, and cheap.
   virtual void collect() noexcept = 0;
-  /// The syncs between two marks. False where not every moment between them was counted.
+  /// The syncs of a step between two marks. False where not every moment between them was counted.
   virtual bool step(const SyncMark& begin, const SyncMark& end, record::StepSyncs& syncs) = 0;
   virtual std::vector<record::StepSyncSite> sites_of_step(const SyncMark& begin,
                                                           const SyncMark& end,
@@ -74,7 +82,9 @@ class SyncLedger {
 
 /// The one ledger of this process: that of an injected library, where there is one of this very version.
 [[nodiscard]] SyncLedger& process_ledger() noexcept;
-/// Whether that belongs to an injected library.
+/// end() of it, if there is one by now.
+void end_process_ledger() noexcept;
+/// Whether it belongs to an injected library.
 [[nodiscard]] bool ledger_is_shared() noexcept;
 
 /// While it lives, this thread's CUDA calls are booked as Gradvane's own. Null: nobody counts.

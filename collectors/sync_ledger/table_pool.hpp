@@ -22,7 +22,7 @@ class TablePool {
   /// Calls of threads for which claim() found none.
   [[nodiscard]] std::int64_t refused() const noexcept { return refused_.load(); }
   void note_refused() noexcept { refused_.fetch_add(1, std::memory_order_relaxed); }
-  /// By the training, from threads whose tables were taken back.
+  /// By the training, from its threads whose tables were taken back.
   [[nodiscard]] std::int64_t polls_of_the_gone() const noexcept { return gone_polls_.load(); }
 
   // The reader's -------------------------------------------------------------------------------------
@@ -40,7 +40,8 @@ class TablePool {
     for (std::uint32_t i = 0; i < used; ++i) {
       if (taken_[i].load(std::memory_order_acquire) != kTaken || is_alive(tables_[i])) continue;
       look(tables_[i]);
-      gone_polls_.fetch_add(tables_[i].polls[0], std::memory_order_relaxed);
+      if (tables_[i].is_of_training != 0)
+        gone_polls_.fetch_add(tables_[i].polls[0], std::memory_order_relaxed);
       tables_.clear(i);
       taken_[i].store(kFree, std::memory_order_release);
     }

@@ -3,7 +3,9 @@
 // reader at a time looks on from another thread.
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
+#include <optional>
 
 #include "collectors/sync_ledger/cuda_calls.hpp"
 #include "collectors/sync_ledger/place_store.hpp"
@@ -20,6 +22,7 @@ struct SyncKey {
   record::SyncKind kind = record::SyncKind::device;
   record::SyncOrigin origin = record::SyncOrigin::training;
   std::uint8_t phase = kNoPhase;
+  record::SyncPart part = record::SyncPart::in_steps;
   friend bool operator==(const SyncKey&, const SyncKey&) = default;
 };
 
@@ -30,7 +33,7 @@ struct SyncCell {
   std::int64_t longest;
 };
 
-/// Nobody takes steps yet, so nobody asks what was in them.
+/// What comes before the end of the first step is no step's: nobody saw that begin.
 inline constexpr std::uint64_t kFirstEpoch = 1;
 
 /// One sync, for whoever wants to know which step it was in.
@@ -38,6 +41,14 @@ struct SyncEvent {
   std::uint64_t epoch;
   std::uint32_t cell;
   std::int64_t nanoseconds;
+};
+
+/// A copy that blocked, and whose thread has made no CUDA call since: whether a wait belongs to it is not known.
+struct PendingCopy {
+  SyncKey key;
+  std::uint64_t epoch = 0;
+  std::int64_t nanoseconds = 0;
+  std::int64_t since = 0;  ///< when it ended, monotonic nanoseconds
 };
 
 /// A table that a PlaceFinder fills: from code objects and call sites to places.
@@ -66,8 +77,9 @@ struct alignas(4096) ThreadTable {
   static constexpr std::uint32_t kCodes = 1024;
   static constexpr std::uint32_t kSites = 1024;
   static constexpr std::uint32_t kNatives = 64;
-  /// The first cells are those of kOtherPlace, one for each origin and kind.
-  static constexpr std::uint32_t kOtherCells = record::kSyncOrigins * record::kSyncKinds;
+  /// The first cells are those of kOtherPlace, one for each part, origin and kind.
+  static constexpr std::uint32_t kOtherCells =
+      record::kSyncParts * record::kSyncOrigins * record::kSyncKinds;
 
   // Shared with the reader, by atomic access.
   std::int32_t thread_id;
@@ -77,8 +89,14 @@ struct alignas(4096) ThreadTable {
   std::array<std::int64_t, record::kSyncDrops> dropped;
   std::array<std::int64_t, record::kSyncOrigins> polls;
   std::array<std::int64_t, record::kSyncOrigins> poll_nanoseconds;
+  std::uint8_t is_of_training;  ///< the thread ends steps, or runs backward passes
   std::array<SyncCell, kOtherCells + kCells> cells;
   std::array<SyncEvent, kEvents> events;
+  /// What `copy` is to the reader. Written while `pending_since` is 0, and read twice.
+  std::int64_t pending_since;
+  std::uint64_t pending_key;
+  std::uint64_t pending_epoch;
+  std::int64_t pending_nanoseconds;
 
   // The thread's own.
   std::array<std::uint16_t, 2 * kCells> cell_index;  ///< by hash; cell - kOtherCells + 1
@@ -100,6 +118,7 @@ struct alignas(4096) ThreadTable {
     std::int64_t began;
     std::uint8_t phase;
     record::SyncOrigin origin;
+    record::SyncPart part;
     bool waited_inside;
     std::uint32_t inside;  ///< calls within it
   } call;
@@ -110,6 +129,7 @@ struct alignas(4096) ThreadTable {
     CopyDirection direction;
     std::uint8_t phase;
     record::SyncOrigin origin;
+    record::SyncPart part;
     PlaceId place;
     const void* stream;
     std::uint64_t epoch;
@@ -121,6 +141,15 @@ struct alignas(4096) ThreadTable {
   void count(const SyncKey& key, std::uint64_t epoch, std::int64_t nanoseconds) noexcept;
   void drop(record::SyncDrop why) noexcept;
   void poll(record::SyncOrigin origin, std::int64_t nanoseconds) noexcept;
+
+  /// Keeps an asynchronous copy until the thread's next call. `ended`: when, if it blocked.
+  void keep_copy(const Copy& kept, std::int64_t ended) noexcept;
+  void forget_copy() noexcept;
+  /// A copy that is kept counts for itself: no wait that follows belongs to it. On the table's thread, or
+  /// when that is gone.
+  void settle_copy() noexcept;
+  /// The copy that is kept, if it blocked. For the reader.
+  [[nodiscard]] std::optional<PendingCopy> pending_copy() noexcept;
 
  private:
   std::uint32_t cell_of(const SyncKey& key) noexcept;

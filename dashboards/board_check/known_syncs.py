@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from board_check.known_shapes import Course, Known, between, counted, flat, less, only, stairs, steady
 
-KINDS = "device stream event memcpy d2h_read pageable_suspect alloc_free module_load rejected_in_capture".split()
+KINDS = "device stream event memcpy d2h_read async_copy_blocked alloc_free module_load rejected_in_capture".split()
 PHASES = "data forward backward optimizer other".split()
 BUDGET = 4
 
@@ -25,7 +25,7 @@ class Place:
 
 PLACES = (
     Place("train.py:88 train_step", "d2h_read", "other", 2, 0.03),
-    Place("data.py:57 to_device", "pageable_suspect", "data", 1, 0.006),
+    Place("data.py:57 to_device", "async_copy_blocked", "data", 1, 0.006),
     Place("train.py:102 clip", "stream", "optimizer", 1, 0.004),
 )
 ADDED = Place("model.py:141 forward", "d2h_read", "forward", 4, 0.06)

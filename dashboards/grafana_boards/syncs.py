@@ -47,7 +47,7 @@ def cost() -> Row:
              Query(f"sum({increase('gradvane_host_syncs_total', REJECTED, over='$__range')})", now=True), GREEN,
              (Step(0.5, ORANGE),), decimals=0, width=4),
         graph("Host syncs in a step, by kind", "Mean of the ranks. d2h_read is .item(), .cpu(), an if on a tensor; "
-              "pageable_suspect a copy from memory that is not pinned.", units.Short,
+              "async_copy_blocked a copy from memory that is not pinned.", units.Short,
               [Query(per_step("gradvane_host_syncs_total", TRAINING, WAITED, labels="kind"), "{{kind}}")],
               Look(stacked=True, from_zero=True, has_page=False, nothing=NOT_COUNTED)),
         graph("Time blocked, by kind", "Of a second of steps, mean of the ranks. Many calls that cost nothing may "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "exporters/finite_part.hpp"
 #include "exporters/param_order.hpp"
 
 namespace gradvane::exporters {
@@ -28,11 +29,14 @@ GridCell cell_of(const GroupStats& stats, bool counts_bad) {
 GridCell cell_of(const ParamStats& stats, bool counts_bad) {
   GridCell cell;
   if (stats.grad) {
-    cell.set(GridValue::grad_norm, stats.grad->norm);
-    cell.set(GridValue::grad_abs_max, stats.grad->abs_max);
+    if (has_finite(*stats.grad)) {
+      cell.set(GridValue::grad_norm, stats.grad->norm);
+      cell.set(GridValue::grad_abs_max, stats.grad->abs_max);
+    }
     cell.set(GridValue::grad_zero_ratio, zero_ratio_of(*stats.grad));
   }
-  if (stats.weight) cell.set(GridValue::weight_norm, stats.weight->norm);
+  if (stats.weight && has_finite(*stats.weight))
+    cell.set(GridValue::weight_norm, stats.weight->norm);
   cell.set(GridValue::update_ratio, stats.update_ratio);
   const bool is_bad = (stats.grad && nonfinite_of(*stats.grad) > 0) ||
                       (stats.weight && nonfinite_of(*stats.weight) > 0);

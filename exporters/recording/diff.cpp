@@ -6,6 +6,8 @@
 #include <map>
 #include <unordered_map>
 
+#include "exporters/finite_part.hpp"
+
 namespace gradvane::exporters::recording {
 namespace {
 
@@ -86,15 +88,53 @@ bool within(const std::optional<double>& a, const std::optional<double>& b, doub
   return std::abs(*a - *b) <= tolerance * std::max(std::abs(*a), std::abs(*b));
 }
 
+/// How many elements of a site were not finite, where it was read.
+template <record::Site site>
+std::optional<double> bad_of(const record::StepRecord& record) {
+  if (!record.site_measured[static_cast<std::size_t>(site)].value_or(false)) return std::nullopt;
+  return static_cast<double>(nonfinite_at(record, site));
+}
+
+/// A number over the finite elements of a site: of a part, where others are not, and no measure of the whole.
+template <record::Site site, std::optional<double> record::StepRecord::* number>
+std::optional<double> whole(const record::StepRecord& record) {
+  return record.has_nonfinite(site) ? std::nullopt : record.*number;
+}
+
+constexpr const char* kBadGradient = "gradient elements not finite";
+constexpr const char* kBadWeight = "weight elements not finite";
+
 struct Number {
   const char* what;
-  std::optional<double> record::StepRecord::* value;
+  std::optional<double> (*value)(const record::StepRecord&);
+  bool is_of_each_step = true;  ///< else it is compared in steps in which both have it
 };
-constexpr Number kNumbers[] = {{"loss", &record::StepRecord::loss},
-                               {"gradient norm", &record::StepRecord::grad_norm},
-                               {"largest gradient", &record::StepRecord::grad_abs_max},
-                               {"weight norm", &record::StepRecord::weight_norm},
-                               {"loss scale", &record::StepRecord::loss_scale}};
+using record::Site;
+using record::StepRecord;
+constexpr Number kNumbers[] = {
+    {"loss", [](const StepRecord& r) { return r.loss; }},
+    {kBadGradient, bad_of<Site::grad>},
+    {"gradient norm", whole<Site::grad, &StepRecord::grad_norm>},
+    {"largest gradient", whole<Site::grad, &StepRecord::grad_abs_max>},
+    {kBadWeight, bad_of<Site::weight>, false},
+    {"weight norm", whole<Site::weight, &StepRecord::weight_norm>, false},
+    {"loss scale", [](const StepRecord& r) { return r.loss_scale; }}};
+
+/// The first parameter group whose rate differs. A schedule that parts explains what parts after it, and is no
+/// number of the training itself.
+std::optional<Difference> different_rate(const StepRecord& a, const StepRecord& b) {
+  const auto rate = [](const StepRecord& record, std::int32_t group) {
+    const bool is_there = group < std::min(record.lr_count, record::kMaxLearningRates);
+    return is_there ? std::optional(record.lr[static_cast<std::size_t>(group)]) : std::nullopt;
+  };
+  const std::int32_t groups = std::max(a.lr_count, b.lr_count);
+  for (std::int32_t g = 0; g < std::min(groups, record::kMaxLearningRates); ++g) {
+    if (same_bits(rate(a, g), rate(b, g))) continue;
+    const std::string which = groups == 1 ? "" : " of parameter group " + std::to_string(g);
+    return Difference{a.run_step, "learning rate" + which, rate(a, g), rate(b, g)};
+  }
+  return std::nullopt;
+}
 
 void diff_steps(Diff& diff, const Steps& a, const Steps& b) {
   for (const auto& [key, step] : a) {
@@ -103,12 +143,14 @@ void diff_steps(Diff& diff, const Steps& a, const Steps& b) {
     if (diff.common_steps++ == 0) diff.first_common = key.first;
     diff.last_common = key.first;
     for (const Number& number : kNumbers) {
-      const auto& of_a = step->record.*number.value;
-      const auto& of_b = other->second->record.*number.value;
+      const auto of_a = number.value(step->record);
+      const auto of_b = number.value(other->second->record);
+      if (!number.is_of_each_step && (!of_a || !of_b)) continue;
       const Difference one{key.first, number.what, of_a, of_b};
       if (!diff.first_bits && !same_bits(of_a, of_b)) diff.first_bits = one;
       if (!diff.first_beyond && !within(of_a, of_b, diff.tolerance)) diff.first_beyond = one;
     }
+    if (!diff.first_rate) diff.first_rate = different_rate(step->record, other->second->record);
   }
 }
 
@@ -127,14 +169,40 @@ std::optional<double> zeros_of(const record::TensorNumbers& numbers) {
   return static_cast<double>(numbers.zero) / static_cast<double>(numbers.numel);
 }
 
+/// True where both are finite as a whole: only then are their norms norms of the same thing. What is not
+/// finite is told.
+bool are_whole(std::vector<RatioDifference>& to, const std::string& name, const char* what,
+               const record::NonfiniteCounts& a, const record::NonfiniteCounts& b) {
+  const std::int64_t in_a = sum_of(a);
+  const std::int64_t in_b = sum_of(b);
+  put(to, name, what, static_cast<double>(in_a), static_cast<double>(in_b));
+  return in_a == 0 && in_b == 0;
+}
+
 void put_params(std::vector<RatioDifference>& to, const std::string& name,
                 const record::ParamStats& a, const record::ParamStats& b) {
-  if (a.grad && b.grad) {
+  if (a.grad && b.grad && are_whole(to, name, kBadGradient, a.grad->nonfinite, b.grad->nonfinite)) {
     put(to, name, "gradient norm", a.grad->norm, b.grad->norm);
     put(to, name, "largest gradient", a.grad->abs_max, b.grad->abs_max);
     put(to, name, "zeros", zeros_of(*a.grad), zeros_of(*b.grad));
   }
-  if (a.weight && b.weight) put(to, name, "weight norm", a.weight->norm, b.weight->norm);
+  if (a.weight && b.weight &&
+      are_whole(to, name, kBadWeight, a.weight->nonfinite, b.weight->nonfinite))
+    put(to, name, "weight norm", a.weight->norm, b.weight->norm);
+  put(to, name, "update ratio", a.update_ratio, b.update_ratio);
+}
+
+void put_groups(std::vector<RatioDifference>& to, const std::string& name,
+                const record::GroupStats& a, const record::GroupStats& b) {
+  constexpr auto kGrad = static_cast<std::size_t>(Site::grad);
+  constexpr auto kWeight = static_cast<std::size_t>(Site::weight);
+  if (are_whole(to, name, kBadGradient, a.nonfinite[kGrad], b.nonfinite[kGrad])) {
+    put(to, name, "gradient norm", a.grad_norm, b.grad_norm);
+    put(to, name, "largest gradient", a.grad_abs_max, b.grad_abs_max);
+    put(to, name, "zeros", a.grad_zero_ratio, b.grad_zero_ratio);
+  }
+  if (are_whole(to, name, kBadWeight, a.nonfinite[kWeight], b.nonfinite[kWeight]))
+    put(to, name, "weight norm", a.weight_norm, b.weight_norm);
   put(to, name, "update ratio", a.update_ratio, b.update_ratio);
 }
 
@@ -165,11 +233,7 @@ void diff_details(Diff& diff, const DiffSide& a, const RecordedStep& step_a, con
     if (other == groups.end()) continue;
     const record::GroupStats& x = of_a.groups[i];
     const record::GroupStats& y = of_b.groups[other->second];
-    put(diff.groups, name, "gradient norm", x.grad_norm, y.grad_norm);
-    put(diff.groups, name, "largest gradient", x.grad_abs_max, y.grad_abs_max);
-    put(diff.groups, name, "zeros", x.grad_zero_ratio, y.grad_zero_ratio);
-    put(diff.groups, name, "weight norm", x.weight_norm, y.weight_norm);
-    put(diff.groups, name, "update ratio", x.update_ratio, y.update_ratio);
+    put_groups(diff.groups, name, x, y);
   }
   const auto param_name = [](const record::ParamInfo& param) { return param.name; };
   const auto params = places_of(step_b.model->params, of_b.params.size(), param_name);
@@ -218,6 +282,9 @@ Diff diff_of(const DiffSide& a, const DiffSide& b, const DiffOptions& options) {
   if (step_a != nullptr && step_b != nullptr) {
     diff.moment_a = at_a;
     diff.moment_b = at_b;
+    for (const RecordedStep* step : {step_a, step_b})
+      diff.has_nonfinite |=
+          step->record.has_nonfinite(Site::grad) || step->record.has_nonfinite(Site::weight);
     diff_models(diff, *step_a->model, *step_b->model);
     diff_details(diff, a, *step_a, b, *step_b, options.most);
   } else if (!a.run_step && !b.run_step) {

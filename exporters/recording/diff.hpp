@@ -39,7 +39,8 @@ struct SettingDifference {
 /// One number of one group or parameter at the moment that is compared.
 struct RatioDifference {
   std::string name;
-  std::string what;  ///< gradient norm, largest gradient, zeros, weight norm, update ratio
+  std::string
+      what;  ///< gradient norm, largest gradient, zeros, weight norm, update ratio, elements not finite
   double a = 0;
   double b = 0;
   double log_ratio = 0;  ///< of b to a
@@ -58,12 +59,14 @@ struct Diff {
   std::int64_t common_steps = 0;
   std::int64_t first_common = 0;
   std::int64_t last_common = 0;
+  std::optional<Difference> first_rate;    ///< the first learning rate that differs
   std::optional<Difference> first_bits;    ///< the first number that differs in any bit
   std::optional<Difference> first_beyond;  ///< ... by more than the tolerance
   double tolerance = 0;
 
   std::optional<std::int64_t> moment_a;  ///< run steps that groups and parameters are compared at
   std::optional<std::int64_t> moment_b;
+  bool has_nonfinite = false;  ///< there, in either: norms of what is not finite are not compared
   std::vector<RatioDifference> groups;  ///< farthest apart first
   std::vector<RatioDifference> params;
   std::string problem;  ///< for a person: why something is not compared

@@ -18,6 +18,9 @@ namespace {
 
 constexpr std::size_t kMostNames = 10;
 
+/// Whose is whose stands with the values: a line is read alone, or copied into a ticket.
+std::string both(const std::string& a, const std::string& b) { return "A " + a + ", B " + b; }
+
 /// Every digit: they differ in the last one, perhaps.
 std::string exact(const std::optional<double>& value) {
   if (!value) return "not measured";
@@ -37,8 +40,9 @@ void names(std::string& text, const std::string& heading, const std::vector<std:
 void settings(std::string& text, const Diff& diff) {
   text += "\nSettings and models\n";
   for (const SettingDifference& one : diff.settings)
-    line(text, plain(one.key) + ": " + plain(one.a.value_or("(not there)")) + ", " +
-                   plain(one.b.value_or("(not there)")));
+    line(text,
+         plain(one.key) + ": " +
+             both(plain(one.a.value_or("(not there)")), plain(one.b.value_or("(not there)"))));
   names(text, "parameters only in A", diff.params_only_in_a);
   names(text, "parameters only in B", diff.params_only_in_b);
   names(text, "parameters that are not alike", diff.params_changed);
@@ -50,25 +54,26 @@ void settings(std::string& text, const Diff& diff) {
 void parting(std::string& text, const Diff& diff) {
   text += "\nWhere they part\n";
   if (diff.common_steps == 0) return line(text, "They have no step in common.");
-  const auto tell = [&](const char* how, const std::optional<Difference>& first) {
-    if (!first) return line(text, std::string(how) + ": nowhere");
-    line(text, std::string(how) + ": step " + human_count(first->run_step) + ", " + first->what +
-                   " " + exact(first->a) + ", " + exact(first->b));
+  const auto tell = [&](const std::string& how, const std::optional<Difference>& first) {
+    if (!first) return line(text, how + ": nowhere");
+    line(text, how + ": step " + human_count(first->run_step) + ", " + first->what);
+    line(text, "  A " + exact(first->a));  // one above the other: which digit differs can be seen
+    line(text, "  B " + exact(first->b));
   };
   line(text, human_count(diff.common_steps) + " steps in common, " +
                  human_count(diff.first_common) + " to " + human_count(diff.last_common));
+  if (diff.first_rate) tell("first different setting of the optimizer", diff.first_rate);
   tell("first different bit", diff.first_bits);
-  tell(("first beyond " + human_number(diff.tolerance) + " of its size").c_str(),
-       diff.first_beyond);
+  tell("first beyond " + human_number(diff.tolerance) + " of its size", diff.first_beyond);
 }
 
 void ratios(std::string& text, const char* heading, const std::vector<RatioDifference>& all) {
   if (all.empty()) return;
   line(text, heading);
   for (const RatioDifference& one : all) {
-    std::string words = "  " + plain(one.name) + ": " + one.what + " " + human_number(one.a) +
-                        ", " + human_number(one.b);
-    if (one.a > 0 && one.b > 0) words += " (B is " + human_number(one.b / one.a) + " times A)";
+    std::string words = "  " + plain(one.name) + ": " + one.what + " " +
+                        both(human_number(one.a), human_number(one.b));
+    if (one.a > 0 && one.b > 0) words += ", " + human_number(one.b / one.a) + " times A";
     line(text, words);
   }
 }
@@ -104,7 +109,10 @@ std::string text_of(const Diff& diff) {
             human_count(*diff.moment_b) + ", farthest apart first\n";
     ratios(text, "groups", diff.groups);
     ratios(text, "parameters", diff.params);
-    if (diff.groups.empty() && diff.params.empty()) line(text, "no number of them differs");
+    if (diff.groups.empty() && diff.params.empty())
+      line(text, diff.has_nonfinite
+                     ? "no number of them differs; norms of what is not finite are not compared"
+                     : "no number of them differs");
   }
   if (!diff.problem.empty()) text += "\nNot compared: " + plain(diff.problem) + "\n";
   return text;
@@ -128,6 +136,7 @@ Json to_json(const Diff& diff) {
     json["common_steps"]["last"] = diff.last_common;
   }
   json["tolerance"] = diff.tolerance;
+  if (diff.first_rate) json["first_different_rate"] = difference_json(*diff.first_rate);
   if (diff.first_bits) json["first_different_bit"] = difference_json(*diff.first_bits);
   if (diff.first_beyond) json["first_beyond_tolerance"] = difference_json(*diff.first_beyond);
   if (diff.moment_a) json["moment"] = {{"a", *diff.moment_a}, {"b", *diff.moment_b}};

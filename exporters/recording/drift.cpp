@@ -32,9 +32,10 @@ class Row {
  public:
   explicit Row(const RecordedStep& step) {
     const record::StepRecord& r = step.record;
+    const bool is_whole = !r.has_nonfinite(record::Site::grad);
     put(r.loss);
-    put(r.grad_norm);
-    put(r.grad_abs_max);
+    put(r.grad_norm, is_whole);
+    put(r.grad_abs_max, is_whole);
     put(r.loss_scale);
     put(r.step_seconds);
     // One more than there are: none is a number of syncs, too.
@@ -42,23 +43,32 @@ class Row {
   }
   void put_detail(const record::StepDetail& detail, std::size_t groups, std::size_t params) {
     for (std::size_t i = 0; i < groups; ++i) {
-      const bool is_there = i < detail.groups.size();
-      put(is_there ? detail.groups[i].grad_norm : std::nullopt);
-      put(is_there ? detail.groups[i].grad_abs_max : std::nullopt);
+      const record::GroupStats group =
+          i < detail.groups.size() ? detail.groups[i] : record::GroupStats{};
+      const bool is_whole =
+          !record::any(group.nonfinite[static_cast<std::size_t>(record::Site::grad)]);
+      put(group.grad_norm, is_whole);
+      put(group.grad_abs_max, is_whole);
     }
     for (std::size_t i = 0; i < params; ++i) {
       const bool is_there = i < detail.params.size() && detail.params[i].grad;
-      put(is_there ? std::optional(detail.params[i].grad->norm) : std::nullopt);
-      put(is_there ? std::optional(detail.params[i].grad->abs_max) : std::nullopt);
+      const record::TensorNumbers grad =
+          is_there ? *detail.params[i].grad : record::TensorNumbers{};
+      const bool is_whole = is_there && !record::any(grad.nonfinite);
+      put(grad.norm, is_whole);
+      put(grad.abs_max, is_whole);
     }
   }
 
   std::vector<double> values;
 
  private:
-  void put(const std::optional<double>& value) {
+  /// Norms leave out what is not finite. What is left of a tensor is no measure of it: it would seem to have
+  /// fallen, to 0 where nothing is left.
+  void put(const std::optional<double>& value, bool is_whole = true) {
     // A negative loss has no logarithm either; its own detector looks after it.
-    values.push_back(value && std::isfinite(*value) && *value >= 0 ? *value : kNone);
+    const bool is_known = is_whole && value && std::isfinite(*value) && *value >= 0;
+    values.push_back(is_known ? *value : kNone);
   }
 };
 
@@ -111,7 +121,7 @@ std::optional<Onset> onset_of(std::span<const double> values, std::size_t histor
     if (std::isnan(values[i])) continue;
     const double away = std::abs(log_of(values[i]) - usual);
     if (away < kScore * spread || away < std::log(kLeastFactor)) {
-      if (i + 1 == values.size()) continue;  // of a bad step, only what is left is measured
+      if (i + 1 == values.size()) continue;  // the bad step itself need not be part of it
       break;
     }
     onset = Onset{i, std::exp(usual), away / spread};

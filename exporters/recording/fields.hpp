@@ -163,6 +163,7 @@ void describe(auto& a, like<record::SyncSite> auto& r) {
   a(10, r.thread);
   a(11, r.total);
   a(12, r.max_seconds);
+  a(13, r.in_steps);
 }
 
 void describe(auto& a, like<record::SyncSummary> auto& r) {
@@ -184,6 +185,8 @@ void describe(auto& a, like<record::SyncSummary> auto& r) {
   a(16, r.most_in_step);
   a(17, r.most_in_step_at);
   a(18, r.sites);
+  a(19, r.whole_steps);
+  a(20, r.parts);
 }
 
 }  // namespace gradvane::exporters::recording

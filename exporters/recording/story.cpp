@@ -71,7 +71,7 @@ std::optional<Normal> normal_before(const Recording& recording, std::int64_t fau
     if (normal.first_step == 0) normal.first_step = record.run_step;
     normal.last_step = record.run_step;
     put(loss, record.loss);
-    put(norm, record.grad_norm);
+    if (!record.has_nonfinite(Site::grad)) put(norm, record.grad_norm);  // else it is of a part
     put(seconds, record.step_seconds);
   }
   if (normal.first_step == 0) return std::nullopt;

@@ -30,6 +30,8 @@ std::string_view words_of(record::NonfiniteKind kind) {
   return kWords[static_cast<std::size_t>(kind)];
 }
 
+constexpr std::array<std::string_view, record::kSites> kWhole{"loss", "gradients", "weights"};
+
 std::string place_of(record::Site site, const std::string& param) {
   switch (site) {
     case record::Site::loss:
@@ -119,8 +121,9 @@ void moved_part(std::string& text, const Story& story) {
   if (story.steps == 0) return;
   heading(text, "What moved first");
   if (story.moved.empty()) {
-    line(text, story.fault ? "Nothing left its usual range before."
-                           : "Nothing has left its usual range.");
+    line(text, story.fault
+                   ? "Nothing left its usual range before step " + human_count(*story.fault) + "."
+                   : "Nothing has left its usual range.");
     return;
   }
   for (std::size_t i = 0; i < std::min(story.moved.size(), kMostMoved); ++i)
@@ -129,17 +132,20 @@ void moved_part(std::string& text, const Story& story) {
 }
 
 std::string appearance_line(const record::Appearance& one) {
-  std::string words = "step " + human_count(one.run_step) + ": " + place_of(one.site, one.param);
   std::string counts;
   for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k) {
     if (one.counts[k] <= 0) continue;
-    counts += counts.empty() ? ": " : ", ";
+    counts += counts.empty() ? "" : ", ";
     counts += human_count(one.counts[k]) + " ";
     counts += words_of(static_cast<record::NonfiniteKind>(k));
   }
-  words += counts;
-  if (one.first && one.first->element >= 0)
-    words += ", the first at element " + human_count(one.first->element);
+  // They are of all parameters together, of which one is named.
+  std::string words = "step " + human_count(one.run_step) + ": ";
+  words += counts.empty() ? "not finite" : counts;
+  words += " in the " + std::string(kWhole[static_cast<std::size_t>(one.site)]);
+  if (one.site == record::Site::loss || one.param.empty()) return words;
+  words += ", first in " + plain(one.param);
+  if (one.first && one.first->element >= 0) words += ", element " + human_count(one.first->element);
   return words;
 }
 
@@ -174,7 +180,8 @@ std::string told(const record::Incident& incident) {
 
 void incident_lines(std::string& text, const record::Incident& incident) {
   line(text, told(incident));
-  if (incident.began_in) {
+  const bool is_said = incident.evidence.find("it began in the") != std::string::npos;
+  if (incident.began_in && (!is_said || incident.micro_step)) {
     std::string words = "It began in the " + std::string(name_of(*incident.began_in));
     if (*incident.began_in != record::BeganIn::update) words += " pass";
     if (incident.micro_step) words += ", micro-step " + std::to_string(*incident.micro_step);

@@ -13,6 +13,7 @@ Importing this package loads neither torch nor the native part: attach() does.
 
 from gradvane._agent import Agent, attach, clip_grad_norm_, count, log, trace_nonfinite
 from gradvane._errors import GradvaneError
+from gradvane._outside import outside_steps
 from gradvane._records import Blame, Incident, StepRecord, TracedModule
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "clip_grad_norm_",
     "count",
     "log",
+    "outside_steps",
     "trace_nonfinite",
 ]

@@ -336,10 +336,17 @@ def _end_with_child() -> None:
 
 
 def _at_exit() -> None:
-    if _live is None:
-        if on_nothing is not None and not _has_started:
-            on_nothing()
-        return
+    if _live is not None:
+        _end_with_program(_live)
+    elif on_nothing is not None and not _has_started:
+        on_nothing()
+    if _has_started:
+        from gradvane._loading import native
+
+        native().end_host_syncs()
+
+
+def _end_with_program(agent: Agent) -> None:
     from gradvane._loading import native
 
     native().note_process_ends()
@@ -349,7 +356,6 @@ def _at_exit() -> None:
         error = error if error.code else None
     if why is None and error is not None and not hasattr(sys, "ps1"):  # where a person types, an error is not the end
         why = described(error)
-    agent = _live
     try:
         agent._end(lambda: agent._native.stop(True) if why is None else agent._native.fail(why, True))
     except KeyboardInterrupt:  # meant for our wait: the program itself has ended already

@@ -7,12 +7,14 @@ no graph breaks because of us. install() and uninstall() leave other people's ho
 from __future__ import annotations
 
 import functools
-import weakref
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from gradvane import _imports, _profilers
 
 if TYPE_CHECKING:
     import types
@@ -27,10 +29,9 @@ _current: Watcher | None = None
 _handles: list[Any] = []
 """of the hooks that every optimizer calls"""
 _patches: list[_Patch] = []
+_here = threading.local()
 _left_inside: list[_Patch] = []
 """undone, and still inside what another tool has put around them"""
-_profilers: weakref.WeakSet[Any] = weakref.WeakSet()
-"""those of PyTorch's that are running; one that is dropped before its end is none any more"""
 
 
 def current() -> Watcher | None:
@@ -41,8 +42,8 @@ def install(watcher: Watcher) -> None:
     global _current
     is_new, _current = watcher is not _current, watcher
     if is_new:
-        for _ in range(len(_profilers)):  # begun when there was nobody to be told
-            watcher.profiler_begins()
+        for name in _profilers.running():  # begun when there was nobody to be told
+            watcher.profiler_begins(name)
     if _handles:
         return
     _take_out()
@@ -51,8 +52,12 @@ def install(watcher: Watcher) -> None:
     _replace(torch.autograd, "backward", _backward)
     _replace(torch.optim.Optimizer, "zero_grad", _clear("optimizer_clears"))
     _replace(torch.nn.Module, "zero_grad", _clear("module_clears"))
-    _replace(torch.autograd.profiler.profile, "_prepare_trace", _prepare_trace)
-    _replace(torch.autograd.profiler.profile, "__exit__", _profiler_exit)
+    _replace(torch.nn.Module, "train", _change_mode)
+    _replace(torch.autograd.profiler.profile, "_prepare_trace", _profilers.prepare_trace)
+    _replace(torch.autograd.profiler.profile, "_start_trace", _profilers.start_trace)
+    _replace(torch.autograd.profiler.profile, "__exit__", _profilers.exit_profiler)
+    if torch.version.cuda is not None:  # without CUDA nobody counts
+        _profilers.when_proton_comes(_watch_proton)
     _replace(torch.amp.GradScaler, "scale", _scale)
     _replace(torch.amp.GradScaler, "step", _scaler_step)
     for name, observe in (
@@ -74,7 +79,14 @@ def uninstall(watcher: Watcher) -> None:
     _left_inside.extend(reversed(_patches))
     _patches.clear()
     _take_out()
-    _profilers.clear()  # nobody sees their end now
+    _imports.stop_waiting_for(_profilers.LIBPROTON)
+    _profilers.forget()
+
+
+def _watch_proton(functions: Any) -> None:
+    if _handles:
+        for name, make in _profilers.PROTONS.items():
+            _replace(functions, name, make)
 
 
 def _take_out() -> None:
@@ -184,6 +196,7 @@ def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs:
     watcher = _watching()
     if watcher is not None:
         watcher.after_step(optimizer)
+        _profilers.tell_gone(_watching)
 
 
 def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
@@ -220,29 +233,20 @@ def _clear(event: str) -> _Make:
     return make
 
 
-def _prepare_trace(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
-    def prepare_trace(self: Any, *args: Any, **kwargs: Any) -> Any:
+def _change_mode(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+    def train(self: Any, *args: Any, **kwargs: Any) -> Any:
         watcher = watching()
-        if watcher is not None:
-            watcher.profiler_begins()
-        _profilers.add(self)
-        return original(self, *args, **kwargs)
-
-    return prepare_trace
-
-
-def _profiler_exit(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
-    def exit_profiler(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
+        if watcher is None or getattr(_here, "changes_mode", False):  # of a part of a module
             return original(self, *args, **kwargs)
+        _here.changes_mode = True
+        try:
+            result = original(self, *args, **kwargs)
         finally:
-            if self in _profilers:  # not where it is disabled
-                _profilers.discard(self)
-                watcher = watching()
-                if watcher is not None:
-                    watcher.profiler_ended()
+            _here.changes_mode = False
+        watcher.mode_changes(self)
+        return result
 
-    return exit_profiler
+    return train
 
 
 def _scale(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:

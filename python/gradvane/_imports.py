@@ -33,6 +33,12 @@ def when_imported(name: str, then: Callable[[], object]) -> None:
         PathFinder.find_spec = _ours  # type: ignore[method-assign]
 
 
+def stop_waiting_for(name: str) -> None:
+    _waiting.pop(name, None)
+    if not _waiting:
+        stop_waiting()
+
+
 def stop_waiting() -> None:
     """What has not been imported by now is not called back for."""
     global _ours

@@ -36,7 +36,7 @@ class StepRecord:
     """none, or why the weights were left as they were: amp_overflow, governor or loop"""
     loss: float | None
     grad_norm: float | None
-    """L2 over finite elements, before clipping, unscaled"""
+    """L2 over finite elements, before clipping, unscaled; None where no element was finite"""
     grad_norm_at_step: float | None
     """after clipping"""
     clip_coefficient: float | None

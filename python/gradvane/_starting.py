@@ -27,7 +27,10 @@ class _Waiting:
     def module_clears(self, module: Any) -> None:
         """Trains nothing."""
 
-    def profiler_begins(self) -> None:
+    def mode_changes(self, module: Any) -> None:
+        """Trains nothing."""
+
+    def profiler_begins(self, name: str) -> None:
         """Trains nothing. An agent that comes later is told of it by _hooks."""
 
     def profiler_ended(self) -> None:

@@ -15,6 +15,7 @@ import torch
 
 from gradvane import _finding
 from gradvane._courier import NormExchange
+from gradvane._evaluation import Evaluation
 from gradvane._events import contained, loss_root
 from gradvane._known import Known
 from gradvane._left_behind import LeftBehind
@@ -58,6 +59,8 @@ class Watcher:
         self._norms = NormExchange(native)
         self.left_behind = LeftBehind(native, self._known, self._scaling, self._is_busy)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
+        self._evaluation = Evaluation(native, self._known)
+        self.mode_changes = self._evaluation.mode_changes
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
@@ -195,6 +198,7 @@ class Watcher:
     def _enter_backward(self, tensors: Any) -> None:
         if not self._has_looked:
             self._look_around(loss_root(tensors))
+        self._evaluation.ends()
         self.finish_loop()
         if self._swarm is not None:
             self._native.parts_begin(self._swarm.index)
@@ -316,11 +320,9 @@ class Watcher:
     def _read(self, index: int, optimizer: Optimizer | None, where: str) -> bool:
         return bool(self._native.read(index, where, *self._scaling.state_of(optimizer)))
 
-    # PyTorch's profiler ---------------------------------------------------------------------------
-
     @contained
-    def profiler_begins(self) -> None:
-        self._native.profiler_begins()
+    def profiler_begins(self, name: str) -> None:
+        self._native.profiler_begins(name)
 
     @contained
     def profiler_ended(self) -> None:

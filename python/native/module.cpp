@@ -3,6 +3,9 @@
 #include <torch/version.h>
 
 #include <memory>
+#include <mutex>
+#include <set>
+#include <string>
 
 #include "agent/option_table.hpp"
 #include "agent/process_signals.hpp"
@@ -279,10 +282,45 @@ void define_ends(Class& agent) {
       .def("take_contributions", &PythonAgent::take_contributions, WithoutGil())
       .def("give_norm", &PythonAgent::give_norm, WithoutGil())
       .def("backward_failed", &PythonAgent::backward_failed, WithoutGil())
-      .def("pass_over", &PythonAgent::pass_over, WithoutGil())
-      .def("profiler_begins", &PythonAgent::profiler_begins, WithoutGil())
-      .def("profiler_ended", &PythonAgent::profiler_ended, WithoutGil())
       .def("take_lines", &PythonAgent::take_lines, WithoutGil());
+}
+
+/// The same, as long as the process lasts.
+const char* lasting(const std::string& name) {
+  static std::mutex mutex;
+  static auto& names = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return names.insert(name).first->c_str();
+}
+
+/// What is known here of host syncs, for the ledger of the process.
+void define_ledger(Class& agent) {
+  agent
+      .def(
+          "pass_over",
+          [](PythonAgent& self, const std::string& directory) {
+            self.with_ledger([&](agent::LedgerSeat& seat) { seat.ledger()->pass_over(directory); });
+          },
+          WithoutGil())
+      .def(
+          "outside_steps",
+          [](PythonAgent& self, int delta) {
+            self.with_ledger([&](agent::LedgerSeat& seat) { seat.outside_steps(delta); });
+          },
+          WithoutGil())
+      .def(
+          "profiler_begins",
+          [](PythonAgent& self, const std::string& name) {
+            self.with_ledger(
+                [&](agent::LedgerSeat& seat) { seat.ledger()->profiler_begins(lasting(name)); });
+          },
+          WithoutGil())
+      .def(
+          "profiler_ended",
+          [](PythonAgent& self) {
+            self.with_ledger([](agent::LedgerSeat& seat) { seat.ledger()->profiler_ended(); });
+          },
+          WithoutGil());
 }
 
 }  // namespace
@@ -297,6 +335,8 @@ PYBIND11_MODULE(_native, module) {
 
   // From now on the end of a run waits for a scrape, and Ctrl-C ends that wait and nothing else.
   module.def("note_process_ends", &agent::note_process_ends);
+  // After the last run: the ledger of host syncs must not look at an interpreter that ends.
+  module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
   Class agent(module, "Agent");
   agent
@@ -313,6 +353,7 @@ PYBIND11_MODULE(_native, module) {
   define_values(agent);
   define_tracing(module, agent);
   define_ends(agent);
+  define_ledger(agent);
 }
 
 }  // namespace gradvane::python

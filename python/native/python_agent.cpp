@@ -206,20 +206,6 @@ void PythonAgent::backward_failed() {
   if (session_.live()) leave_phase();
 }
 
-void PythonAgent::pass_over(const std::string& directory) {
-  if (session_.ledger() != nullptr) session_.ledger()->pass_over(directory);
-}
-
-void PythonAgent::profiler_begins() {
-  const Turn turn(*this);
-  if (session_.live() && session_.ledger() != nullptr) session_.ledger()->profiler_begins();
-}
-
-void PythonAgent::profiler_ended() {
-  const Turn turn(*this);
-  if (session_.live() && session_.ledger() != nullptr) session_.ledger()->profiler_ended();
-}
-
 void PythonAgent::step_skipped(int optimizer) {
   const Turn turn(*this);
   if (session_.live()) keep(session_.finish(optimizer, record::SkipReason::amp_overflow));

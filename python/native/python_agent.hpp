@@ -114,11 +114,12 @@ class PythonAgent {
   /// Returns the run step that it is of.
   std::int64_t trace_found(int optimizer, record::TracedModule found);
 
-  /// Code below `directory` is passed over where a host sync's line is looked for.
-  void pass_over(const std::string& directory);
-  /// Around PyTorch's profiler.
-  void profiler_begins();
-  void profiler_ended();
+  /// Calls `use` with this run's place at the ledger of host syncs, where it has one and while it is live.
+  template <typename Use>
+  void with_ledger(Use use) {
+    const Turn turn(*this);
+    if (session_.live() && session_.ledger() != nullptr) use(session_.seat());
+  }
 
   /// The lines that the agent has to say since the last call. Any thread.
   std::vector<std::string> take_lines();

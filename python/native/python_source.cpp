@@ -156,29 +156,45 @@ at::Tensor PythonSource::local_part(const at::Tensor& tensor) const {
   return local && THPVariable_Check(local.ptr()) ? THPVariable_Unpack(local.ptr()) : tensor;
 }
 
-/// state[param]["step"], a number or a tensor. Those on a device would have to be waited for: one is
-/// enough, and this is asked once.
-std::int64_t PythonSource::steps_done() const {
+/// Each state[param]["step"] there is, a number or a tensor.
+template <typename Visit>
+void PythonSource::for_each_step(Visit visit) const noexcept try {
   const py::gil_scoped_acquire gil;
-  double done = 0;
   try {
     const py::object live = optimizer();
-    if (!live) return 0;
-    bool waited = false;
+    if (!live) return;
     for (const auto& entry : py::cast<py::dict>(py::dict(live.attr("state")))) {
       if (!PyDict_Check(entry.second.ptr())) continue;
       PyObject* step = PyDict_GetItemString(entry.second.ptr(), "step");
-      if (step == nullptr) continue;
-      double count = number_of(step);
-      if (std::isnan(count) && THPVariable_Check(step) && !waited) {
-        waited = true;
-        count = py::cast<double>(py::handle(step).attr("item")());
-      }
-      if (count > done) done = count;
+      if (step != nullptr) visit(step);
     }
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("gradvane: reading the optimizer's state");
   }
+} catch (...) {  // no memory: the steps before are not known
+}
+
+/// One tensor on a device is enough: each of them is waited for. A wait would break a graph that is being
+/// captured, and then the steps before are not known.
+void PythonSource::read_device_state() noexcept {
+  bool has_waited = false;
+  for_each_step([&](PyObject* step) {
+    if (has_waited || !THPVariable_Check(step) || !std::isnan(number_of(step))) return;
+    has_waited = true;
+    const py::module_ cuda = py::module_::import("torch.cuda");
+    if (py::cast<bool>(cuda.attr("is_initialized")()) &&
+        py::cast<bool>(cuda.attr("is_current_stream_capturing")()))
+      return;
+    steps_on_device_ = py::cast<double>(py::handle(step).attr("item")());
+  });
+}
+
+std::int64_t PythonSource::steps_done() const {
+  double done = steps_on_device_;
+  for_each_step([&](PyObject* step) {
+    const double count = number_of(step);
+    if (count > done) done = count;
+  });
   return static_cast<std::int64_t>(done);
 }
 

@@ -28,16 +28,20 @@ class [[gnu::visibility("hidden")]] PythonSource final : public collectors::Mode
   bool changed(std::span<const void* const> identity) const noexcept override;
   std::vector<Shard> shards(std::span<const at::Tensor> params) const override;
   at::Tensor local_part(const at::Tensor& tensor) const override;
+  void read_device_state() noexcept override;
   std::int64_t steps_done() const override;
   int learning_rates(double* out, int room) const noexcept override;
 
  private:
   [[nodiscard]] py::object optimizer() const;
+  template <typename Visit>
+  void for_each_step(Visit visit) const noexcept;
 
   py::object names_;
   PyObject* optimizer_ = nullptr;  ///< a name only: it may be gone
   py::object reference_;           ///< weak
   std::string type_;
+  double steps_on_device_ = 0;  ///< when it was attached
 };
 
 }  // namespace gradvane::python

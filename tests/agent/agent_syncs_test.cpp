@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -127,10 +128,10 @@ TEST_F(AgentSyncsTest, ASyncIsBookedOnThePhaseThatItIsIn) {
   }
   agent.stop();
   const json by_phase = report()["by_phase"];
-  EXPECT_EQ(by_phase["data"]["calls"], 3);
-  EXPECT_EQ(by_phase["optimizer"]["calls"], 3);
+  EXPECT_EQ(by_phase["data"]["calls"], 2) << "nobody saw the beginning of the first step";
+  EXPECT_EQ(by_phase["optimizer"]["calls"], 2);
   EXPECT_EQ(by_phase["forward"]["calls"], 0);
-  EXPECT_EQ(by_phase["other"]["calls"], 3) << "as the step's time is booked";
+  EXPECT_EQ(by_phase["other"]["calls"], 2) << "as the step's time is booked";
 }
 
 TEST_F(AgentSyncsTest, ABudgetThatIsOverrunIsOneIncidentWithItsPlaces) {
@@ -248,7 +249,29 @@ TEST_F(AgentSyncsTest, SwitchedOffNobodyListensAndNoReportIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(options_.sync_report));
 }
 
+TEST_F(AgentSyncsTest, TheTrainingIsTheSameInEveryBit) {
+  std::vector<std::vector<char>> weights;
+  for (const bool with : {false, true}) {
+    Training run;
+    Options chosen = options_;
+    chosen.sync = with ? Sync::require : Sync::off;
+    Agent agent(chosen);
+    agent.attach(*run.model, *run.optimizer);
+    for (int step = 0; step < 20; ++step) {
+      item();
+      agent.step(*run.optimizer, run.backward());
+    }
+    agent.stop();
+    weights.push_back(run.weight_bytes());
+  }
+  EXPECT_EQ(weights[0], weights[1]);
+}
+
+// The last one: a CUPTI that was ended is not begun anew in this process.
 TEST_F(AgentSyncsTest, AForeignFinalizeLeavesAGapAndTheStepsAroundItUnknown) {
+  // By a driver's call the ledger knows that CUPTI lives.
+  ASSERT_EQ(::setenv("FAKE_CUDA", GRADVANE_FAKE_CUDA, 1), 0);
+  ASSERT_NE(::dlopen(GRADVANE_FAKE_DRIVER, RTLD_NOW), nullptr) << ::dlerror();
   Agent agent(options_);
   agent.attach(*training_.model, *training_.optimizer);
   const auto step = [&] {
@@ -266,24 +289,6 @@ TEST_F(AgentSyncsTest, AForeignFinalizeLeavesAGapAndTheStepsAroundItUnknown) {
   ASSERT_THAT(all, SizeIs(8));
   for (std::size_t i = 0; i < all.size(); ++i)
     EXPECT_EQ(all[i].contains("syncs"), i == 1 || i == 2) << "step " << i + 1;
-}
-
-TEST_F(AgentSyncsTest, TheTrainingIsTheSameInEveryBit) {
-  std::vector<std::vector<char>> weights;
-  for (const bool with : {false, true}) {
-    Training run;
-    Options chosen = options_;
-    chosen.sync = with ? Sync::require : Sync::off;
-    Agent agent(chosen);
-    agent.attach(*run.model, *run.optimizer);
-    for (int step = 0; step < 20; ++step) {
-      item();
-      agent.step(*run.optimizer, run.backward());
-    }
-    agent.stop();
-    weights.push_back(run.weight_bytes());
-  }
-  EXPECT_EQ(weights[0], weights[1]);
 }
 
 }  // namespace

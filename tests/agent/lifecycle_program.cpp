@@ -134,9 +134,10 @@ int run(const std::string& how) {
   options.linger_seconds = 0;
   options.linger_incident_seconds = 0;
   options.recorder_signal = gradvane::RecorderSignal::usr1;
-  options.log = [](std::string_view line) {
-    std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
-  };
+  if (std::getenv("LIFECYCLE_LOG") == nullptr)  // as most programs have none
+    options.log = [](std::string_view line) {
+      std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());
+    };
   Agent agent(options);
   agent.attach(*training.model, *training.optimizer);
   train(agent, training, kSteps);
@@ -156,8 +157,11 @@ int run(const std::string& how) {
     agent.flush();  // the worker has seen that it runs
     std::puts("ready");
     std::fflush(stdout);
-    for (;;) {
+    for (int step = kSteps + 1;; ++step) {
       train(agent, training, 1);
+      if (const char* file =
+              std::getenv("LIFECYCLE_STEPS"))  // what it did, whatever the agent knows of it
+        std::ofstream(file) << step << std::endl;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -67,17 +68,87 @@ def test_every_step_is_exported_and_the_end_is_named(tmp_path, how, status, stat
     assert run.endpoint()["state"] == state
 
 
+def state_at(url):
+    with urllib.request.urlopen(url + "/api/v1/status", timeout=10) as answer:
+        return json.load(answer)["state"]
+
+
 def test_sigterm_exports_the_last_steps_and_then_kills_as_it_would_have(tmp_path):
     run = Run(tmp_path, "sigterm")
     assert run.process.stdout.readline() == "ready\n"
     assert run.endpoint()["state"] == "running"
     url = run.endpoint()["url"]
-    with urllib.request.urlopen(url + "/api/v1/status", timeout=10) as answer:
-        assert json.load(answer)["state"] == "running"
+    assert state_at(url) == "running"
     run.process.terminate()
     assert run.wait() == -signal.SIGTERM
     assert run.endpoint()["state"] == "failed"
     assert len(run.steps()) >= STEPS
+
+
+def test_what_is_trained_while_the_end_waits_for_a_scrape_is_recorded_too(tmp_path):
+    run = Run(tmp_path, "sigterm", LIFECYCLE_STEPS=str(tmp_path / "done"), GRADVANE_LINGER_INCIDENT_SECONDS="60")
+    assert run.process.stdout.readline() == "ready\n"
+    url = run.endpoint()["url"]
+    with urllib.request.urlopen(url + "/metrics", timeout=10):
+        pass
+    run.process.terminate()
+    deadline = time.monotonic() + 60
+    while state_at(url) != "failed" and time.monotonic() < deadline:
+        time.sleep(0.02)
+    at_the_signal = len(run.steps())
+    done = 0
+    # It trains on: SIGTERM has not killed it, since nobody has scraped its end yet.
+    while done < at_the_signal + 10 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        done = int((tmp_path / "done").read_text() or 0)
+    assert done >= at_the_signal + 10
+    with urllib.request.urlopen(url + "/metrics", timeout=10):
+        pass
+    assert run.wait() == -signal.SIGTERM
+    # The last few milliseconds are between our end and the signal.
+    assert len(run.steps()) >= done
+
+
+def test_ctrl_c_ends_a_run_as_interrupted_and_kills_as_it_would_have(tmp_path):
+    run = Run(tmp_path, "sigterm", GRADVANE_LINGER_INCIDENT_SECONDS="60")
+    assert run.process.stdout.readline() == "ready\n"
+    with urllib.request.urlopen(run.endpoint()["url"] + "/metrics", timeout=10):
+        pass
+    began = time.monotonic()
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait() == -signal.SIGINT
+    assert time.monotonic() - began < 50, "nobody who types Ctrl-C waits for a scrape"
+    assert run.endpoint()["state"] == "failed"
+    assert len(run.steps()) >= STEPS
+    assert [file.name for file in run.directory.glob("*.failed.gvrec")]
+
+
+def test_one_line_says_where_a_run_is_seen(tmp_path):
+    first = Run(tmp_path / "first", "sigterm", GRADVANE_RUN="first", LIFECYCLE_LOG="none")
+    assert first.process.stdout.readline() == "ready\n"
+    url = first.endpoint()["url"]
+    port = url.rpartition(":")[2]
+    second = Run(tmp_path / "second", "return", GRADVANE_RUN="second", GRADVANE_PORT=port, LIFECYCLE_LOG="none")
+    assert second.wait() == 0
+    first.process.terminate()
+    first.wait()
+    moved = f"http://[^ ]+:(?!{port}$)[0-9]+"
+    assert re.fullmatch(rf"gradvane: run second, rank 0: {moved} \(port {port} is taken\)\n", second.err)
+    assert first.err == f"gradvane: run first, rank 0: {url}\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("STEP_LOG", "/nonexistent/steps.jsonl", "step_log: /nonexistent/steps.jsonl cannot be written: No such file or directory"),
+        ("RUN_DIR", "/proc/gradvane", "run_dir: /proc/gradvane: "),
+        ("RECORDER_DIR", "/proc/gradvane", "recorder_dir: /proc/gradvane: "),
+    ],
+)
+def test_what_was_asked_for_and_cannot_be_had_stops_the_set_up(tmp_path, option, value, why):
+    run = Run(tmp_path, "return", **{f"GRADVANE_{option}": value})
+    assert run.wait() not in (0, None)
+    assert why in run.err and "name another" in run.err
 
 
 def test_a_handler_of_the_programs_own_is_left_alone(tmp_path):

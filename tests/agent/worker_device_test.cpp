@@ -136,7 +136,9 @@ class OneSyncLedger final : public collectors::SyncLedger {
   collectors::SyncMark end_step() noexcept override { return {}; }
   void set_phase(std::uint8_t /*phase*/) noexcept override {}
   void pass_over(const std::string& /*directory*/) noexcept override {}
-  void profiler_begins() noexcept override {}
+  void outside_steps(int) noexcept override {}
+  void end() noexcept override {}
+  void profiler_begins(const char*) noexcept override {}
   void profiler_ended() noexcept override {}
   void own(int /*delta*/) noexcept override {}
   const char* set_scope(const char* /*name*/) noexcept override { return nullptr; }

@@ -147,7 +147,7 @@ TEST_F(SyncBudgetTest, OurOwnBudgetIsNotBrokenByWhatOnlyMayWait) {
   set_budget(std::nullopt);
   StepRecord record = step(0);
   record.syncs->calls[1][static_cast<std::size_t>(SyncKind::alloc_free)] = 2;
-  record.syncs->calls[1][static_cast<std::size_t>(SyncKind::pageable_suspect)] = 1;
+  record.syncs->calls[1][static_cast<std::size_t>(SyncKind::async_copy_blocked)] = 1;
   observe(record);
   EXPECT_THAT(reports_, IsEmpty());
 }

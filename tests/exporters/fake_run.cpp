@@ -196,7 +196,11 @@ void add_site(record::SyncSummary& syncs, record::SyncSite site) {
     auto& phase = syncs.by_phase[static_cast<std::size_t>(site.phase.value_or(Phase::other))];
     phase.calls += site.total.calls;
     phase.seconds += site.total.seconds;
+    auto& part = syncs.parts[static_cast<std::size_t>(record::SyncPart::in_steps)];
+    part.calls += site.total.calls;
+    part.seconds += site.total.seconds;
   }
+  site.in_steps = site.total;
   syncs.sites.push_back(std::move(site));
 }
 
@@ -204,7 +208,7 @@ record::SyncSummary fake_syncs(std::int64_t steps) {
   record::SyncSummary syncs;
   syncs.source = record::SyncSource::cupti;
   syncs.reason = record::SyncReason::counting;
-  syncs.steps = steps;
+  syncs.steps = syncs.whole_steps = steps;
   syncs.covered_seconds = kStepSeconds * static_cast<double>(steps);
   syncs.budget = 8;
   if (steps > 0) {

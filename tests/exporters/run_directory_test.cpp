@@ -81,6 +81,16 @@ TEST_F(RunDirectoryTest, IsAnotherOneWhileAProcessOfTheSameNameAndRankRuns) {
   EXPECT_FALSE(fs::exists(usual().parent_path() / own())) << "it was empty";
 }
 
+TEST_F(RunDirectoryTest, ThatTheUserNamedWithASlashAtItsEndIsWhatWasAskedForToo) {
+  const fs::path named = base_ / "mine" / "";
+  RunDirectory first(options(named));
+  RunDirectory second(options(named));
+  EXPECT_TRUE(first.is_as_named());
+  EXPECT_TRUE(second.is_as_named()) << second.path();
+  RunDirectory elsewhere(options("/proc/mine"));
+  EXPECT_FALSE(elsewhere.is_as_named()) << elsewhere.path();
+}
+
 TEST_F(RunDirectoryTest, ThatTheUserNamedHoldsThoseOfOtherProcesses) {
   const fs::path named = base_ / "mine";
   RunDirectory first(options(named));

@@ -69,6 +69,38 @@ TEST_F(StepLogTest, NumbersReadBackAsTheSameDouble) {
   }
 }
 
+TEST_F(StepLogTest, ThereIsNoNormOfGradientsWithoutAFiniteElement) {
+  const auto bad = [](std::int64_t left) {
+    return [left](record::StepRecord& record) {
+      record.grad_norm = record.grad_norm_at_step = record.grad_abs_max = 0;
+      record.nonfinite[static_cast<std::size_t>(record::Site::grad)] = {record.grad_numel - left, 0,
+                                                                        0};
+    };
+  };
+  const json none = line_after(bad(0));
+  for (const char* key : {"grad_norm", "grad_norm_at_step", "grad_abs_max"})
+    EXPECT_FALSE(none.contains(key)) << key;
+  EXPECT_EQ(none["nonfinite"]["grad"]["nan"], 16832);
+  EXPECT_EQ(line_after(bad(1))["grad_norm"], 0) << "of the one that is finite";
+}
+
+TEST_F(StepLogTest, WhereGradientsAreShardedTheNormIsOfAllProcesses) {
+  const json line = line_after([](record::StepRecord& record) {
+    record.grad_norm = 3;
+    record.shard_grad_norm = record.grad_abs_max = 0;
+    record.nonfinite[static_cast<std::size_t>(record::Site::grad)] = {record.grad_numel, 0, 0};
+  });
+  EXPECT_EQ(line["grad_norm"], 3);
+  EXPECT_FALSE(line.contains("shard_grad_norm"));
+  const json without = line_after([](record::StepRecord& record) {
+    record.grad_norm = 3;
+    record.norm_contribution = 0;
+    record.shard_grad_norm.reset();
+    record.nonfinite[static_cast<std::size_t>(record::Site::grad)] = {record.grad_numel, 0, 0};
+  });
+  EXPECT_EQ(without["grad_norm"], 3) << "others have finite elements";
+}
+
 TEST_F(StepLogTest, ALossThatIsNotFiniteIsAWord) {
   const auto loss = [&](double value) {
     return line_after([&](auto& record) { record.loss = value; })["loss"];

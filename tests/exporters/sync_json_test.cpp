@@ -41,11 +41,11 @@ std::vector<std::string> keys_of(const nlohmann::ordered_json& value) {
 TEST(SyncJson, HasTheKeysOfTheContract) {
   SyncSummary syncs = fakes::fake_syncs(16);
   syncs.detail = "a note";
-  EXPECT_THAT(
-      keys_of(to_json(syncs, fakes::fake_run())),
-      ElementsAre("run", "rank", "source", "reason", "detail", "covered_seconds", "blind_seconds",
-                  "gaps", "steps", "budget", "own_budget", "steps_over", "steps_uncounted",
-                  "most_in_step", "dropped", "totals", "by_phase", "polls", "sites"));
+  EXPECT_THAT(keys_of(to_json(syncs, fakes::fake_run())),
+              ElementsAre("run", "rank", "source", "reason", "detail", "covered_seconds",
+                          "blind_seconds", "gaps", "steps", "whole_steps", "budget", "own_budget",
+                          "steps_over", "steps_uncounted", "most_in_step", "dropped", "totals",
+                          "parts", "by_phase", "polls", "sites"));
   const json document = read(to_json(syncs));
   EXPECT_EQ(document["source"], "cupti");
   EXPECT_EQ(document["reason"], "counting");
@@ -66,6 +66,8 @@ TEST(SyncJson, HasTheKeysOfTheContract) {
     "profiler": {}})"));
   EXPECT_EQ(document["by_phase"]["backward"], json::parse(R"({"calls": 32, "seconds": 0.25})"));
   EXPECT_EQ(document["by_phase"].size(), 5U);
+  EXPECT_EQ(document["parts"]["in_steps"], json::parse(R"({"calls": 65, "seconds": 0.439453125})"));
+  EXPECT_EQ(document["parts"].size(), 4U);
   EXPECT_EQ(document["polls"]["training"], json::parse(R"({"calls": 64, "seconds": 0.00390625})"));
   EXPECT_EQ(document["polls"]["gradvane"], json::parse(R"({"calls": 0, "seconds": 0.0})"));
   EXPECT_EQ(document["polls"].size(), 2U);  // nobody can tell those of a profiler from the others
@@ -77,10 +79,10 @@ TEST(SyncJson, ASiteSaysWhereAndHowOftenAndHowLong) {
     "id": 1, "kind": "d2h_read", "origin": "training", "phase": "backward",
     "location": "train.py:41", "file": "/data/train.py", "line": 41, "function": "train_step",
     "stack": ["/data/train.py:80 main", "/data/train.py:97 <module>"], "thread": "python3",
-    "calls": 32, "calls_per_step": 2.0, "seconds": 0.25, "max_seconds": 0.0625})"));
+    "calls": 32, "calls_in_steps": 32, "calls_per_step": 2.0, "seconds": 0.25, "max_seconds": 0.0625})"));
   EXPECT_EQ(document["sites"][3], json::parse(R"({
     "id": 4, "kind": "alloc_free", "origin": "training", "location": "libcublas.so.12!f+0x12",
-    "stack": [], "thread": "pt_autograd_0", "calls": 1, "calls_per_step": 0.0625,
+    "stack": [], "thread": "pt_autograd_0", "calls": 1, "calls_in_steps": 1, "calls_per_step": 0.0625,
     "seconds": 0.001953125, "max_seconds": 0.001953125})"));
 }
 
@@ -88,7 +90,8 @@ TEST(SyncJson, WhatWasNeverCountedIsAbsent) {
   for (const SyncSummary& syncs :
        {SyncSummary{}, fakes::blind_syncs(SyncSource::none, SyncReason::taken)}) {
     const json document = read(to_json(syncs));
-    for (const auto* key : {"totals", "by_phase", "polls", "sites", "budget", "most_in_step"}) {
+    for (const auto* key :
+         {"totals", "parts", "by_phase", "polls", "sites", "budget", "most_in_step"}) {
       EXPECT_FALSE(document.contains(key)) << key;
     }
     EXPECT_EQ(document["blind_seconds"], syncs.blind_seconds);
@@ -115,7 +118,7 @@ TEST(SyncJson, CountingWithoutAnythingToCountIsZeroAndNotAbsent) {
 
 TEST(SyncJson, CallsAStepAreAbsentBeforeTheFirstStep) {
   SyncSummary syncs = fakes::fake_syncs(4);
-  syncs.steps = 0;
+  syncs.whole_steps = 0;
   EXPECT_FALSE(read(to_json(syncs))["sites"][0].contains("calls_per_step"));
 }
 
@@ -246,67 +249,13 @@ TEST(SyncsOfAStep, AreInItsLineWhereAllOfItWasCounted) {
   EXPECT_EQ(line["own_sync_budget"], 2);
 }
 
-// ---- text -----------------------------------------------------------------------------------------
-
-TEST(SyncsText, NamesEveryPlaceAndWhatLedThere) {
-  SyncSummary syncs = fakes::fake_syncs(16);
-  syncs.dropped[1] = 12;
-  const std::string text = syncs_text(syncs, fakes::fake_run());
-  EXPECT_THAT(text, HasSubstr("Host syncs of fake-gpt, rank 0\nHost syncs are counted.\n"));
-  EXPECT_THAT(text, HasSubstr("2 s counted, 16 steps\n"));
-  EXPECT_THAT(text, HasSubstr("the training: 65 calls, blocked for 439 ms (16 device, 16 memcpy, "
-                              "32 d2h_read, 1 alloc_free)\n"));
-  EXPECT_THAT(text, HasSubstr("a profiler: 0 calls, blocked for 0 ms\n"));
-  EXPECT_THAT(text, HasSubstr("the training may have 8 a step: 0 steps had more\n"));
-  EXPECT_THAT(text, HasSubstr("lost, reason sites: 12\n"));
-  EXPECT_THAT(text, HasSubstr("250 ms  train.py:41  train_step\n"
-                              "    waited for a value read from the device, in phase backward\n"
-                              "    32 calls, 2 a step, the longest 62.5 ms, first on thread "
-                              "python3\n"
-                              "    /data/train.py:41\n"
-                              "    from /data/train.py:80 main\n"));
-  for (const record::SyncSite& site : syncs.sites) EXPECT_THAT(text, HasSubstr(site.location));
-}
-
-TEST(SyncsText, WhatACaptureRejectedIsInNoSum) {
-  SyncSummary syncs = fakes::fake_syncs(16);
-  constexpr auto kRejected = static_cast<std::size_t>(SyncKind::rejected_in_capture);
-  syncs.totals[0][kRejected] = {5, 100.0};
-  syncs.totals[2][kRejected] = {2, 100.0};
-  const std::string text = syncs_text(syncs, fakes::fake_run());
-  EXPECT_THAT(text, HasSubstr("the training: 65 calls, blocked for 439 ms (16 device, 16 memcpy, "
-                              "32 d2h_read, 1 alloc_free); 5 rejected_in_capture did not wait\n"));
-  EXPECT_THAT(text, HasSubstr("a profiler: 0 calls, blocked for 0 ms; 2 rejected_in_capture did "
-                              "not wait\n"));
-}
-
-TEST(SyncsText, IsOneSentenceWhereNothingWasEverCounted) {
+TEST(SyncsSentence, SaysWhyNothingWasCountedAndWhoIsInTheWay) {
   SyncSummary syncs = fakes::blind_syncs(SyncSource::none, SyncReason::taken);
   syncs.detail = "nsys";
-  EXPECT_EQ(syncs_text(syncs, fakes::fake_run()),
-            "Host syncs of fake-gpt, rank 0\nHost syncs are not counted: another tool has the one "
-            "CUPTI subscription of this process (nsys).\n");
-}
-
-TEST(SyncsText, NoNameBreaksALineOrReachesTheTerminal) {
-  SyncSummary syncs = fakes::fake_syncs(1);
-  syncs.sites[0].location = "a\nb\x1b[2J";
-  syncs.sites[0].stack = {"c\r\nd"};
-  const std::string text = syncs_text(syncs, fakes::fake_run());
-  EXPECT_THAT(text, HasSubstr("a?b?[2J"));
-  EXPECT_THAT(text, HasSubstr("from c??d\n"));
-  EXPECT_THAT(text, Not(HasSubstr("\x1b")));
-}
-
-TEST(SyncWords, EveryReasonAndKindHasItsOwn) {
-  std::set<std::string_view> reasons;
-  for (int i = 0; i < record::kSyncReasons; ++i) {
-    reasons.insert(words_of(static_cast<SyncReason>(i)));
-  }
-  EXPECT_EQ(reasons.size(), 10U);
-  std::set<std::string_view> kinds;
-  for (int i = 0; i < record::kSyncKinds; ++i) kinds.insert(words_of(static_cast<SyncKind>(i)));
-  EXPECT_EQ(kinds.size(), 9U);
+  EXPECT_EQ(
+      sentence_of(syncs),
+      "Host syncs are not counted: another tool has the one CUPTI subscription of this process "
+      "(nsys).");
 }
 
 }  // namespace

@@ -34,10 +34,11 @@ def patch(name: str, owner: str, attribute: str, when: str) -> Program:
     {owner}.{attribute} = patched
     """
     check = f"""
+    model.eval().train()
     tiny.train(model, optimizer, 2, torch.nn.utils.clip_grad_norm_)
     print(len(calls))
     {owner}.{attribute} = original
-    tiny.train(model, optimizer, 2)
+    tiny.train(model.eval().train(), optimizer, 2)
     print(len(calls))
     """
     if when == "before":
@@ -63,14 +64,27 @@ witness.look("end", model, optimizer)
 """, is_script=True, ways=WITHOUT_ATTACH),
     patch("Optimizer.step of a class", "torch.optim.SGD", "step", "before"),
     patch("Optimizer.zero_grad", "torch.optim.Optimizer", "zero_grad", "before"),
+    patch("Module.train", "torch.nn.Module", "train", "before"),
     patch("Tensor.backward", "torch.Tensor", "backward", "before"),
     patch("torch.autograd.backward", "torch.autograd", "backward", "before"),
     patch("clip_grad_norm_", "torch.nn.utils", "clip_grad_norm_", "before"),
     patch("Optimizer.step of a class", "torch.optim.SGD", "step", "after"),
     patch("Optimizer.zero_grad", "torch.optim.Optimizer", "zero_grad", "after"),
+    patch("Module.train", "torch.nn.Module", "train", "after"),
     patch("Tensor.backward", "torch.Tensor", "backward", "after"),
     patch("torch.autograd.backward", "torch.autograd", "backward", "after"),
     patch("clip_grad_norm_", "torch.nn.utils", "clip_grad_norm_", "after"),
+    Program("modules are imported late, and one of them is not there", """
+        import sys
+        finders, hooks = list(sys.meta_path), list(sys.path_hooks)
+        tiny.train(model, optimizer)
+        import colorsys
+        try:
+            import no_such_module
+        except ImportError as error:
+            print(error, error.name, error.__traceback__.tb_next)
+        print(colorsys.__spec__, sys.meta_path == finders, sys.path_hooks == hooks)
+        """, together="tools within"),
     Program("warnings are errors", "tiny.train(model, optimizer)", arguments=("-W", "error", "train.py"),
             ways=("plain", "attach", "attach, detach")),
     Program("the program sets up its own logging", """

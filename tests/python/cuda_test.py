@@ -136,6 +136,16 @@ def test_weights_are_bit_identical_with_and_without():
     assert all(torch.equal(a, b) for a, b in zip(*weights))
 
 
+def warm_up(step, steps=3):
+    """On a stream of its own, as torch asks before a capture."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(steps):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+
+
 def test_a_captured_step_is_counted_at_every_replay():
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, capturable=True)
@@ -147,12 +157,7 @@ def test_a_captured_step_is_counted_at_every_replay():
         model(x).square().mean().backward()
         optimizer.step()
 
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.current_stream().wait_stream(side)
+    warm_up(step)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         step()
@@ -161,6 +166,35 @@ def test_a_captured_step_is_counted_at_every_replay():
     torch.cuda.synchronize()
     watched.agent.flush()
     assert len(watched.steps()) == 8
+
+
+def test_the_capture_of_a_step_of_a_warm_optimizer_is_not_broken():
+    """Its steps lie on the device, and the first step that the agent sees is captured."""
+    for attaches_inside in (False, True):
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3, capturable=True)
+        x = torch.randn(32, 64, device=DEVICE)
+
+        def step():
+            optimizer.zero_grad(set_to_none=False)
+            model(x).square().mean().backward()
+            optimizer.step()
+
+        warm_up(step)
+        watched = None if attaches_inside else Watched(model, optimizer, weight_every=0)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            watched = watched or Watched(model, optimizer, weight_every=0)
+            step()
+        before = [p.detach().clone() for p in model.parameters()]
+        graph.replay()
+        torch.cuda.synchronize()
+        assert not all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+        step()
+        last = watched.steps()[-1]
+        close(last["grad_norm"], norm_of(model))
+        if not attaches_inside:
+            assert last["step"] > 3, "those before it was attached are known"
 
 
 def detach_what_is_left():

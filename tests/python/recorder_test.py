@@ -80,7 +80,7 @@ def test_what_broke_first_is_read_from_what_is_left(tmp_path, how, status):
         assert story["steps"]["last"] == last
         if how != "kill":
             assert (broke["last_step"], broke["steps"]) == (50, 11), "with all the steps it had"
-        assert "the gradient of 2.weight: 1 NaN, the first at element 11" in replay(files[word])
+        assert "1 NaN in the gradients, first in 2.weight, element 11" in replay(files[word])
     assert ("killed" in replay(files["ring"])) == (how == "kill")
 
 

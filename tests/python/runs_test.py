@@ -21,6 +21,46 @@ def test_a_resumed_run_goes_on_counting(watching):
     assert [s["step"] for s in watching.steps()] == [8]
 
 
+class OnADevice(torch.Tensor):
+    """A number that the host has to wait for."""
+
+    waits = 0
+
+    def item(self):
+        OnADevice.waits += 1
+        return 7.0
+
+
+def with_steps_on_a_device(model):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for param in model.parameters():
+        optimizer.state[param]["step"] = torch.empty((), device="meta").as_subclass(OnADevice)
+    OnADevice.waits = 0
+    return optimizer
+
+
+def test_steps_that_a_device_counts_are_waited_for_at_attach_and_never_in_a_step(watching):
+    model = net()
+    optimizer = with_steps_on_a_device(model)
+    watching(model, optimizer)
+    assert OnADevice.waits == 1
+    one_step(model, optimizer)
+    one_step(model, optimizer)
+    assert OnADevice.waits == 1
+    assert [s["step"] for s in watching.steps()] == [8, 9]
+
+
+def test_steps_that_a_device_counts_are_not_waited_for_in_a_capture(watching, monkeypatch):
+    model = net()
+    optimizer = with_steps_on_a_device(model)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    watching(model, optimizer)
+    one_step(model, optimizer)
+    assert OnADevice.waits == 0
+    assert [s["step"] for s in watching.steps()] == [1]
+
+
 def test_trainings_one_after_another_count_on(watching):
     """As the folds of a cross-validation do."""
     watching()

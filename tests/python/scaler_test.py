@@ -102,6 +102,23 @@ def test_clipping_behind_unscale_is_that_of_the_unscaled_gradients(watching):
         assert step["clip_coefficient"] == pytest.approx(min(1, 0.01 / (norm + 1e-6)), rel=1e-5)
 
 
+def test_a_clip_of_gradients_that_are_still_scaled_has_no_coefficient(watching):
+    import gradvane
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**8)
+    watching(model, optimizer)
+    scaler.scale(model(torch.ones(1, 3)).sum()).backward()
+    gradvane.clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    (step,) = watching.steps()
+    assert step["grad_norm"] == pytest.approx(2.0), "of four ones"
+    assert "clip_coefficient" not in step
+    assert step.get("grad_norm_at_step") != pytest.approx(1.0), "it was divided by the scale after that"
+
+
 def test_a_scaler_that_is_switched_off_is_none(watching):
     model = torch.nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -64,12 +64,13 @@ def test_the_command_names_the_three_lines_in_order_of_time_lost():
     places = [place for place in places_of(documents[0], script) if place["calls"] >= STEPS - 1]
     assert [place["line"] for place in places] == marked_lines(script), places
     assert all(place["calls"] <= STEPS for place in places), places
-    assert [place["kinds"] for place in places] == [{"d2h_read"}, {"d2h_read"}, {"pageable_suspect"}], places
+    assert [place["kinds"] for place in places] == [{"d2h_read"}, {"d2h_read"}, {"async_copy_blocked"}], places
 
 
 def profiler_row(rule: str, order: str) -> dict:
     """What bench/sync/profiler_probe.py saw in a process of its own."""
-    done = run(ROOT / "bench" / "sync" / "profiler_probe.py", "--child", rule, order)
+    gate = {"KINETO_USE_DAEMON": "1"} if rule == "gate" else {}
+    done = run(ROOT / "bench" / "sync" / "profiler_probe.py", "--child", rule, order, **gate)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -92,6 +93,36 @@ def test_an_agent_that_yields_leaves_the_subscription_to_the_profiler():
 def test_a_profiler_that_was_there_first_goes_on_seeing_the_gpu():
     row = profiler_row("gate", "profiler_first")
     assert row["before"] > 0 and row["during"] > 0 and row["after"] > 0, row
+
+
+PROTON = """
+import torch, gradvane
+import triton.profiler as proton
+model = torch.nn.Linear(64, 64, device="cuda")
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+gradvane.attach(model, optimizer, port=-1, run_dir=".", sync="require")
+def step():
+    optimizer.zero_grad()
+    model(torch.ones(8, 64, device="cuda")).sum().backward()
+    optimizer.step()
+step()
+session = proton.start("profile", backend="cupti")
+step()
+proton.finalize()
+step()
+"""
+
+
+def test_proton_gets_the_subscription_while_it_runs():
+    done = run("-c", PROTON)
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_program_that_ends_while_it_is_counted_ends_as_without_us():
+    source = "import torch; x = torch.ones(1000, device='cuda'); print(x.sum().item()); torch.cuda.synchronize()"
+    done = run("-m", "gradvane", "syncs", "--json", "--port", "-1", "--", sys.executable, "-c", source)
+    (document,) = json.loads(done.stdout)
+    assert document["reason"] == "counting" and document["totals"]["training"]["d2h_read"]["calls"] >= 1, document
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from gradvane._errors import described, text_of
 from gradvane.cli import agent_api
-from gradvane.cli.terminal import view
+from gradvane.cli.run_view import percent, view
+from gradvane.cli.telling import folded
 
 ESCAPES = "\x1b[2J\x1b]0;title\x07 \x9b2J \x9d0;x\x9c \u202etxt.exe \u2066x \u200b \x7f \x08"
 NAMES = ["a[/x]", "layers[/a]", "blocks[attn]", "[bold red]x[/]", "[link=http://x]y", r"back\[slash]", ":smile: 100 %"]
@@ -40,6 +41,80 @@ def test_no_control_character_reaches_the_terminal():
                  {"params": [{"name": ESCAPES, "state": ESCAPES, "grad": {"norm": ESCAPES}}]})
     assert set(filter(lambda c: not c.isprintable(), text)) == {"\n"}
     assert "?[2J?]0;title? ?2J" in text
+
+
+# ---- what is shown ---------------------------------------------------------------------------------
+
+
+def rows_at(width, rows, height=50):
+    out = io.StringIO()
+    console = Console(file=out, width=width, height=height, highlight=False, force_terminal=True, color_system=None)
+    console.print(view({"run": "x", "state": "running"}, {"total": 9, "params": rows}, console))
+    return [line.strip("│ ") for line in out.getvalue().splitlines()[2:-1]]
+
+
+def row(name="a", state="finite", **grad):
+    numbers = {"numel": 4, "norm": 1.5, "abs_max": 0.5, "zero_ratio": 0.25, "nonfinite": {"nan": 0, "pos_inf": 0}}
+    return {"name": name, "state": state, "grad": {**numbers, **grad}, "update_ratio": {"value": 0.001, "run_step": 50}}
+
+
+def test_a_gradient_of_an_earlier_step_is_not_shown_as_that_of_this_one():
+    for state in ("missing", "frozen", "unsupported"):
+        assert rows_at(200, [row(state=state)])[-1].split() == ["a", state, "0.001"]
+    assert rows_at(200, [row()])[-1].split() == ["a", "finite", "1.5", "0.5", "25", "%", "0.001"]
+
+
+def test_a_norm_is_shown_where_an_element_is_finite_and_a_dash_where_none_is():
+    some = row(state="nonfinite", nonfinite={"nan": 2, "pos_inf": 1})
+    none = row(state="nonfinite", nonfinite={"nan": 3, "pos_inf": 1}, norm=0, abs_max=0)
+    assert rows_at(200, [some])[-1].split()[2:4] == ["1.5", "0.5"]
+    assert rows_at(200, [none])[-1].split()[2:4] == ["–", "–"]
+
+
+def test_a_name_is_never_cut_and_columns_go_before_it_is_folded():
+    name = "model.layers.31.self_attn.q_proj.weight"
+    assert rows_at(80, [row(name)])[-2:] == [
+        "parameter                                state   gradient norm  update ratio",
+        f"{name}  finite            1.5         0.001"]
+    long = "transformer." + "layer." * 20 + "weight"
+    shown = rows_at(80, [row(long)])
+    assert shown[-3].split()[0] + shown[-2].split()[0] + shown[-1].split()[0] == long
+    assert shown[-3].split()[1:] == ["finite", "1.5"]
+
+
+@pytest.mark.parametrize("height", [7, 12, 24])
+def test_a_screen_is_not_higher_than_the_terminal(height):
+    lines = rows_at(80, [row(f"layer.{i}") for i in range(15)], height)
+    shown = sum("layer." in line for line in lines)
+    assert len(lines) + 3 < height and f"{shown} of 9 parameters, worst first" in "".join(lines) + "0 of 9 parameters, worst first"
+
+
+@pytest.mark.parametrize(("ratio", "text"), [
+    (None, ""), (0, "0 %"), (1e-9, "< 0.1 %"), (0.0012, "0.1 %"), (0.25, "25 %"), (0.9991, "99.9 %"),
+    (0.99999, "> 99.9 %"), (1, "100 %")])
+def test_a_share_is_never_none_or_all_by_rounding(ratio, text):
+    assert percent(ratio) == text
+
+
+def test_several_kinds_at_once_and_sites_without_a_parameter_have_words():
+    def told(**first):
+        return shown({"state": "running", "nonfinite": {"first": {"run_step": 1234, **first}}}, {})
+
+    assert "first non-finite: NaN and Inf in the gradient of a, element 7, at step 1,234 " in told(
+        site="grad", param="a", element=7)
+    assert "first non-finite: -Inf in the loss at step 1,234 " in told(site="loss", kind="neg_inf", element=0)
+
+
+@pytest.mark.parametrize(("line", "told"), [
+    ("short", "short"),
+    ("", ""),
+    ("  step 5: one two three four", "  step 5: one two\n    three four"),
+    ("aaaa bbbb cccccc, dddd", "aaaa bbbb cccccc,\n  dddd"),
+    ("/a/path/that/is/wider/than/a/line and so on", "/a/path/that/is/wider/than/a/line\n  and so on"),
+    ("日本語日本語 日本語日本語", "日本語日本語\n  日本語日本語"),
+])
+def test_lines_are_folded_at_spaces_and_words_stay_whole(line, told):
+    assert folded(line, 20) == told
 
 
 def names_of_a_model():

@@ -52,9 +52,10 @@ enum class Mode : std::uint8_t { lagged, immediate };
 /// Whether host syncs are counted: not, where they can be, or else the agent does not start.
 enum class Sync : std::uint8_t { off, automatic, require };
 
-/// What becomes of PyTorch's profiler, which wants the one subscription that CUPTI has: it is told to do
-/// without, it gets it while it runs, or CUPTI's own sharing is used (13.3 on; every tool must know it).
-/// automatic: yield from Python, where it is seen to start; gate from C++, where it is not.
+/// What becomes of PyTorch's profiler, which wants the one subscription that CUPTI has: it was told to do
+/// without (KINETO_USE_DAEMON, in the environment before the program starts), it gets it while it runs, or
+/// CUPTI's own sharing is used (13.3 on; every tool must know it). automatic: yield from Python, where it is seen
+/// to start; from C++, where it is not, the subscription stays ours, and a profiler finds none.
 enum class SyncProfiler : std::uint8_t { automatic, gate, yield, share };
 
 /// The signal that asks for a recording.
@@ -248,6 +249,16 @@ class GRADVANE_API [[nodiscard]] Scope {
 
  private:
   const char* before_;
+};
+
+/// While one lives, anywhere in the process, what is waited for belongs to no step: evaluation, a checkpoint. It
+/// stays in the totals, apart, and spends no budget. Any thread; nanoseconds.
+class GRADVANE_API [[nodiscard]] OutsideSteps {
+ public:
+  OutsideSteps() noexcept;
+  ~OutsideSteps();
+  OutsideSteps(const OutsideSteps&) = delete;  // one for each block
+  OutsideSteps& operator=(const OutsideSteps&) = delete;
 };
 
 class GRADVANE_API Agent {

@@ -179,8 +179,8 @@ export interface HeatMap {
 export interface Tensor {
   run_step: number;
   numel: number;
-  norm: Num;
-  abs_max: Num;
+  norm?: Num;
+  abs_max?: Num;
   zero_ratio?: Num;
   nonfinite: Counts;
 }
@@ -244,6 +244,7 @@ export interface SyncSite {
   stack: string[];
   thread: string;
   calls: number;
+  calls_in_steps: number;
   calls_per_step?: Num;
   seconds: Num;
   max_seconds: Num;
@@ -257,11 +258,13 @@ export interface Syncs {
   blind_seconds: Num;
   gaps: number;
   steps: number;
+  whole_steps: number;
   budget?: number;
   own_budget: number;
   steps_over: { training: number; gradvane: number };
   most_in_step?: { calls: number; run_step: number };
   totals?: Record<string, Record<string, Tally>>;
+  parts?: Record<"in_steps" | "start_up" | "between_steps" | "other_threads", Tally>;
   by_phase?: Record<string, Tally>;
   polls?: Record<string, Tally>;
   sites?: SyncSite[];

@@ -33,7 +33,7 @@ const COLUMNS: ColumnSpec[] = [
   { sort: "nonfinite_steps", label: "not finite", look: "remark", text: remarkOf },
 ];
 
-/** They are over finite elements; where there is none, their 0 is no number of anything. */
+/** They are over finite elements; where there is none, there is no number. */
 function statText(
   tensor: Tensor | undefined, value: Num | undefined,
   text: (value: Num | undefined) => string = numberText,

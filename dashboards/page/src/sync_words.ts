@@ -7,7 +7,7 @@ const KINDS: Record<string, string> = {
   event: "an event",
   memcpy: "a blocking copy",
   d2h_read: "a value read from the device",
-  pageable_suspect: "an asynchronous copy that blocked",
+  async_copy_blocked: "an asynchronous copy that blocked",
   alloc_free: "an allocation or a release",
   module_load: "code being loaded",
   rejected_in_capture: "nothing: refused during a capture",
@@ -22,8 +22,8 @@ const REASONS: Record<string, string> = {
   no_driver: "libcupti finds no driver",
   taken: "another tool has the one CUPTI subscription of this process",
   refused: "the driver refuses it (confidential computing, a virtual GPU, WSL)",
-  yielded: "PyTorch’s profiler has the one CUPTI subscription until it is done",
-  lost: "another tool ended CUPTI for the whole process",
+  yielded: "a profiler has the one CUPTI subscription until it is done",
+  lost: "CUPTI does not call Gradvane back any more",
 };
 
 export const ORIGINS: Record<string, string> = {

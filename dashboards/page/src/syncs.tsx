@@ -54,13 +54,14 @@ function sum(tallies: Record<string, Tally> | undefined): { calls: number; secon
 function Totals({ answer }: { answer: Answer }) {
   const training = sum(answer.totals?.["training"]);
   const own = sum(answer.totals?.["gradvane"]);
+  const inSteps = answer.parts?.in_steps;
   const most = answer.most_in_step;
   const over = answer.steps_over.training;
   return (
     <dl class="tiles">
       <div class="tile">
         <dt>A step of the training</dt>
-        <dd>{answer.steps > 0 ? numberText(training.calls / answer.steps) : "–"}</dd>
+        <dd>{inSteps && answer.whole_steps > 0 ? numberText(inSteps.calls / answer.whole_steps) : "–"}</dd>
         <dd class="note">
           on average{answer.budget !== undefined && `, ${countText(answer.budget)} allowed`}
         </dd>

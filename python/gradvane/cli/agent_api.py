@@ -47,7 +47,7 @@ def fetch(url: str, path: str) -> dict[str, Any]:
     except http.client.HTTPException:
         raise stranger from None
     except OSError as error:
-        raise UnreachableError(plain(f"no agent answers at {url}: {getattr(error, 'reason', error)}")) from None
+        raise UnreachableError(plain(f"no agent answers at {url}: {_words_of(error)}")) from None
     except (ValueError, RecursionError):
         raise stranger from None
     if not isinstance(values, dict) or "run" not in values:
@@ -70,6 +70,12 @@ def _is_this_machine(host: str) -> bool:
     except ValueError:
         return False
     return address.is_loopback or address.is_unspecified
+
+
+def _words_of(error: OSError) -> object:
+    """Without the number that the system has for it."""
+    reason = getattr(error, "reason", error)
+    return getattr(reason, "strerror", None) or reason
 
 
 def _refusal(error: urllib.error.HTTPError) -> str:

@@ -6,7 +6,7 @@ import argparse
 import os
 from types import ModuleType
 
-from gradvane.cli import recordings
+from gradvane.cli import recordings, telling
 
 _DESCRIPTION = """\
 Says where two recordings part: the first step in which the loss or a norm differs, the settings and models, and
@@ -43,5 +43,6 @@ def moment(text: str) -> tuple[str, int | None]:
 
 def _diff(native: ModuleType, options: argparse.Namespace) -> int:
     (a, step_a), (b, step_b) = moment(options.a), moment(options.b)
-    recordings.write(native.diff(os.fsencode(a), step_a, os.fsencode(b), step_b, options.json, options.tolerance))
+    say = telling.write if options.json else telling.tell
+    say(native.diff(os.fsencode(a), step_a, os.fsencode(b), step_b, options.json, options.tolerance))
     return 0

@@ -16,7 +16,7 @@ from gradvane.cli import python_command
 LIBRARY = "libgradvane_inject.so"
 _CUPTI = ("libcupti.so.13", "libcupti.so.12")
 _IN_WHEELS = ("cu13/lib/libcupti.so.13", "cuda_cupti/lib/libcupti.so.12")
-_DRIVER_READS = "CUDA_INJECTION64_PATH"
+DRIVER_READS = "CUDA_INJECTION64_PATH"
 
 
 @dataclass
@@ -51,6 +51,8 @@ def prepare(command: list[str], reports: str, *, library: str | None, budget: in
     elif guessed := _library_for(command, launch.environment):
         # For processes that have none: one that is there already goes before it.
         launch.environment["GRADVANE_SYNC_LIBRARY_ELSE"] = guessed
+    if launch.environment.get("GRADVANE_SYNC_PROFILER") == "gate":
+        launch.environment.setdefault("KINETO_USE_DAEMON", "1")  # only what is there from the start is safe
     _inject(launch)
     if not python_command.is_launcher(command) and (watched := python_command.watched(command)):
         launch.command = watched
@@ -79,14 +81,14 @@ def find_library() -> str | None:
 
 def _inject(launch: Launch) -> None:
     ours = find_library()
-    theirs = launch.environment.get(_DRIVER_READS)
+    theirs = launch.environment.get(DRIVER_READS)
     if theirs and (ours is None or os.path.realpath(theirs) != ours):
-        launch.notes.append(f"{_DRIVER_READS} is {theirs} already, so the program is not injected")
+        launch.notes.append(f"{DRIVER_READS} is {theirs} already, so the program is not injected")
     elif ours is None:
         wanted = os.environ.get("GRADVANE_INJECT_LIBRARY", LIBRARY)
         launch.notes.append(f"{wanted} is not there, so the program is not injected")
     else:
-        launch.environment[_DRIVER_READS] = ours
+        launch.environment[DRIVER_READS] = ours
         launch.is_injected = True
 
 
@@ -101,6 +103,8 @@ def _library_for(command: list[str], environment: dict[str, str]) -> str | None:
     spec = importlib.util.find_spec("nvidia")
     roots = (spec.submodule_search_locations if spec else None) or ()
     found = [path for root in roots for place in _IN_WHEELS if os.path.isfile(path := os.path.join(root, place))]
+    toolkit = environment.get("CUDA_HOME") or environment.get("CUDA_PATH") or ""
+    found += [path for name in _CUPTI if os.path.isfile(path := os.path.join(toolkit, "extras/CUPTI/lib64", name))]
     found.sort(key=lambda path: not path.endswith(f".{_cuda_major()}"))
     return found[0] if found else None
 

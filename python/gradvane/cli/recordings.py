@@ -7,9 +7,7 @@ import sys
 from collections.abc import Callable
 from types import ModuleType
 
-from gradvane.cli.agent_api import plain
-
-CANNOT_READ = 2
+from gradvane.cli.telling import complain
 
 
 def reader() -> ModuleType:
@@ -22,22 +20,11 @@ def told(command: str, act: Callable[[ModuleType], int]) -> int:
     try:
         native = reader()
     except ImportError as error:
-        return _say(command, f"the part that reads recordings cannot be loaded ({error}); install gradvane again")
+        return complain(command, f"the part that reads recordings cannot be loaded ({error}); install gradvane again")
     try:
         return act(native)
     except BrokenPipeError:  # nobody reads on
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
         return 0
     except (native.RecordingError, RuntimeError) as error:
-        return _say(command, str(error))
-
-
-def write(text: str) -> None:
-    """With a line feed at its end, and at once."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
-    sys.stdout.flush()
-
-
-def _say(command: str, what: str) -> int:
-    sys.stderr.write(f"gradvane {command}: {plain(what)}\n")
-    return CANNOT_READ
+        return complain(command, str(error))

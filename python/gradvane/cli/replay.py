@@ -8,7 +8,7 @@ import sys
 import threading
 from types import ModuleType
 
-from gradvane.cli import recordings
+from gradvane.cli import recordings, telling
 
 _DESCRIPTION = """\
 Says what a recording of the flight recorder tells: what was normal, what moved first, what broke, what came
@@ -46,13 +46,14 @@ def _replay(native: ModuleType, options: argparse.Namespace) -> int:
         sys.stdout.write(native.steps(os.fsencode(options.file)))
         sys.stdout.flush()
     else:
-        recordings.write(native.story(os.fsencode(options.file), options.json))
+        say = telling.write if options.json else telling.tell
+        say(native.story(os.fsencode(options.file), options.json))
     return 0
 
 
 def _serve(native: ModuleType, options: argparse.Namespace) -> int:
     server = native.serve(os.fsencode(options.file), options.address, options.port, options.allowed_hosts)
-    recordings.write(server.url)
+    telling.write(server.url)
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

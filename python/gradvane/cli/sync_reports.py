@@ -18,10 +18,12 @@ REASONS = {
     "no_driver": "libcupti finds no driver",
     "taken": "another tool has the one CUPTI subscription of this process",
     "refused": "the driver refuses it (confidential computing, a virtual GPU, WSL)",
-    "yielded": "PyTorch's profiler has the one CUPTI subscription until it is done",
-    "lost": "another tool ended CUPTI for the whole process",
+    "yielded": "a profiler has the one CUPTI subscription until it is done",
+    "lost": "CUPTI does not call Gradvane back any more",
 }
 REJECTED = "rejected_in_capture"
+MAY_WAIT = ("async_copy_blocked", "alloc_free", "module_load")
+"""kinds that are known for waits by their time alone"""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,15 @@ class Report:
         words = REASONS.get(self.document["reason"], self.document["reason"])
         return f"{words} ({detail})" if detail else words
 
+    def in_steps(self) -> int:
+        """Calls of the training that were in a step."""
+        return int(self.document.get("parts", {}).get("in_steps", {}).get("calls", 0))
+
+    @property
+    def whole_steps(self) -> int:
+        """Steps that were counted from end to end."""
+        return int(self.document.get("whole_steps", 0))
+
     def waited(self, origin: str) -> tuple[int, float]:
         """Calls of that origin that made a thread wait, and for how many seconds."""
         kinds = self.document.get("totals", {}).get(origin, {})
@@ -66,12 +77,30 @@ class Report:
         return sum(tally["calls"] for tally in tallies), sum(seconds(tally["seconds"]) for tally in tallies)
 
 
+def nothing(why: str) -> dict[str, Any]:
+    """What stands for a report where no process left one, so that a blank is not taken for a zero."""
+    return {
+        "source": "none", "reason": "no_report", "detail": why, "covered_seconds": 0, "blind_seconds": 0, "gaps": 0,
+        "steps": 0, "whole_steps": 0, "own_budget": 0, "steps_over": {"training": 0, "gradvane": 0},
+        "steps_uncounted": 0, "dropped": dict.fromkeys(("threads", "sites", "events", "unbalanced"), 0),
+    }
+
+
 def seconds(value: float | str) -> float:
     return float(value)  # "nan" and "inf" are words there
 
 
-def read(folder: str) -> list[Report]:
-    """Of every process that left one; first the one that waited longest."""
+@dataclass(frozen=True)
+class Found:
+    """What the processes of a program left."""
+
+    reports: list[Report]
+    """first that of the one that waited longest"""
+    silent: list[int]
+    """processes whose CUDA driver loaded Gradvane's library, and that left no report"""
+
+
+def read(folder: str) -> Found:
     reports = []
     for path in Path(folder).glob("syncs.*.json"):
         pid = re.fullmatch(r"syncs\.(\d+)\.json", path.name)
@@ -81,7 +110,11 @@ def read(folder: str) -> list[Report]:
             continue
         if pid and isinstance(document, dict) and {"source", "reason", "steps"} <= document.keys():
             reports.append(Report(int(pid[1]), document))
-    return sorted(reports, key=lambda report: (-report.waited("training")[1], report.pid))
+    injected = {int(path.suffix[1:]) for path in Path(folder).glob("injected.*") if path.suffix[1:].isdigit()}
+    return Found(
+        sorted(reports, key=lambda report: (-report.waited("training")[1], report.pid)),
+        sorted(injected - {report.pid for report in reports}),
+    )
 
 
 @dataclass(frozen=True)
@@ -134,15 +167,18 @@ def _not_judged(report: Report) -> str:
     if uncounted := document.get("steps_uncounted", 0):  # older agents do not say
         return "1 step was not counted" if uncounted == 1 else f"{uncounted:,} steps were not counted"
     lost = document["dropped"]["events"] + document["dropped"]["threads"]
-    return f"{lost:,} host syncs are in no step" if lost else ""
+    return f"of {lost:,} host syncs the step is not known" if lost else ""
 
 
 def times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def failure(reports: list[Report], off: str) -> str | None:
+def failure(found: Found, off: str) -> str | None:
     """Why a program that had to keep to a budget did not, or cannot be said to have; None where it did."""
+    if found.silent:
+        return f"the budget could not be judged: process {found.silent[0]} used CUDA and left no report"
+    reports = found.reports
     verdicts = [(report, verdict) for report in reports if (verdict := judge(report))]
     for wanted in ("is_over", "is_unseen"):
         for report, verdict in verdicts:

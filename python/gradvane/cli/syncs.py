@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 
-from gradvane.cli import child_process, injection, sync_reports
-from gradvane.cli.agent_api import plain
+from gradvane.cli import child_process, injection, sync_reports, telling
 
 OVER_BUDGET = 3
 _CANNOT_RUN, _NOT_FOUND = 126, 127
@@ -33,14 +33,14 @@ def main(arguments: list[str]) -> int:
         except OSError as error:
             _say(f"{options.command[0]}: {error.strerror}")
             return _NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN
-        reports = sync_reports.read(folder)
+        found = sync_reports.read(folder)
     try:
-        _tell(options, launch, reports, status)
+        _tell(options, launch, found, status)
     except BrokenPipeError:  # nobody reads it; the program's own end still counts
         sys.stdout = open("/dev/null", "w")  # noqa: SIM115
     if status < 0:
         child_process.die_by(-status)
-    if status == 0 and options.fail and (why := sync_reports.failure(reports, launch.off)):
+    if status == 0 and options.fail and (why := sync_reports.failure(found, launch.off)):
         _say(why)
         return OVER_BUDGET
     return status
@@ -51,7 +51,6 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
         prog="gradvane syncs",
         usage="gradvane syncs [options] -- COMMAND ...",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument("--json", action="store_true", help="the reports as a JSON array on the standard output; that of "
@@ -78,25 +77,31 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _natural(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 2**31 - 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 0 or more")
-    return value
+    if not re.fullmatch(r"-?\d{1,100}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{text} is no whole number")
+    if not 0 <= int(text) <= 2**31 - 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 0 or more" if text[0] == "-" else f"{text} is too much")
+    return int(text)
 
 
 def _tell(
-    options: argparse.Namespace, launch: injection.Launch, reports: list[sync_reports.Report], status: int
+    options: argparse.Namespace, launch: injection.Launch, found: sync_reports.Found, status: int
 ) -> None:
+    seen = [report for report in found.reports if report.used_cuda]
     if options.json:
-        sys.stdout.write(json.dumps([report.document for report in reports], indent=1) + "\n")
+        documents = [report.document for report in found.reports]
+        if not documents:
+            documents.append(sync_reports.nothing(_why_nothing(launch, found)))
+        sys.stdout.write(json.dumps(documents, indent=1) + "\n")
         sys.stdout.flush()
         return
     if status < 0:
         _say(f"the program died by {child_process.name_of(-status)}; its last second may be missing here")
-    seen = [report for report in reports if report.used_cuda]
     if not seen:
-        _say(_why_nothing(launch))
+        _say(_why_nothing(launch, found))
         return
+    if found.silent:
+        _say(_who_is_silent(found.silent))
     from gradvane.cli import sync_tables
 
     console = sync_tables.console()
@@ -104,14 +109,27 @@ def _tell(
         sync_tables.show(console, report, top=options.top, has_budget=options.budget is not None)
 
 
-def _why_nothing(launch: injection.Launch) -> str:
+def _why_nothing(launch: injection.Launch, found: sync_reports.Found) -> str:
+    """Why there are no counts to show: no more than what is known."""
     if launch.off:
         return f"host syncs were not counted: {launch.off}"
+    if found.silent:
+        return _who_is_silent(found.silent)
+    if len(found.reports) == 1:
+        return "the one process that left a report did not use CUDA"
+    if found.reports:
+        return f"{len(found.reports)} processes left a report, and none of them used CUDA"
     if launch.is_injected:
-        return "no process of this program used CUDA"
-    return "no process that Gradvane saw used CUDA; only those with an agent of its own could be seen"
+        library = launch.environment[injection.DRIVER_READS]
+        return f"no process left a report: none used CUDA, or the driver could not load {library}"
+    return "no process left a report: without injection only those with an agent of Gradvane do"
+
+
+def _who_is_silent(pids: list[int]) -> str:
+    names = ", ".join(str(pid) for pid in pids)
+    return f"used CUDA and left no report: {'process' if len(pids) == 1 else 'processes'} {names}"
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"gradvane syncs: {plain(line)}\n")
+    telling.say("syncs", line)
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
-from rich.table import Table
-from rich.text import Text
 
-from gradvane.cli.agent_api import UnreachableError, fetch, plain
+from gradvane.cli.agent_api import UnreachableError, fetch
+from gradvane.cli.run_view import MOST_PARAMS, view
+from gradvane.cli.run_view import number as number  # for the tables of `gradvane syncs`
+from gradvane.cli.telling import complain
 
-_WORST = 15
-"""parameters shown"""
+_PARAMS = f"/api/v1/params?sort=worst&limit={MOST_PARAMS}"
 
 
 def main(command: str, arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog=f"gradvane {command}",
         description="How a run is doing." if command == "status" else "How a run is doing, live; ends with ctrl-c.",
+        epilog="Exit status: 0, or 2 where no agent answers.",
+        allow_abbrev=False,
     )
     parser.add_argument("url", nargs="?", default="http://127.0.0.1:9464", help="of the agent; default %(default)s")
     if command == "status":
@@ -39,8 +41,7 @@ def main(command: str, arguments: list[str]) -> int:
             return _top(url, max(options.every, 0.1))
         status = fetch(url, "/api/v1/status")
     except UnreachableError as error:
-        sys.stderr.write(f"gradvane {command}: {error}\n")
-        return 1
+        return complain(command, str(error))
     if options.json:
         sys.stdout.write(json.dumps(status, indent=2) + "\n")
     else:
@@ -49,107 +50,39 @@ def main(command: str, arguments: list[str]) -> int:
 
 
 def _top(url: str, every: float) -> int:
-    """Until ctrl-c, or the run has ended and its endpoint has gone."""
-    status = fetch(url, "/api/v1/status")
-    params = fetch(url, "/api/v1/params")
-    gone = 0
+    """Until ctrl-c, or the run has ended and its endpoint has gone. What it said last stays on the terminal."""
+    console = Console(highlight=False)
+    seen = [fetch(url, "/api/v1/status"), fetch(url, _PARAMS)]
+
+    def shown() -> Panel:
+        return view(seen[0], seen[1], console)
+
+    has_gone = False
     try:
-        with Live(view(status, params), console=Console(highlight=False), refresh_per_second=8) as live:
-            while gone < 3:
-                time.sleep(every)
-                try:
-                    status, params = fetch(url, "/api/v1/status"), fetch(url, "/api/v1/params")
-                    gone = 0
-                    live.update(view(status, params))
-                except UnreachableError:
-                    gone += 1
-        sys.stderr.write("gradvane top: the agent has gone; this is the last it said\n")
+        if console.is_terminal and not console.is_dumb_terminal:
+            # On a screen of its own: what is typed meanwhile, and a terminal that changes its size, leave nothing behind.
+            with Live(get_renderable=shown, console=console, screen=True, auto_refresh=False) as live:
+                live.refresh()
+                _watch(url, every, seen, live.refresh)
+        else:
+            _watch(url, every, seen, lambda: None)
+        has_gone = True
     except KeyboardInterrupt:
         pass
+    console.print(shown())
+    if has_gone:
+        sys.stderr.write("gradvane top: the agent has gone; this is the last it said\n")
     return 0
 
 
-def view(status: dict[str, Any], params: dict[str, Any]) -> Panel:
-    """One screen: the run in words, its numbers, its worst parameters."""
-    latest = status.get("latest") or {}
-    state = plain(status.get("state", "?"))
-    colour = {"running": "green", "finished": "cyan", "starting": "yellow", "stalled": "yellow"}.get(state, "red")
-    words = Text(state, style=f"bold {colour}")
-    if status.get("reason"):
-        words.append(f"  {plain(status['reason'])}", style="default")
-    if first := status.get("nonfinite", {}).get("first"):
-        words.append(f"\nfirst non-finite: {plain(_blame(first))}", style="bold red")
-    numbers = Table.grid(padding=(0, 3))
-    for name, value in _numbers(status, latest):
-        numbers.add_row(Text(name, style="dim"), _cell(value))
-    parts: list[Any] = [words, numbers]
-    if rows := params.get("params"):
-        parts.append(_worst(rows))
-    title = _cell(f"{status.get('run', '?')}  rank {status.get('rank', 0)}")
-    return Panel(Group(*parts), title=title, title_align="left")
-
-
-def _cell(text: object, style: str = "") -> Text:
-    """Names are shown as they are: rich takes [brackets] in a str for markup."""
-    return Text(plain(text), style=style)
-
-
-def _blame(first: dict[str, Any]) -> str:
-    site = {"grad": "gradient"}.get(first.get("site", ""), first.get("site", "?"))
-    where = f" of {first['param']}, element {first.get('element', '?')}," if first.get("param") else ""
-    return f"{first.get('kind', '?')} in the {site}{where} at step {first.get('run_step', '?')}"
-
-
-def _numbers(status: dict[str, Any], latest: dict[str, Any]) -> list[tuple[str, str]]:
-    rows = [("step", number(latest.get("run_step", latest.get("step"))))]
-    if seconds := latest.get("step_seconds"):
-        rows.append(("steps / s", number(1 / seconds)))
-    for name, key in (
-        ("loss", "loss"),
-        ("gradient norm", "grad_norm"),
-        ("after clipping", "grad_norm_at_step"),
-        ("learning rate", "lr"),
-        ("loss scale", "loss_scale"),
-    ):
-        if latest.get(key) is not None:
-            rows.append((name, number(latest[key])))
-    bad = status.get("nonfinite", {}).get("steps", {})
-    if any(bad.values()):
-        rows.append(("bad steps", ", ".join(f"{site} {number(count)}" for site, count in bad.items() if count)))
-    if status.get("skipped_steps"):
-        rows.append(("skipped steps", number(status["skipped_steps"])))
-    if status.get("incidents_total"):
-        rows.append(("incidents", number(status["incidents_total"])))
-    return rows
-
-
-def _worst(rows: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    for name in ("parameter", "state", "gradient norm", "largest", "zeros", "update ratio"):
-        table.add_column(name, justify="left" if name in ("parameter", "state") else "right", no_wrap=True)
-    for row in rows[:_WORST]:
-        grad = row.get("grad") or {}
-        state = str(row.get("state", ""))
-        zeros = f"{100 * grad['zero_ratio']:.0f} %" if "zero_ratio" in grad else ""
-        table.add_row(
-            _cell(row.get("name", "?")),
-            _cell(state, "bold red" if state == "nonfinite" else ""),
-            _cell(number(grad.get("norm"))),
-            _cell(number(grad.get("abs_max"))),
-            zeros,
-            _cell(number((row.get("update_ratio") or {}).get("value"))),
-        )
-    return table
-
-
-def number(value: Any) -> str:
-    """For people: four digits, and what was not measured is blank."""
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return ", ".join(number(one) for one in value)
-    if isinstance(value, str):  # "nan", "inf": JSON has no such numbers
-        return value
-    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e6):
-        return f"{int(value):,}"
-    return f"{value:.4g}"
+def _watch(url: str, every: float, seen: list[dict[str, Any]], draw: Callable[[], None]) -> None:
+    """Until nobody has answered three times in a row."""
+    gone = 0
+    while gone < 3:
+        time.sleep(every)
+        try:
+            seen[:] = fetch(url, "/api/v1/status"), fetch(url, _PARAMS)
+            gone = 0
+        except UnreachableError:
+            gone += 1
+        draw()  # also where nothing is new: the terminal may have another size

@@ -90,8 +90,8 @@ TEST_F(CallCounterTest, AnAsynchronousCopyThatBlockedIsASuspect) {
   call("cudaMemcpyAsync_v3020", 49 * kMicrosecond, &copy);
   call("cudaMemcpyAsync_v3020", 900 * kMicrosecond, &copy);
   call("cudaEventQuery_v3020", 0);  // a copy is told by the thread's next call
-  EXPECT_EQ(calls(), (Calls{{"pageable_suspect", 1}}));
-  EXPECT_DOUBLE_EQ(seconds(record::SyncKind::pageable_suspect), 900e-6);
+  EXPECT_EQ(calls(), (Calls{{"async_copy_blocked", 1}}));
+  EXPECT_DOUBLE_EQ(seconds(record::SyncKind::async_copy_blocked), 900e-6);
 }
 
 TEST_F(CallCounterTest, AnAsynchronousCopyWithAWaitInsideIsConfirmedHoweverShort) {
@@ -99,7 +99,7 @@ TEST_F(CallCounterTest, AnAsynchronousCopyWithAWaitInsideIsConfirmedHoweverShort
   cupti_.call("cudaMemcpyAsync_v3020", &copy, 0,
               [&] { call("cuStreamSynchronize", kMicrosecond); });
   call("cudaEventQuery_v3020", 0);
-  EXPECT_EQ(calls(), (Calls{{"pageable_suspect", 1}}));
+  EXPECT_EQ(calls(), (Calls{{"async_copy_blocked", 1}}));
 }
 
 TEST_F(CallCounterTest, ACopyToTheHostAndTheWaitForItAreOneRead) {
@@ -133,7 +133,7 @@ TEST_F(CallCounterTest, AnotherCallBetweenCopyAndWaitParts) {
   call("cudaMemcpyAsync_v3020", 70 * kMicrosecond, &copy);
   call("cudaEventSynchronize_v3020", kMicrosecond);
   call("cudaStreamSynchronize_v3020", 20 * kMicrosecond, &stream);
-  EXPECT_EQ(calls(), (Calls{{"pageable_suspect", 1}, {"event", 1}, {"stream", 1}}));
+  EXPECT_EQ(calls(), (Calls{{"async_copy_blocked", 1}, {"event", 1}, {"stream", 1}}));
 }
 
 TEST_F(CallCounterTest, AWaitFromAnotherPlaceIsNoneForTheCopy) {
@@ -227,6 +227,7 @@ TEST_F(CallCounterTest, OwnCallsOfOneThreadAreNotThoseOfAnother) {
 
 TEST_F(CallCounterTest, TimeIsBookedOnThePhaseInWhichTheCallBegan) {
   using record::Phase;
+  (void)ledger_->end_step();  // phases are those of steps
   ledger_->set_phase(static_cast<std::uint8_t>(Phase::forward));
   cupti_.call("cudaDeviceSynchronize_v3020", nullptr, 0, [&] {
     pass(4 * kMicrosecond);
@@ -235,6 +236,7 @@ TEST_F(CallCounterTest, TimeIsBookedOnThePhaseInWhichTheCallBegan) {
   call("cudaDeviceSynchronize_v3020", 5 * kMicrosecond);
   ledger_->set_phase(kNoPhase);
   call("cudaDeviceSynchronize_v3020", 6 * kMicrosecond);
+  (void)ledger_->end_step();
   const auto summary = ledger_->summary();
   EXPECT_DOUBLE_EQ(summary.by_phase[static_cast<std::size_t>(Phase::forward)].seconds, 4e-6);
   EXPECT_DOUBLE_EQ(summary.by_phase[static_cast<std::size_t>(Phase::backward)].seconds, 5e-6);

@@ -16,9 +16,10 @@ namespace gradvane::collectors {
 
 inline std::atomic<std::int64_t> fake_now{1};
 inline std::atomic<bool> fake_driver{true};
-inline std::atomic<bool> fake_machine{true};  ///< has a driver that may be loaded
 inline std::atomic<bool> fake_library{true};
+inline std::atomic<int> fake_loads{0};
 
+inline constexpr const char* kSync = "cudaStreamSynchronize_v3020";
 inline constexpr std::int64_t kMicrosecond = 1'000;
 inline constexpr std::int64_t kSecond = 1'000'000'000;
 
@@ -28,8 +29,11 @@ inline CuptiLedger::World fake_world() {
             why = "no libcupti.so.13 or .12 is found";
             return nullptr;
           },
-          [] { return fake_driver.load(); }, [] { return fake_machine.load(); },
-          [] { return fake_now.load(); }};
+          [] { return fake_driver.load(); },
+          [] {
+            if (fake_driver) FakeCupti::instance().call_driver();
+          },
+          [] { return fake_now.load(); }, [] { ++fake_loads; }};
 }
 
 /// What a summary says of one origin, by kind; without what never happened.
@@ -55,10 +59,16 @@ class LedgerTest : public testing::Test {
   LedgerTest() {
     cupti_.reset();
     fake_now = 1;
-    fake_driver = fake_machine = fake_library = true;
+    fake_driver = fake_library = true;
+    fake_loads = 0;
     ledger_ = immortal_ledger(fake_world());
   }
 
+  /// The worker looks, and the thread that trains comes by.
+  void look_and_step() {
+    ledger_->look(false);
+    (void)ledger_->end_step();
+  }
   void pass(std::int64_t nanoseconds) { fake_now += nanoseconds; }
   /// A call that takes so long.
   void call(const char* name, std::int64_t nanoseconds, const void* params = nullptr,

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <stdlib.h>
 
+#include <string>
 #include <thread>
 
 #include "tests/collectors/sync_ledger/counting_ledger.hpp"
@@ -17,7 +18,7 @@ using record::SyncSource;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kSync = "cudaStreamSynchronize_v3020";
+constexpr const char* kProfiler = "PyTorch's profiler";
 
 class CuptiLedgerTest : public LedgerTest {
  public:
@@ -25,11 +26,6 @@ class CuptiLedgerTest : public LedgerTest {
 
  protected:
   CuptiLedgerTest() { ::unsetenv("KINETO_USE_DAEMON"); }
-  /// The worker looks, and the thread that trains comes by.
-  void look_and_step() {
-    ledger_->look(false);
-    (void)ledger_->end_step();
-  }
 };
 
 TEST_F(CuptiLedgerTest, NobodyCountsBeforeAnybodyAsks) {
@@ -43,14 +39,20 @@ TEST_F(CuptiLedgerTest, NobodyCountsBeforeAnybodyAsks) {
 TEST_F(CuptiLedgerTest, OnlyTheCallsOfTheTableAreEnabled) {
   ledger_->join({});
   EXPECT_EQ(ledger_->summary().source, SyncSource::cupti);
-  EXPECT_EQ(cupti_.enabled(), std::ssize(cuda_calls()) + 1) << "and CUPTI's own last word";
+  EXPECT_EQ(cupti_.enabled(), std::ssize(cuda_calls()) + 2)
+      << "and CUPTI's own last word, and the call that shows it alive";
+  EXPECT_EQ(ledger_->summary().detail, "");
   EXPECT_STREQ(cupti_.last_params().name, "Gradvane");
 }
 
 TEST_F(CuptiLedgerTest, ACallThatThisCuptiKnowsByAnotherNameIsLeftOut) {
   cupti_.rename(kSync);
   ledger_->join({});
-  EXPECT_EQ(cupti_.enabled(), std::ssize(cuda_calls()));
+  EXPECT_EQ(cupti_.enabled(), std::ssize(cuda_calls()) + 1);
+  const auto all = std::to_string(cuda_calls().size());
+  EXPECT_EQ(
+      ledger_->summary().detail,
+      "this CUPTI knows " + std::to_string(cuda_calls().size() - 1) + " of " + all + " calls");
   call(kSync, kMicrosecond);
   EXPECT_THAT(calls_of(ledger_->summary()), IsEmpty());
 }
@@ -142,92 +144,44 @@ TEST_F(CuptiLedgerTest, TimeThatNobodyCountedIsSaid) {
   EXPECT_DOUBLE_EQ(summary.covered_seconds, 5);
 }
 
-TEST_F(CuptiLedgerTest, AForeignFinalizeIsNoticedMarkedAndSurvived) {
-  ledger_->join({});
-  call(kSync, kMicrosecond);
-  const SyncMark before = ledger_->end_step();
-  cupti_.finalize();
-  call(kSync, kMicrosecond);  // nobody sees it
-  look_and_step();
-  EXPECT_EQ(ledger_->summary().reason, SyncReason::lost);
-  EXPECT_EQ(ledger_->summary().gaps, 1);
-  pass(6 * kSecond);
-  look_and_step();
-  EXPECT_EQ(ledger_->summary().source, SyncSource::cupti);
-  call(kSync, kMicrosecond);
-  EXPECT_EQ(calls_of(ledger_->summary()), (Calls{{"stream", 2}}));
-  StepSyncs syncs;
-  EXPECT_FALSE(ledger_->step(before, ledger_->end_step(), syncs)) << "a gap lies in between";
+// Profilers ------------------------------------------------------------------------------------------------
+
+TEST_F(CuptiLedgerTest, TheEnvironmentIsNeverWrittenTo) {
+  // Other threads read it without a lock.
+  for (const ProfilerRule rule : {ProfilerRule::keep, ProfilerRule::yield, ProfilerRule::share}) {
+    ledger_->join({.profiler = rule});
+    ledger_->profiler_begins(kProfiler);
+    EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
+    ledger_->profiler_ended();
+    ledger_->leave();
+  }
 }
 
-TEST_F(CuptiLedgerTest, AStepWithinAnUnseenLossIsUnknownAndNotZero) {
+TEST_F(CuptiLedgerTest, AProfilerThatWasToldBeforehandIsLeftAlone) {
+  ::setenv("KINETO_USE_DAEMON", "1", 1);
   ledger_->join({});
-  const SyncMark before = ledger_->end_step();
-  cupti_.finalize();
-  call(kSync, kMicrosecond);
-  const SyncMark after = ledger_->end_step();
-  StepSyncs syncs;
-  EXPECT_FALSE(ledger_->step(before, after, syncs)) << "although nobody has looked yet";
-}
-
-TEST_F(CuptiLedgerTest, CuptisOwnEndIsNoticed) {
-  ledger_->join({});
-  cupti_.announce_fatal_error();
-  ledger_->look(false);
-  EXPECT_EQ(ledger_->summary().reason, SyncReason::lost);
-}
-
-TEST_F(CuptiLedgerTest, TheProfilerIsToldBeforehandWhereItWouldAsk) {
-  ledger_->join({.needs_gate = true});
   EXPECT_EQ(ledger_->summary().reason, SyncReason::gated);
-  ASSERT_NE(::getenv("KINETO_USE_DAEMON"), nullptr);
-}
-
-TEST_F(CuptiLedgerTest, TheEnvironmentIsLeftAloneWhereThereIsNothingToGate) {
-  ledger_->join({});
-  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
   ledger_->leave();
-  fake_driver = false;
-  ledger_->join({.needs_gate = true});
-  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr) << "no CUDA, nothing to subscribe to";
-}
-
-TEST_F(CuptiLedgerTest, AProfilerThatComesBeforeTheDriverIsToldToo) {
-  fake_driver = false;
-  ledger_->join({.needs_gate = true});
-  ledger_->profiler_begins();
-  EXPECT_NE(::getenv("KINETO_USE_DAEMON"), nullptr);
-}
-
-TEST_F(CuptiLedgerTest, OnAMachineWithoutADriverTheProfilerIsLeftAlone) {
-  fake_driver = fake_machine = false;
-  ledger_->join({.needs_gate = true});
-  ledger_->profiler_begins();
-  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
-}
-
-TEST_F(CuptiLedgerTest, NobodyIsToldAnythingWhereTheSubscriptionIsNotToBeHad) {
-  cupti_.take_by("Nsight Systems");
-  ledger_->join({.needs_gate = true});
-  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
+  ledger_->join({.profiler = ProfilerRule::yield});
+  ledger_->profiler_begins(kProfiler);
+  EXPECT_TRUE(cupti_.is_subscribed()) << "it does not ask";
 }
 
 TEST_F(CuptiLedgerTest, WhoJoinedByDefaultGivesWayToWhoMeansIt) {
-  ledger_->join({.is_default = true, .needs_gate = true});
-  EXPECT_NE(::getenv("KINETO_USE_DAEMON"), nullptr);
-  ledger_->join({.profiler = ProfilerRule::yield, .needs_gate = true});
-  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
-  EXPECT_EQ(ledger_->summary().reason, SyncReason::counting);
-  ledger_->profiler_begins();
+  ledger_->join({.is_default = true});
+  ledger_->join({.profiler = ProfilerRule::yield});
+  ledger_->profiler_begins(kProfiler);
   EXPECT_FALSE(cupti_.is_subscribed());
-  ledger_->join({.profiler = ProfilerRule::gate, .needs_gate = true});
-  EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr) << "the first who meant it decides";
+  ledger_->profiler_ended();
+  ledger_->join({.profiler = ProfilerRule::keep});
+  ledger_->profiler_begins(kProfiler);
+  EXPECT_FALSE(cupti_.is_subscribed()) << "the first who meant it decides";
 }
 
 TEST_F(CuptiLedgerTest, AProfilerThatBeginsBeforeTheDriverIsYieldedTo) {
   fake_driver = false;
-  ledger_->join({.profiler = ProfilerRule::yield, .needs_gate = true});
-  ledger_->profiler_begins();
+  ledger_->join({.profiler = ProfilerRule::yield});
+  ledger_->profiler_begins(kProfiler);
   EXPECT_EQ(ledger_->summary().reason, SyncReason::yielded);
   fake_driver = true;
   look_and_step();
@@ -237,9 +191,9 @@ TEST_F(CuptiLedgerTest, AProfilerThatBeginsBeforeTheDriverIsYieldedTo) {
 }
 
 TEST_F(CuptiLedgerTest, TheInnerOfTwoProfilersDoesNotEndTheOuter) {
-  ledger_->join({.profiler = ProfilerRule::yield, .needs_gate = true});
-  ledger_->profiler_begins();
-  ledger_->profiler_begins();
+  ledger_->join({.profiler = ProfilerRule::yield});
+  ledger_->profiler_begins(kProfiler);
+  ledger_->profiler_begins(kProfiler);
   ledger_->profiler_ended();
   EXPECT_FALSE(cupti_.is_subscribed());
   ledger_->profiler_ended();
@@ -248,23 +202,31 @@ TEST_F(CuptiLedgerTest, TheInnerOfTwoProfilersDoesNotEndTheOuter) {
 }
 
 TEST_F(CuptiLedgerTest, ARunThatEndsWithinAProfilerLeavesTheNextOneItsSight) {
-  ledger_->join({.profiler = ProfilerRule::yield, .needs_gate = true});
-  ledger_->profiler_begins();
+  ledger_->join({.profiler = ProfilerRule::yield});
+  ledger_->profiler_begins(kProfiler);
   ledger_->leave();
   ledger_->join({});
   EXPECT_TRUE(cupti_.is_subscribed());
 }
 
-TEST_F(CuptiLedgerTest, AGateOfTheUsersOwnIsKept) {
-  ::setenv("KINETO_USE_DAEMON", "user", 1);
-  ledger_->join({.needs_gate = true});
-  EXPECT_STREQ(::getenv("KINETO_USE_DAEMON"), "user");
+TEST_F(CuptiLedgerTest, AProfilerThatKeepsTheSubscriptionIsNamedAndWeAskAgainLater) {
+  ledger_->join({.profiler = ProfilerRule::yield});
+  ledger_->profiler_begins(kProfiler);
+  cupti_.take_by("somebody");  // as Kineto does until torch 2.13, for good
+  ledger_->profiler_ended();
+  EXPECT_EQ(ledger_->summary().reason, SyncReason::taken);
+  EXPECT_EQ(ledger_->summary().detail, "by somebody, since PyTorch's profiler was given it");
+  EXPECT_EQ(ledger_->summary().gaps, 1);
+  cupti_.take_by("");
+  pass(61 * kSecond);
+  look_and_step();
+  EXPECT_TRUE(cupti_.is_subscribed());
 }
 
 TEST_F(CuptiLedgerTest, UnderTheYieldRuleTheProfilerGetsTheSubscriptionWhileItRuns) {
-  ledger_->join({.profiler = ProfilerRule::yield, .needs_gate = true});
+  ledger_->join({.profiler = ProfilerRule::yield});
   EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);
-  ledger_->profiler_begins();
+  ledger_->profiler_begins(kProfiler);
   EXPECT_FALSE(cupti_.is_subscribed());
   EXPECT_EQ(ledger_->summary().reason, SyncReason::yielded);
   pass(120 * kSecond);
@@ -275,10 +237,11 @@ TEST_F(CuptiLedgerTest, UnderTheYieldRuleTheProfilerGetsTheSubscriptionWhileItRu
   EXPECT_EQ(ledger_->summary().gaps, 1);
 }
 
-TEST_F(CuptiLedgerTest, WhereCuptiIsTooOldToShareTheProfilerIsTold) {
-  ledger_->join({.profiler = ProfilerRule::share, .needs_gate = true});
+TEST_F(CuptiLedgerTest, ACuptiThatIsTooOldToShareIsGivenUpWhileTheProfilerRuns) {
+  ledger_->join({.profiler = ProfilerRule::share});
   EXPECT_EQ(cupti_.last_params().allow_multiple, 0);
-  EXPECT_EQ(ledger_->summary().reason, SyncReason::gated);
+  ledger_->profiler_begins(kProfiler);
+  EXPECT_FALSE(cupti_.is_subscribed());
 }
 
 TEST_F(CuptiLedgerTest, ADriverThatComesWhileWeSubscribeIsNotWaitedFor) {
@@ -304,8 +267,8 @@ TEST_F(CuptiLedgerTest, TheDriverBringsTheSubscription) {
 }
 
 TEST_F(CuptiLedgerTest, UnderOtherRulesAProfilerChangesNothing) {
-  ledger_->join({.needs_gate = true});
-  ledger_->profiler_begins();
+  ledger_->join({});
+  ledger_->profiler_begins(kProfiler);
   EXPECT_TRUE(cupti_.is_subscribed());
 }
 

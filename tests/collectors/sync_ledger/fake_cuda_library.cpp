@@ -45,10 +45,6 @@ EXPORTED int cuptiEnableCallback(std::uint32_t enable, cupti::Subscriber subscri
                                  cupti::Domain domain, std::uint32_t id) {
   return fake().functions().enable_callback(enable, subscriber, domain, id);
 }
-EXPORTED int cuptiGetCallbackState(std::uint32_t* enabled, cupti::Subscriber subscriber,
-                                   cupti::Domain domain, std::uint32_t id) {
-  return fake().functions().get_callback_state(enabled, subscriber, domain, id);
-}
 EXPORTED int cuptiGetVersion(std::uint32_t* version) {
   return fake().functions().get_version(version);
 }
@@ -84,6 +80,9 @@ EXPORTED void fake_poll() { fake().call("cudaEventQuery_v3020"); }
 EXPORTED void fake_call(const char* name, long microseconds, int result) {
   fake().call(name, nullptr, result, [&] { wait(microseconds); });
 }
+/// What the fake driver's cuDriverGetVersion raises.
+EXPORTED void fake_driver_call() { fake().call_driver(); }
+EXPORTED int fake_dead_handles() { return fake().dead_handles(); }
 EXPORTED void fake_finalize() { fake().finalize(); }
 EXPORTED void fake_take_by(const char* owner) { fake().take_by(owner); }
 EXPORTED int fake_is_subscribed() { return fake().is_subscribed() ? 1 : 0; }

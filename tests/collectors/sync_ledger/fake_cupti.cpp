@@ -20,6 +20,8 @@ struct State {
   std::array<std::array<std::atomic<bool>, 1024>, 8> enabled{};
   std::atomic<int> refusal{0};
   std::atomic<int> subscriptions{0};
+  std::atomic<int> dead_handles{0};
+  std::atomic<bool> is_silent{false};
   std::string owner;
   std::function<void()> hook;
   std::string renamed;
@@ -33,9 +35,12 @@ std::atomic<bool>& flag_of(cupti::Domain domain, std::uint32_t id) {
   return state.enabled[static_cast<std::size_t>(domain)][id];
 }
 
+/// The real one may crash over a handle that is dead.
 bool is_handle(cupti::Subscriber subscriber) {
-  return subscriber != nullptr &&
-         reinterpret_cast<std::uintptr_t>(subscriber) == state.handle.load();
+  const bool is_ours =
+      subscriber != nullptr && reinterpret_cast<std::uintptr_t>(subscriber) == state.handle.load();
+  if (!is_ours) ++state.dead_handles;
+  return is_ours;
 }
 
 int subscribe_v2(cupti::Subscriber* subscriber, cupti::Callback callback, void* user,
@@ -86,13 +91,6 @@ int enable_callback(std::uint32_t on, cupti::Subscriber subscriber, cupti::Domai
   return cupti::kSuccess;
 }
 
-int get_callback_state(std::uint32_t* on, cupti::Subscriber subscriber, cupti::Domain domain,
-                       std::uint32_t id) {
-  if (!is_handle(subscriber)) return kInvalidParameter;
-  *on = flag_of(domain, id) ? 1 : 0;
-  return cupti::kSuccess;
-}
-
 int get_version(std::uint32_t* version) {
   *version = 130001;
   return cupti::kSuccess;
@@ -104,6 +102,10 @@ int get_result_string(int result, const char** text) {
 }
 
 int get_callback_name(cupti::Domain domain, std::uint32_t id, const char** name) {
+  if (domain == cupti::Domain::driver && id == cupti::kDriverGetVersion) {
+    *name = cupti::kDriverGetVersionName;
+    return cupti::kSuccess;
+  }
   const CudaCall* call = cuda_call(domain, id);
   if (call == nullptr) return kInvalidParameter;
   *name = call->name == state.renamed ? "cudaSomethingElse_v99999" : call->name;
@@ -116,18 +118,23 @@ const CudaCall& call_named(const char* name) {
   throw std::invalid_argument(name);
 }
 
-void raise(cupti::Site site, const char* name, const void* params, std::uint64_t& correlation,
-           const int* result) {
-  const CudaCall& call = call_named(name);
+void raise(cupti::Domain domain, std::uint32_t id, cupti::Site site, const char* name,
+           const void* params, std::uint64_t& correlation, const int* result) {
   const cupti::Callback callback = state.callback;
-  if (callback == nullptr || !flag_of(call.domain, call.id)) return;
+  if (callback == nullptr || state.is_silent || !flag_of(domain, id)) return;
   cupti::CallbackData data;
   data.site = site;
   data.function_name = name;
   data.params = params;
   data.return_value = result;
   data.correlation_data = &correlation;
-  callback(state.user, call.domain, call.id, &data);
+  callback(state.user, domain, id, &data);
+}
+
+void raise(cupti::Site site, const char* name, const void* params, std::uint64_t& correlation,
+           const int* result) {
+  const CudaCall& call = call_named(name);
+  raise(call.domain, call.id, site, name, params, correlation, result);
 }
 
 }  // namespace
@@ -138,8 +145,8 @@ FakeCupti& FakeCupti::instance() {
 }
 
 FakeCupti::FakeCupti()
-    : functions_{&subscribe,          &subscribe_v2, &unsubscribe,       &enable_callback,
-                 &get_callback_state, &get_version,  &get_result_string, &get_callback_name} {}
+    : functions_{&subscribe,   &subscribe_v2,      &unsubscribe,      &enable_callback,
+                 &get_version, &get_result_string, &get_callback_name} {}
 
 void FakeCupti::reset() {
   const std::lock_guard lock(state.mutex);
@@ -148,6 +155,8 @@ void FakeCupti::reset() {
   state.handle = 0;
   state.refusal = 0;
   state.subscriptions = 0;
+  state.dead_handles = 0;
+  state.is_silent = false;
   state.owner.clear();
   state.hook = nullptr;
   state.renamed.clear();
@@ -171,6 +180,10 @@ void FakeCupti::finalize() {
   state.callback = nullptr;
   state.handle = 0;
 }
+
+void FakeCupti::fall_silent(bool is_silent) { state.is_silent = is_silent; }
+
+int FakeCupti::dead_handles() const { return state.dead_handles; }
 
 void FakeCupti::announce_fatal_error() {
   const cupti::Callback callback = state.callback;
@@ -216,6 +229,14 @@ void FakeCupti::raise_pair(const Call& call) noexcept {
   data.site = cupti::Site::exit;
   data.return_value = &result;
   callback(user, call.what->domain, call.what->id, &data);
+}
+
+void FakeCupti::call_driver() {
+  std::uint64_t correlation = 0;
+  const int result = 0;
+  for (const auto site : {cupti::Site::enter, cupti::Site::exit})
+    raise(cupti::Domain::driver, cupti::kDriverGetVersion, site, cupti::kDriverGetVersionName,
+          nullptr, correlation, &result);
 }
 
 void FakeCupti::enter(const char* name, const void* params, std::uint64_t& correlation) {

@@ -44,6 +44,10 @@ class FakeCupti {
   void rename(const char* call);
   /// Another tool calls cuptiFinalize: callbacks stop and the handle is dead.
   void finalize();
+  /// Calls back nobody, however long it is subscribed to: what a CUPTI may do that nobody has seen.
+  void fall_silent(bool is_silent);
+  /// What was asked of it with a handle that was not, or no more, one of its own.
+  [[nodiscard]] int dead_handles() const;
   void announce_fatal_error();
 
   [[nodiscard]] bool is_subscribed() const;
@@ -66,6 +70,8 @@ class FakeCupti {
 
   void enter(const char* name, const void* params, std::uint64_t& correlation);
   void exit(const char* name, const void* params, std::uint64_t& correlation, int result = 0);
+  /// cuDriverGetVersion, which the table of calls does not have.
+  void call_driver();
 
  private:
   FakeCupti();

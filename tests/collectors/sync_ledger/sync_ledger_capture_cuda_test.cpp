@@ -46,6 +46,18 @@ TEST_F(SyncLedgerInCapture, AWaitThatIsRefusedIsNoWait) {
   EXPECT_EQ(syncs.seconds[0], 0);
 }
 
+TEST_F(SyncLedgerInCapture, AStepThatEndsInACaptureLeavesItWholeAndItselfKnown) {
+  const Stream stream;
+  count();
+  const SyncMark before = ledger_->end_step();
+  begin(stream);
+  const SyncMark after = ledger_->end_step();  // which asks the driver for a sign that CUPTI lives
+  EXPECT_EQ(cudaStreamEndCapture(stream.get(), &graph_), cudaSuccess);
+  record::StepSyncs syncs;
+  EXPECT_TRUE(ledger_->step(before, after, syncs));
+  EXPECT_EQ(ledger_->summary().detail, "");
+}
+
 TEST_F(SyncLedgerInCapture, ABlockingCopyThatIsRefusedIsNoWaitEither) {
   const Stream stream;
   count();

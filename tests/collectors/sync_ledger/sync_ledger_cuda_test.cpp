@@ -112,7 +112,7 @@ TEST_F(SyncLedgerOnCuda, AnAsynchronousCopyToPageableMemoryThatBlockedIsASuspect
   ASSERT_CUDA(
       cudaMemcpyAsync(pageable(), on_device(), kBytes, cudaMemcpyDeviceToHost, stream.get()));
   (void)cudaStreamQuery(stream.get());  // a copy is kept until the thread's next call
-  EXPECT_EQ(calls(), (Calls{{"pageable_suspect", 1}}));
+  EXPECT_EQ(calls(), (Calls{{"async_copy_blocked", 1}}));
   stream.finish();
 }
 
@@ -123,7 +123,7 @@ TEST_F(SyncLedgerOnCuda, AnAsynchronousCopyFromPageableMemoryThatBlockedIsASuspe
   ASSERT_CUDA(
       cudaMemcpyAsync(on_device(), pageable(), kBytes, cudaMemcpyHostToDevice, stream.get()));
   (void)cudaStreamQuery(stream.get());
-  EXPECT_EQ(calls(), (Calls{{"pageable_suspect", 1}}));
+  EXPECT_EQ(calls(), (Calls{{"async_copy_blocked", 1}}));
   stream.finish();
 }
 

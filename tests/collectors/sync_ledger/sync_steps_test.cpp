@@ -1,5 +1,6 @@
 // What a step had of the syncs of all threads, and what becomes of threads and processes.
 #include <gmock/gmock.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,8 +16,6 @@ namespace {
 using record::StepSyncs;
 using record::SyncDrop;
 using record::SyncOrigin;
-
-constexpr const char* kSync = "cudaStreamSynchronize_v3020";
 
 using SyncStepsTest = LedgerTest;
 
@@ -170,6 +169,32 @@ TEST_F(SyncStepsTest, SixtyFourThreadsAndAReaderLoseNothing) {
   EXPECT_EQ(summary.polls[0].calls + summary.polls[1].calls, kThreads * kEach);
 }
 
+TEST_F(SyncStepsTest, ReadsOfManyThreadsBesideAReaderAreCountedOnce) {
+  ledger_->join({});
+  constexpr int kThreads = 16;
+  constexpr int kEach = 200;
+  std::atomic<bool> is_over{false};
+  std::thread reader([&] {
+    while (!is_over) (void)ledger_->summary();
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      (void)ledger_->set_scope("read");
+      const CopyParams copy{.kind = 2};
+      const StreamParams stream;
+      for (int i = 0; i < kEach; ++i) {
+        call("cudaMemcpyAsync_v3020", 60 * kMicrosecond, &copy);  // it blocked, and a wait follows
+        call(kSync, kMicrosecond, &stream);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  is_over = true;
+  reader.join();
+  EXPECT_EQ(calls_of(ledger_->summary()), (Calls{{"d2h_read", kThreads * kEach}}));
+}
+
 TEST_F(SyncStepsTest, ThreadsThatCameAndWentKeepTheirCountsAndGiveTheirTablesBack) {
   ledger_->join({});
   constexpr int kMany = 2 * TablePool::kTables;
@@ -187,7 +212,10 @@ TEST_F(SyncStepsTest, PollsOfThreadsThatAreGoneStayInTheirStep) {
   const SyncMark start = ledger_->end_step();
   std::vector<std::thread> threads;
   for (int i = 0; i < 300; ++i)  // so many at once that tables are taken back
-    threads.emplace_back([&] { call("cudaEventQuery_v3020", 0); });
+    threads.emplace_back([&] {
+      (void)::pthread_setname_np(::pthread_self(), "pt_autograd_0");
+      call("cudaEventQuery_v3020", 0);
+    });
   for (std::thread& thread : threads) thread.join();
   const SyncMark first = ledger_->end_step();
   (void)ledger_->summary();
@@ -231,7 +259,7 @@ TEST_F(SyncStepsTest, InAForkedChildNothingIsCountedOrCalled) {
     call(kSync, kMicrosecond);
     ledger_->look(false);
     (void)ledger_->end_step();
-    ledger_->profiler_begins();
+    ledger_->profiler_begins("a profiler");
     ledger_->leave();
     const bool is_quiet = calls_of(ledger_->summary()).empty() &&
                           cupti_.subscriptions() == subscriptions && cupti_.is_subscribed();

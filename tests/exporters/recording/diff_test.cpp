@@ -116,6 +116,76 @@ TEST(Diff, SaysWhyAMomentIsNotCompared) {
   EXPECT_THAT(diff(*a, *later).problem, HasSubstr("no step in common"));
 }
 
+/// Everything that a reader left of a gradient or weights without a finite element.
+void ruin(record::TensorNumbers& numbers) {
+  numbers.nonfinite = {numbers.numel, 0, 0};
+  numbers.first_nonfinite = 0;
+  numbers.norm = numbers.sum = numbers.abs_max = 0;
+}
+
+std::vector<std::string> told(const std::vector<RatioDifference>& all, const std::string& name) {
+  std::vector<std::string> words;
+  for (const RatioDifference& one : all)
+    if (one.name == name) words.push_back(one.what);
+  return words;
+}
+
+TEST(Diff, DoesNotCompareNormsOfWhatIsNotFiniteButTellsHowMuchIsNot) {
+  const auto a = recorded(30);
+  const auto b = recorded(30, [](fakes::FakeStep& step) {
+    if (step.record.run_step != 20) return;
+    ruin(*step.detail.params[3].grad);
+    ruin(*step.detail.params[3].weight);
+    for (const record::Site site : {record::Site::grad, record::Site::weight}) {
+      const auto at = static_cast<std::size_t>(site);
+      step.record.nonfinite[at] = step.detail.groups[2].nonfinite[at] = {4096, 0, 0};
+    }
+    step.record.grad_norm = step.record.grad_abs_max = step.record.weight_norm = 0;
+    step.detail.groups[2].grad_norm = step.detail.groups[2].weight_norm = 0;
+  });
+  const Diff found = diff(*a, *b);
+  ASSERT_TRUE(found.first_bits && found.first_beyond);
+  EXPECT_EQ(found.first_bits->what, "gradient elements not finite");
+  EXPECT_EQ(found.first_bits->a, 0);
+  EXPECT_EQ(found.first_bits->b, 4096);
+  EXPECT_EQ(found.first_beyond->what, "gradient elements not finite");
+  const std::vector<std::string> counts{"gradient elements not finite",
+                                        "weight elements not finite"};
+  EXPECT_EQ(told(found.params, "blocks.0.mlp.weight"), counts);
+  EXPECT_EQ(told(found.groups, "blocks.0.mlp"), counts);
+  EXPECT_THAT(text_of(found), HasSubstr("blocks.0.mlp.weight: gradient elements not finite A 0, B "
+                                        "4096\n"));
+  EXPECT_THAT(text_of(diff(*b, *b, 20, 20)),
+              HasSubstr("differs; norms of what is not finite are not compared\n"));
+}
+
+TEST(Diff, TellsWhereLearningRatesPart) {
+  const auto a = recorded(30);
+  const auto b = recorded(30, [](fakes::FakeStep& step) {
+    if (step.record.run_step >= 12) step.record.lr[0] = 2e-3;
+    if (step.record.run_step >= 13) *step.record.loss += 1;
+  });
+  const Diff found = diff(*a, *b);
+  ASSERT_TRUE(found.first_rate);
+  EXPECT_EQ(found.first_rate->run_step, 12);
+  EXPECT_EQ(found.first_rate->what, "learning rate");
+  EXPECT_EQ(found.moment_a, 13) << "the first step that trains otherwise";
+  EXPECT_EQ(to_json(found)["first_different_rate"]["b"], 2e-3);
+  EXPECT_THAT(text_of(found),
+              HasSubstr("first different setting of the optimizer: step 12, learning rate\n"
+                        "    A 0.001\n    B 0.002\n"));
+  EXPECT_FALSE(diff(*a, *recorded(30)).first_rate);
+}
+
+TEST(Diff, TakesWeightsThatOnlyOneOfThemReadForNoDifference) {
+  const auto a = recorded(30);
+  const auto b = recorded(30, [](fakes::FakeStep& step) {
+    step.record.weight_norm.reset();
+    step.record.site_measured[static_cast<std::size_t>(record::Site::weight)].reset();
+  });
+  EXPECT_FALSE(diff(*a, *b).first_bits);
+}
+
 TEST(Diff, TellsBothToPrograms) {
   const auto a = recorded(5);
   const auto b = recorded(5, [](fakes::FakeStep& step) { step.record.loss = std::nan(""); });

@@ -103,18 +103,18 @@ auto fields(like<record::SyncTally> auto& r) {
   return std::tie(calls, seconds);
 }
 auto fields(like<record::SyncSite> auto& r) {
-  auto& [id, kind, origin, phase, location, file, line, function, stack, thread, total,
+  auto& [id, kind, origin, phase, location, file, line, function, stack, thread, total, in_steps,
          max_seconds] = r;
   return std::tie(id, kind, origin, phase, location, file, line, function, stack, thread, total,
-                  max_seconds);
+                  in_steps, max_seconds);
 }
 auto fields(like<record::SyncSummary> auto& r) {
-  auto& [source, reason, detail, totals, by_phase, polls, dropped, covered_seconds, blind_seconds,
-         gaps, steps, budget, own_budget, steps_over, steps_uncounted, most_in_step,
-         most_in_step_at, sites] = r;
-  return std::tie(source, reason, detail, totals, by_phase, polls, dropped, covered_seconds,
-                  blind_seconds, gaps, steps, budget, own_budget, steps_over, steps_uncounted,
-                  most_in_step, most_in_step_at, sites);
+  auto& [source, reason, detail, totals, parts, by_phase, polls, dropped, covered_seconds,
+         blind_seconds, gaps, steps, whole_steps, budget, own_budget, steps_over, steps_uncounted,
+         most_in_step, most_in_step_at, sites] = r;
+  return std::tie(source, reason, detail, totals, parts, by_phase, polls, dropped, covered_seconds,
+                  blind_seconds, gaps, steps, whole_steps, budget, own_budget, steps_over,
+                  steps_uncounted, most_in_step, most_in_step_at, sites);
 }
 
 /// Gives every number, word and enumerator a value of its own, and none its default; vectors get two elements.

@@ -8,7 +8,6 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "tests/exporters/recording/recorded_run.hpp"
 
@@ -278,55 +277,30 @@ TEST(Story, OfNothingSaysThatThereIsNothing) {
               HasSubstr("No step is in the recording."));
 }
 
-// ---- what moved first -------------------------------------------------------------------------------
-
-std::vector<double> noise(std::size_t count, unsigned seed, double spread = 0.1) {
-  std::mt19937 random(seed);
-  std::normal_distribution<double> normal(0, spread);
-  std::vector<double> values(count);
-  for (double& value : values) value = std::exp(normal(random));
-  return values;
-}
-
-TEST(Onset, IsTheFirstStepOfADeviationThatLasts) {
-  auto values = noise(120, 1);
-  for (std::size_t i = 110; i < 120; ++i) values[i] *= 50;
-  const auto onset = onset_of(values, 90);
-  ASSERT_TRUE(onset);
-  EXPECT_EQ(onset->index, 110U);
-  EXPECT_NEAR(onset->usual, 1, 0.1);
-  EXPECT_GT(onset->score, 6);
-}
-
-TEST(Onset, IsNoOutlierThatWentAwayAgain) {
-  auto values = noise(120, 2);
-  values[100] *= 1000;
-  EXPECT_FALSE(onset_of(values, 90));
-}
-
-TEST(Onset, IsSeenAsWellWhereAValueFalls) {
-  auto values = noise(120, 3);
-  for (std::size_t i = 115; i < 120; ++i) values[i] = 0;
-  EXPECT_EQ(onset_of(values, 90)->index, 115U);
-}
-
-TEST(Onset, StepsOverValuesThatWereNotMeasured) {
-  auto values = noise(120, 4);
-  for (std::size_t i = 112; i < 120; ++i) values[i] = i % 2 == 0 ? 99 : kNan;
-  EXPECT_EQ(onset_of(values, 90)->index, 112U);
-}
-
-TEST(Onset, NeedsAHistory) {
-  std::vector<double> values(20, kNan);
-  values.insert(values.end(), {1, 1, 1, 1, 1, 1, 1, 900});
-  EXPECT_FALSE(onset_of(values, 27));
-}
-
-TEST(Onset, IsNotSeenInNoiseOfAnyWidth) {
-  int seen = 0;
-  for (unsigned seed = 0; seed < 3000; ++seed)
-    seen += onset_of(noise(160, seed, seed % 3 == 0 ? 0.01 : seed % 3 == 1 ? 0.3 : 2), 128) ? 1 : 0;
-  EXPECT_LE(seen, 3);
+TEST(Story, CountsAreOfAllParametersOfWhichOneIsNamed) {
+  Story story;
+  record::Incident incident;
+  incident.first_step = 60;
+  incident.evidence = "Step 60: the loss was finite: it began in the backward pass.";
+  incident.began_in = record::BeganIn::backward;
+  incident.order = {{.site = record::Site::weight,
+                     .run_step = 61,
+                     .first = record::FirstNonfinite{record::Site::weight, {}, 0, 7},
+                     .param = "a.weight",
+                     .counts = {529, 0, 2},
+                     .last_finite = 50},
+                    {.site = record::Site::loss,
+                     .run_step = 61,
+                     .first = record::FirstNonfinite{record::Site::loss, {}, -1, 0},
+                     .param = "",
+                     .counts = {1, 0, 0},
+                     .last_finite = 60}};
+  story.broke = incident;
+  const std::string text = text_of(story);
+  EXPECT_THAT(text,
+              HasSubstr("step 61: 529 NaN, 2 -Inf in the weights, first in a.weight, element 7\n"));
+  EXPECT_THAT(text, HasSubstr("step 61: 1 NaN in the loss\n"));
+  EXPECT_THAT(text, Not(HasSubstr("It began in"))) << "the sentence before says so";
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+"""How the commands speak to people: folded to the terminal, and as they are to a pipe."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TextIO
+
+from rich.cells import cell_len
+
+from gradvane.cli.agent_api import plain
+
+CANNOT = 2
+"""the exit status of a command that could not do what it was asked for"""
+
+
+def write(text: str) -> None:
+    """With a line feed at its end, and at once."""
+    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.flush()
+
+
+def tell(text: str) -> None:
+    write(_for(sys.stdout, text))
+
+
+def say(command: str, what: str) -> None:
+    """On the standard error."""
+    sys.stderr.write(_for(sys.stderr, f"gradvane {command}: {plain(what)}\n"))
+
+
+def complain(command: str, what: str) -> int:
+    """The exit status."""
+    say(command, what)
+    return CANNOT
+
+
+def folded(line: str, width: int) -> str:
+    """At spaces, behind a comma or a full stop where one is near the end; what goes on is further in than it began. A
+    word that is wider than a line, as a path may be, stays whole: so it can be copied."""
+    begin = len(line) - len(line.lstrip(" "))
+    rows = []
+    while cell_len(line) > width and line.strip():
+        spaces = [i for i, c in enumerate(line) if c == " " and line[:i].strip()]
+        fitting = [i for i in spaces if cell_len(line[:i]) <= width]
+        clauses = [i for i in fitting if line[i - 1] in ",;." and i > 0.75 * width]
+        at = (clauses or fitting or [min(spaces, default=len(line))])[-1]
+        rows.append(line[:at].rstrip())
+        line = " " * (begin + 2) + line[at:].lstrip(" ")
+    return "\n".join([*rows, line] if line.strip() or not rows else rows)
+
+
+def _for(stream: TextIO, text: str) -> str:
+    """On a terminal no line is wider than that is."""
+    if not stream.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "".join(folded(line, width) + "\n" for line in text.splitlines())
