@@ -40,7 +40,7 @@ void SkipRules::judge_overflow(const record::StepRecord& step) {
         if (scale_before_ && step.loss_scale)
           incident.evidence += ", at scales from " + words_of(*scale_before_) + " down to " +
                                words_of(*step.loss_scale);
-        incident.evidence += ".";
+        incident.evidence += '.';
       },
       report_);
 }
