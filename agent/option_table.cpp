@@ -16,7 +16,7 @@
 #include "detectors/judge.hpp"
 #include "exporters/alert_push/alert_labels.hpp"
 #include "exporters/alert_push/alert_url.hpp"
-#include "exporters/host_rule.hpp"
+#include "exporters/http/host_rule.hpp"
 
 namespace gradvane::agent {
 namespace {

@@ -11,8 +11,8 @@
 #include "agent/process_signals.hpp"
 #include "agent/step_result.hpp"
 #include "collectors/process_memory.hpp"
-#include "exporters/prometheus_exporter.hpp"
-#include "exporters/text_escape.hpp"
+#include "exporters/prometheus/prometheus_exporter.hpp"
+#include "exporters/text/text_escape.hpp"
 #include "record/clocks.hpp"
 #include "record/names.hpp"
 

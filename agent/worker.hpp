@@ -26,14 +26,14 @@
 #include "collectors/sync_ledger/sync_ledger.hpp"
 #include "detectors/judge.hpp"
 #include "exporters/alert_push/alert_push.hpp"
-#include "exporters/endpoint.hpp"
-#include "exporters/endpoint_file.hpp"
+#include "exporters/api/endpoint.hpp"
+#include "exporters/api/endpoint_file.hpp"
+#include "exporters/board/status_board.hpp"
 #include "exporters/exporter_set.hpp"
+#include "exporters/files/run_directory.hpp"
 #include "exporters/history/run_history.hpp"
 #include "exporters/metric_set.hpp"
-#include "exporters/recording/flight_recorder.hpp"
-#include "exporters/run_directory.hpp"
-#include "exporters/status_board.hpp"
+#include "exporters/recorder/flight_recorder.hpp"
 
 namespace gradvane::agent {
 

@@ -10,11 +10,11 @@
 
 #include "agent/process_signals.hpp"
 #include "agent/worker.hpp"
-#include "exporters/file_word.hpp"
-#include "exporters/old_runs.hpp"
+#include "exporters/files/file_word.hpp"
+#include "exporters/files/old_runs.hpp"
 #include "exporters/signals_blocked.hpp"
-#include "exporters/step_log.hpp"
-#include "exporters/text_escape.hpp"
+#include "exporters/step_log/step_log.hpp"
+#include "exporters/text/text_escape.hpp"
 
 namespace gradvane::agent {
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "agent/worker.hpp"
-#include "exporters/sync_report.hpp"
-#include "exporters/sync_words.hpp"
+#include "exporters/step_log/sync_report.hpp"
+#include "exporters/text/sync_words.hpp"
 
 namespace gradvane::agent {
 

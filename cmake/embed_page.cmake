@@ -1,4 +1,4 @@
-# Packs page.js and style.css, and writes them as arrays that exporters/page_files.cpp serves.
+# Packs page.js and style.css, and writes them as arrays that exporters/page/page_files.cpp serves.
 #   cmake -DSTYLE=FILE [-DSCRIPT=FILE] -DOUT=FILE.cpp -P embed_page.cmake
 # Without a script there is none.
 function(array_of name file)
@@ -21,7 +21,7 @@ else()
   string(APPEND data "const PageData kPageScript{};\n")
 endif()
 file(WRITE ${OUT} "// Made by cmake/embed_page.cmake.
-#include \"exporters/page_data.hpp\"
+#include \"exporters/page/page_data.hpp\"
 
 #include <cstddef>
 

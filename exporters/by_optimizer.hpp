@@ -2,16 +2,14 @@
 // What is kept for each optimizer, where a run may have any number of them one after another.
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <vector>
 
-#include "exporters/query.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::exporters {
 
-/// So many step in turns and are told apart. Of more, the first ones.
+/// At most this many optimizers that step in turns are told apart.
 inline constexpr std::size_t kMostOptimizers = 8;
 
 /// A T for each of the last few optimizers that stepped.
@@ -76,12 +74,5 @@ class RunLead {
   std::int32_t optimizer_ = 0;
   std::int64_t run_step_ = 0;
 };
-
-/// ?optimizer=, if it is there. Throws BadQuery.
-inline std::optional<std::int32_t> optimizer_in(const Query& asked) {
-  constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
-  if (!asked.has("optimizer")) return std::nullopt;
-  return static_cast<std::int32_t>(asked.number("optimizer", 0, 0, kMost));
-}
 
 }  // namespace gradvane::exporters

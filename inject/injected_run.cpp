@@ -17,11 +17,11 @@
 #include <thread>
 #include <utility>
 
+#include "exporters/board/status_board.hpp"
 #include "exporters/metric_set.hpp"
-#include "exporters/prometheus_exporter.hpp"
+#include "exporters/prometheus/prometheus_exporter.hpp"
 #include "exporters/signals_blocked.hpp"
-#include "exporters/status_board.hpp"
-#include "exporters/sync_report.hpp"
+#include "exporters/step_log/sync_report.hpp"
 #include "record/clocks.hpp"
 
 namespace gradvane::inject {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "collectors/sync_ledger/sync_ledger.hpp"
-#include "exporters/endpoint.hpp"
+#include "exporters/api/endpoint.hpp"
 #include "exporters/exporter_set.hpp"
 #include "inject/agents_ledger.hpp"
 #include "record/run_info.hpp"

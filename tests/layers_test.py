@@ -32,6 +32,27 @@ ALLOWED = {
               "bench", "inject"},
 }
 
+# The folders inside exporters/ ("" is exporters/ itself), and what each may include of the others.
+EXPORTER_ROOMS = {
+    "": set(),
+    "files": set(),
+    "recording": set(),
+    "text": set(),
+    "board": {""},
+    "json": {""},
+    "alert_push": {"", "files"},
+    "http": {"", "files"},
+    "history": {"", "board"},
+    "prometheus": {"", "http", "text"},
+    "recorder": {"", "files", "recording"},
+    "replay": {"", "json", "recording", "text"},
+    "step_log": {"", "files", "json"},
+    "page": {"", "board", "http", "json", "text"},
+    "api": {"", "board", "files", "history", "http", "json", "page", "prometheus"},
+}
+# The agent writes recordings and never reads one.
+READERS_OF_RECORDINGS = {"exporters", "python", "tests"}
+
 # The ledger is injected into programs that have no torch.
 WITHOUT_TORCH = ("collectors/sync_ledger/", "inject/")
 
@@ -63,6 +84,11 @@ def layer_files(root: Path):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix in SOURCES and path.is_file():
                 yield folder, path
+
+
+def room_of(name: str) -> str:
+    parts = name.split("/")
+    return parts[1] if len(parts) > 2 else ""
 
 
 def violations_in(root: Path) -> list[str]:
@@ -105,6 +131,12 @@ def broken_rule(root: Path, folder: str, name: str, quote: str, target: str) -> 
         return "only the public header, <gradvane/agent.hpp>"
     if first != folder and first not in ALLOWED[folder]:
         return f"{folder} may not include {first}"
+    if first == "exporters":
+        theirs = room_of(target)
+        if theirs == "replay" and folder not in READERS_OF_RECORDINGS:
+            return "recordings are read by tools, not by the agent"
+        if folder == "exporters" and theirs not in EXPORTER_ROOMS[room_of(name)] | {room_of(name)}:
+            return f"exporters/{room_of(name)} may not include exporters/{theirs}"
     if not (root / target).exists():
         return "no such file"
     return None
@@ -131,6 +163,9 @@ def test_there_is_something_to_check():
         ("record/a.hpp", '#include "kernels/chunk.hpp"', "record may not include kernels"),
         ("exporters/a.cpp", '#include "agent/config.hpp"', "exporters may not include agent"),
         ("exporters/a.cpp", "#include <torch/torch.h>", "torch is seen"),
+        ("exporters/board/a.cpp", '#include "exporters/api/api.hpp"', "exporters/board may not include"),
+        ("exporters/a.cpp", '#include "exporters/http/query.hpp"', "exporters/ may not include"),
+        ("agent/a.cpp", '#include "exporters/replay/story.hpp"', "read by tools"),
         ("detectors/a.cpp", '#include "exporters/http.hpp"', "detectors may not include exporters"),
         ("detectors/a.cpp", "#include <mutex>", "pure functions"),
         ("collectors/a.cpp", '#include "exporters/http.hpp"', "collectors may not include exporters"),

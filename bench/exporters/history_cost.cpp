@@ -8,9 +8,9 @@
 
 #include "bench/exporters/made_up_training.hpp"
 #include "bench/exporters/timing.hpp"
-#include "exporters/history/history_api.hpp"
+#include "exporters/api/history_api.hpp"
+#include "exporters/board/status_board.hpp"
 #include "exporters/history/run_history.hpp"
-#include "exporters/status_board.hpp"
 
 namespace {
 

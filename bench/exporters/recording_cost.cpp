@@ -12,9 +12,9 @@
 
 #include "bench/exporters/made_up_training.hpp"
 #include "bench/exporters/timing.hpp"
-#include "exporters/gzip.hpp"
-#include "exporters/record_json.hpp"
-#include "exporters/recording/flight_recorder.hpp"
+#include "exporters/http/gzip.hpp"
+#include "exporters/json/record_json.hpp"
+#include "exporters/recorder/flight_recorder.hpp"
 
 namespace {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "exporters/board/param_order.hpp"
 #include "exporters/finite_part.hpp"
-#include "exporters/param_order.hpp"
 
 namespace gradvane::exporters {
 

@@ -9,11 +9,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "exporters/host_rule.hpp"
-#include "exporters/record_json.hpp"
-#include "exporters/recording/diff.hpp"
-#include "exporters/recording/replay.hpp"
-#include "exporters/recording/story.hpp"
+#include "exporters/http/host_rule.hpp"
+#include "exporters/json/record_json.hpp"
+#include "exporters/replay/diff.hpp"
+#include "exporters/replay/replay.hpp"
+#include "exporters/replay/story.hpp"
 #include "python/recording/server.hpp"
 
 namespace py = pybind11;

@@ -4,11 +4,11 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "exporters/board/status_board.hpp"
 #include "exporters/exporter_set.hpp"
 #include "exporters/metric_set.hpp"
-#include "exporters/prometheus_exporter.hpp"
-#include "exporters/recording/replay.hpp"
-#include "exporters/status_board.hpp"
+#include "exporters/prometheus/prometheus_exporter.hpp"
+#include "exporters/replay/replay.hpp"
 
 namespace gradvane::python {
 

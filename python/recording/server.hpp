@@ -4,8 +4,8 @@
 #include <memory>
 #include <string>
 
-#include "exporters/endpoint.hpp"
-#include "exporters/recording/recording.hpp"
+#include "exporters/api/endpoint.hpp"
+#include "exporters/replay/recording.hpp"
 
 namespace gradvane::python {
 

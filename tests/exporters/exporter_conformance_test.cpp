@@ -9,14 +9,14 @@
 #include <string>
 
 #include "exporters/alert_push/alert_push.hpp"
+#include "exporters/board/status_board.hpp"
 #include "exporters/exporter.hpp"
 #include "exporters/exporter_set.hpp"
-#include "exporters/prometheus_exporter.hpp"
-#include "exporters/recording/flight_recorder.hpp"
-#include "exporters/status_board.hpp"
-#include "exporters/step_log.hpp"
-#include "tests/exporters/claimed.hpp"
+#include "exporters/prometheus/prometheus_exporter.hpp"
+#include "exporters/recorder/flight_recorder.hpp"
+#include "exporters/step_log/step_log.hpp"
 #include "tests/exporters/fake_run.hpp"
+#include "tests/exporters/files/claimed.hpp"
 #include "tests/exporters/scratch.hpp"
 
 namespace gradvane::exporters {

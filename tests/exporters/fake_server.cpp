@@ -13,15 +13,15 @@
 #include <string>
 #include <thread>
 
-#include "exporters/endpoint.hpp"
-#include "exporters/endpoint_file.hpp"
+#include "exporters/api/endpoint.hpp"
+#include "exporters/api/endpoint_file.hpp"
+#include "exporters/board/status_board.hpp"
 #include "exporters/exporter_set.hpp"
-#include "exporters/prometheus_exporter.hpp"
-#include "exporters/status_board.hpp"
-#include "exporters/step_log.hpp"
+#include "exporters/prometheus/prometheus_exporter.hpp"
+#include "exporters/step_log/step_log.hpp"
 #include "record/names.hpp"
-#include "tests/exporters/claimed.hpp"
 #include "tests/exporters/fake_run.hpp"
+#include "tests/exporters/files/claimed.hpp"
 
 namespace gx = gradvane::exporters;
 namespace gr = gradvane::record;

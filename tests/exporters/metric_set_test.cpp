@@ -11,7 +11,7 @@
 #include <limits>
 #include <stdexcept>
 
-#include "exporters/exposition.hpp"
+#include "exporters/prometheus/exposition.hpp"
 #include "record/names.hpp"
 #include "tests/exporters/fake_run.hpp"
 

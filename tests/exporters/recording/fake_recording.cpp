@@ -8,9 +8,9 @@
 #include <map>
 #include <string>
 
-#include "exporters/recording/flight_recorder.hpp"
-#include "tests/exporters/claimed.hpp"
+#include "exporters/recorder/flight_recorder.hpp"
 #include "tests/exporters/fake_run.hpp"
+#include "tests/exporters/files/claimed.hpp"
 
 namespace gx = gradvane::exporters;
 namespace gr = gradvane::record;

@@ -12,7 +12,7 @@
 #include "exporters/recording/codec.hpp"
 #include "exporters/recording/deflate.hpp"
 #include "exporters/recording/file_header.hpp"
-#include "exporters/recording/recording.hpp"
+#include "exporters/replay/recording.hpp"
 #include "tests/exporters/recording/recorded_run.hpp"
 #include "tests/exporters/recording/whole_use.hpp"
 #include "tests/exporters/scratch.hpp"

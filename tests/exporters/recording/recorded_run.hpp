@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "exporters/recording/flight_recorder.hpp"
-#include "exporters/recording/recording.hpp"
-#include "tests/exporters/claimed.hpp"
+#include "exporters/recorder/flight_recorder.hpp"
+#include "exporters/replay/recording.hpp"
 #include "tests/exporters/fake_run.hpp"
+#include "tests/exporters/files/claimed.hpp"
 #include "tests/exporters/scratch.hpp"
 
 namespace gradvane::exporters::fakes {

@@ -7,16 +7,16 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "exporters/api.hpp"
+#include "exporters/api/api.hpp"
+#include "exporters/api/history_api.hpp"
+#include "exporters/board/status_board.hpp"
 #include "exporters/exporter_set.hpp"
-#include "exporters/history/history_api.hpp"
 #include "exporters/history/run_history.hpp"
 #include "exporters/metric_set.hpp"
-#include "exporters/prometheus_exporter.hpp"
-#include "exporters/recording/diff.hpp"
-#include "exporters/recording/replay.hpp"
-#include "exporters/recording/story.hpp"
-#include "exporters/status_board.hpp"
+#include "exporters/prometheus/prometheus_exporter.hpp"
+#include "exporters/replay/diff.hpp"
+#include "exporters/replay/replay.hpp"
+#include "exporters/replay/story.hpp"
 
 namespace gradvane::exporters::fakes {
 

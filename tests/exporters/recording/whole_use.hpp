@@ -1,6 +1,6 @@
 #pragma once
 // Everything that Gradvane does with a recording that it has read.
-#include "exporters/recording/recording.hpp"
+#include "exporters/replay/recording.hpp"
 
 namespace gradvane::exporters::fakes {
 

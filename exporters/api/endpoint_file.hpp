@@ -1,0 +1,35 @@
+#pragma once
+// endpoint.rank<R>.json: tells programs on this machine where the run's endpoint is, and how it ended.
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "exporters/files/run_directory.hpp"
+#include "record/run_info.hpp"
+
+namespace gradvane::exporters {
+
+/// Not thread-safe. Nothing throws: each call returns what went wrong, for a person; empty means it
+/// went well. The file stays after the process, with state `finished` or `failed` where the run ended.
+class EndpointFile {
+ public:
+  EndpointFile(std::shared_ptr<RunDirectory> directory, const record::RunInfo& run);
+
+  /// Writes the file as a whole, mode 0600: a reader sees the old one or the new one. A later run of the same
+  /// name and rank takes the file over; after that this run leaves it alone.
+  [[nodiscard]] std::string write(std::string_view url, record::RunState state) noexcept;
+
+  /// Where it was written last, or will be.
+  [[nodiscard]] std::filesystem::path path() const { return directory_->path() / name_; }
+
+ private:
+  [[nodiscard]] bool was_taken_over(int directory) const;
+
+  std::shared_ptr<RunDirectory> directory_;
+  std::string name_;
+  record::RunInfo run_;
+  std::string written_;  ///< what we wrote last
+};
+
+}  // namespace gradvane::exporters

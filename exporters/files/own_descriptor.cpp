@@ -1,0 +1,92 @@
+#include "exporters/files/own_descriptor.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+
+namespace gradvane::exporters {
+namespace {
+
+constexpr int kFree = 0;  ///< else a descriptor plus one: zero is what the table begins with
+constexpr int kClosedInChild = -1;  ///< the object still has the place
+
+// A table of plain integers: the handler may only make calls that are safe in a child of a process with
+// threads, so it can neither lock nor follow pointers that another thread was changing.
+constinit std::array<std::atomic<int>, OwnDescriptor::kMost> table{};
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void close_all_in_child() {
+  for (auto& place : table) {
+    const int entry = place.load();
+    if (entry <= kFree) continue;
+    place.store(kClosedInChild);
+    ::close(entry - 1);
+  }
+}
+
+/// A program that was started without standard streams prints to 1 and 2 all the same: not into our files.
+int above_standard_streams(int descriptor) noexcept {
+  if (descriptor > STDERR_FILENO) return descriptor;
+  const int moved = ::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  ::close(descriptor);
+  errno = error;
+  return moved;
+}
+
+std::atomic<int>& at(int place) { return table[static_cast<std::size_t>(place)]; }
+
+}  // namespace
+
+OwnDescriptor::OwnDescriptor(int descriptor) noexcept {
+  if (descriptor < 0) return;
+  descriptor = above_standard_streams(descriptor);
+  if (descriptor < 0) return;
+  struct stat status{};
+  (void)::fstat(descriptor, &status);  // fails for nothing that open() has just returned
+  device_ = status.st_dev;
+  inode_ = status.st_ino;
+  static const int kRegistered = ::pthread_atfork(nullptr, nullptr, close_all_in_child);
+  for (int i = 0; kRegistered == 0 && i < kMost; ++i) {
+    int expected = kFree;
+    if (!at(i).compare_exchange_strong(expected, descriptor + 1)) continue;
+    place_ = i;
+    return;
+  }
+  ::close(descriptor);
+  errno = EMFILE;
+}
+
+OwnDescriptor& OwnDescriptor::operator=(OwnDescriptor&& other) noexcept {
+  if (this == &other) return *this;
+  close();
+  place_ = std::exchange(other.place_, -1);
+  device_ = other.device_;
+  inode_ = other.inode_;
+  return *this;
+}
+
+int OwnDescriptor::get() const noexcept {
+  if (place_ < 0) return -1;
+  const int entry = at(place_).load();
+  return entry > kFree && is_same_file(entry - 1) ? entry - 1 : -1;
+}
+
+bool OwnDescriptor::close() noexcept {
+  if (place_ < 0) return true;
+  const int entry = at(std::exchange(place_, -1)).exchange(kFree);
+  return entry <= kFree || !is_same_file(entry - 1) || ::close(entry - 1) == 0;
+}
+
+bool OwnDescriptor::is_same_file(int descriptor) const noexcept {
+  struct stat status{};
+  return ::fstat(descriptor, &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
+}
+
+}  // namespace gradvane::exporters

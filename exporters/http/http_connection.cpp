@@ -1,0 +1,389 @@
+#include "exporters/http/http_connection.hpp"
+
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <optional>
+
+#include "exporters/http/accept_header.hpp"
+#include "exporters/http/gzip.hpp"
+#include "exporters/http/http_admission.hpp"
+#include "exporters/http/http_head.hpp"
+
+namespace gradvane::exporters {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+// After an answer to a request that was not read to its end, closing would reset the connection and
+// the other side might never see the answer. So a little more is read and thrown away.
+constexpr std::chrono::milliseconds kDrainTime{500};
+constexpr std::size_t kDrainBytes = 64 * 1024;
+
+// Answers of this size are never refused for want of room: as many of them as there are connections take
+// little, and a probe that asks whether the process is well must be answered.
+constexpr std::size_t kSmallAnswer = 64 * 1024;
+
+std::string text_of(beast::string_view view) { return {view.data(), view.size()}; }
+
+/// Of what is asked for, without the query.
+std::string path_of(const http::request_header<>& request) {
+  const std::string target = text_of(request.target());
+  return target.substr(0, target.find('?'));
+}
+
+class Connection final : public HttpConnection, public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(HttpShared& shared, tcp::socket socket, std::function<void()> closed)
+      : shared_(shared),
+        closed_(std::move(closed)),
+        socket_(std::move(socket)),
+        deadline_(socket_.get_executor()),
+        pause_(socket_.get_executor()) {}
+
+  ~Connection() override { close(); }
+
+  void start() override { read_request(); }
+
+  void finish() override {
+    if (stream_) {
+      if (!is_sending_) send_part();  // what there is to say at the end; closes after it
+    } else if (is_answering_) {
+      keep_alive_ = false;
+    } else {
+      close();
+    }
+  }
+
+  [[nodiscard]] HttpClaim claim() const override {
+    if (stream_ || is_answering_) return {HttpStanding::answering, since_};
+    if (!is_idle_) return {HttpStanding::reading, since_};
+    error_code ignored;
+    const bool has_spoken = socket_.available(ignored) > 0;  // we have not looked yet
+    return {has_spoken ? HttpStanding::reading : HttpStanding::idle, since_};
+  }
+
+  void evict() override { claim().standing == HttpStanding::idle ? close() : abort(); }
+
+ private:
+  using Milliseconds = std::chrono::milliseconds;
+  using Clock = std::chrono::steady_clock;
+
+  void close() {
+    disarm();
+    hold(0);
+    if (stream_) end_stream();
+    if (closed_) std::exchange(closed_, nullptr)();
+    error_code ignored;
+    socket_.close(ignored);
+  }
+
+  /// Closes with a reset, so that the kernel does not go on holding what was not yet taken.
+  void abort() {
+    error_code ignored;
+    socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    close();
+  }
+
+  /// Aborts the connection after `time`, unless arm() or disarm() come before.
+  void arm(Milliseconds time, std::optional<HttpDrop> reason) {
+    disarm();
+    deadline_.expires_after(time);
+    deadline_.async_wait(
+        [self = shared_from_this(), turn = turn_, reason](const error_code& error) {
+          if (error || turn != self->turn_) return;
+          if (reason && self->shared_.options.dropped) self->shared_.options.dropped(*reason);
+          self->abort();
+        });
+  }
+
+  void disarm() {
+    ++turn_;  // cancelling does not reach a wait that is over and queued
+    try {
+      deadline_.cancel();
+    } catch (...) {  // nothing is lost: the turn has changed
+    }
+  }
+
+  /// Says how many bytes of an answer wait here for their reader.
+  void hold(std::size_t bytes) noexcept {
+    shared_.unsent += bytes - held_;
+    held_ = bytes;
+  }
+
+  void wait_for_next() {
+    is_answering_ = false;
+    since_ = Clock::now();
+    if (shared_.is_stopping) return close();
+    if (buffer_.size() > 0) return read_request();  // a pipelined one is here already
+    is_idle_ = true;
+    arm(shared_.options.idle_deadline, std::nullopt);
+    socket_.async_wait(tcp::socket::wait_read,
+                       [self = shared_from_this()](const error_code& error) {
+                         if (error) return self->close();
+                         self->read_request();
+                       });
+  }
+
+  void read_request() {
+    is_idle_ = false;
+    since_ = Clock::now();
+    arm(shared_.options.header_deadline, HttpDrop::header_deadline);
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(shared_.options.header_limit));
+    http::async_read_header(socket_, buffer_, *parser_,
+                            [self = shared_from_this()](const error_code& error, std::size_t) {
+                              self->on_header(error);
+                            });
+  }
+
+  void on_header(const error_code& error) {
+    disarm();
+    is_answering_ = true;
+    since_ = Clock::now();
+    keep_alive_ = false;
+    is_head_ = false;
+    if (error) {
+      if (error == http::error::end_of_stream || error == asio::error::operation_aborted) {
+        return close();
+      }
+      if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+        return refuse(431);
+      }
+      if (error == http::error::body_limit) return refuse(413);
+      if (error.category() == http::make_error_code(http::error::bad_method).category()) {
+        return refuse(400);
+      }
+      return close();
+    }
+
+    const auto& request = parser_->get();
+    if (request.count(http::field::transfer_encoding) > 0) return refuse(400);
+    const auto length = request.find(http::field::content_length);
+    if (length != request.end() && length->value() != "0") return refuse(413);
+    if (request.count(http::field::content_length) > 1) return refuse(400);
+
+    is_head_ = request.method() == http::verb::head;
+    if (auto refusal = refusal_of(request, path_of(request), shared_.options.hosts)) {
+      is_refused_ = true;
+      return respond(std::move(*refusal), {});
+    }
+    keep_alive_ = request.keep_alive() && !shared_.is_stopping;
+    if (!is_head_ && request.method() != http::verb::get) {
+      return respond({.status = 405, .body = "only GET and HEAD are allowed here\n"}, {});
+    }
+    respond(answer(request), text_of(request[http::field::accept_encoding]));
+  }
+
+  HttpResponse answer(const http::request_header<>& request) const {
+    const std::string target = text_of(request.target());
+    const auto question = target.find('?');
+    const std::string path = path_of(request);
+    const auto route = shared_.routes.find(path);
+    if (route == shared_.routes.end()) return {.status = 404, .body = "not found\n"};
+    try {
+      const std::string known = text_of(request[http::field::if_none_match]);
+      HttpResponse response =
+          route->second({.path = path,
+                         .query = question == std::string::npos ? "" : target.substr(question + 1),
+                         .accept = text_of(request[http::field::accept]),
+                         .last_event_id = text_of(request["Last-Event-ID"])});
+      if (response.etag.empty() || known.find(response.etag) == std::string::npos) return response;
+      response.status = 304;
+      response.packed = {};
+      response.body.clear();
+      return response;
+    } catch (...) {
+      return {.status = 500, .body = "this page could not be made\n"};
+    }
+  }
+
+  /// For a request that cannot be followed to its end: the connection closes after the answer.
+  void refuse(int status) {
+    is_refused_ = true;
+    keep_alive_ = false;
+    is_head_ = false;
+    std::string why(reason_phrase(status));
+    respond({.status = status, .body = why + '\n'}, {});
+  }
+
+  void respond(HttpResponse response, const std::string& accept_encoding) {
+    if (response.stream && shared_.streams >= shared_.options.max_streams) {
+      response = {.status = 503, .body = "as many viewers as there may be\n"};
+    }
+    bool is_packed = pack(response, accepts_gzip(accept_encoding));
+    if (!has_room_for(response)) {
+      response = {.status = 503, .body = "too many large answers are on their way; ask again\n"};
+      is_packed = false;
+    }
+    if (response.stream) keep_alive_ = false;
+    head_ = head_of(
+        response,
+        {.length = response.body.size(), .is_packed = is_packed, .keep_alive = keep_alive_});
+    body_ = is_head_ ? std::string() : std::move(response.body);
+    hold(body_.size());
+    delivered_ = is_head_ ? nullptr : std::move(response.delivered);
+    if (!is_head_ && response.stream) begin_stream(std::move(response.stream));
+    if (shared_.options.answered) shared_.options.answered(response.status);
+    send();
+  }
+
+  /// Clients that read slowly must not make many large answers pile up here. One may be of any size.
+  [[nodiscard]] bool has_room_for(const HttpResponse& response) const {
+    if (is_head_ || response.body.size() <= kSmallAnswer || shared_.unsent == 0) return true;
+    return shared_.unsent + response.body.size() <= room(response.goes_first);
+  }
+
+  /// A part is kept for what must get through.
+  [[nodiscard]] std::size_t room(bool with_reserve) const {
+    const std::size_t most = shared_.options.max_unsent_bytes;
+    return with_reserve ? most : most - most / 4;
+  }
+
+  /// True where the body is gzip's.
+  [[nodiscard]] bool pack(HttpResponse& response, bool may_be_packed) const {
+    if (!response.packed.empty()) {
+      if (may_be_packed) {
+        response.body = response.packed;
+      } else {
+        response.body = gunzip(response.packed).value_or("");
+      }
+      return may_be_packed;
+    }
+    if (!may_be_packed || response.body.size() < shared_.options.gzip_from_bytes) return false;
+    auto packed = gzip(response.body);
+    if (packed) response.body = std::move(*packed);
+    return packed.has_value();
+  }
+
+  void send() {
+    arm(shared_.options.write_deadline, HttpDrop::write_deadline);
+    const std::array<asio::const_buffer, 2> parts{asio::buffer(head_), asio::buffer(body_)};
+    asio::async_write(socket_, parts,
+                      [self = shared_from_this()](const error_code& error, std::size_t) {
+                        if (error) return self->close();
+                        self->on_sent();
+                      });
+  }
+
+  void on_sent() {
+    disarm();
+    body_ = {};  // a large one must not stay while the connection idles
+    hold(0);
+    if (stream_) return send_part();
+    if (delivered_) std::exchange(delivered_, nullptr)();
+    if (keep_alive_) return wait_for_next();
+    if (!is_refused_) return close();
+    error_code ignored;
+    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    is_answering_ = false;
+    arm(kDrainTime, std::nullopt);
+    drain(0);
+  }
+
+  void begin_stream(std::function<std::string()> stream) {
+    stream_ = std::move(stream);
+    ++shared_.streams;
+    is_sending_ = true;  // its headers
+    watch_for_end();
+  }
+
+  void end_stream() {
+    stream_ = nullptr;
+    --shared_.streams;
+    try {
+      pause_.cancel();
+    } catch (...) {  // it finds the stream gone
+    }
+  }
+
+  /// Whoever left is noticed now, and not when there is something to send. What is sent here is not read.
+  void watch_for_end() {
+    socket_.async_read_some(asio::buffer(drained_),
+                            [self = shared_from_this()](const error_code& error, std::size_t) {
+                              if (error) return self->close();
+                              if (self->stream_) self->watch_for_end();
+                            });
+  }
+
+  void send_part() {
+    is_sending_ = false;
+    since_ = Clock::now();
+    body_ = {};
+    try {
+      if (shared_.unsent < room(false)) body_ = stream_();
+    } catch (...) {  // no memory for this part; the next one may be smaller
+    }
+    hold(body_.size());
+    if (body_.empty()) return shared_.is_stopping ? close() : pause();
+    is_sending_ = true;
+    arm(shared_.options.write_deadline, HttpDrop::write_deadline);
+    asio::async_write(socket_, asio::buffer(body_),
+                      [self = shared_from_this()](const error_code& error, std::size_t) {
+                        if (error || !self->stream_) return self->close();
+                        self->disarm();
+                        self->is_sending_ = false;
+                        self->since_ = Clock::now();
+                        self->body_ = {};
+                        self->hold(0);
+                        if (self->shared_.is_stopping) return self->close();
+                        self->pause();
+                      });
+  }
+
+  void pause() {
+    pause_.expires_after(shared_.options.stream_pause);
+    pause_.async_wait([self = shared_from_this()](const error_code& error) {
+      if (!error && self->stream_ && !self->is_sending_) self->send_part();
+    });
+  }
+
+  void drain(std::size_t so_far) {
+    socket_.async_read_some(asio::buffer(drained_), [self = shared_from_this(), so_far](
+                                                        const error_code& error, std::size_t more) {
+      if (error || so_far + more > kDrainBytes) return self->close();
+      self->drain(so_far + more);
+    });
+  }
+
+  HttpShared& shared_;
+  std::function<void()> closed_;
+  tcp::socket socket_;
+  asio::steady_timer deadline_;
+  std::uint64_t turn_ = 0;
+  beast::flat_buffer buffer_{16 * 1024};  // headers, and what a client pipelines behind them
+  std::optional<http::request_parser<http::empty_body>> parser_;
+  bool is_idle_ = false;
+  bool is_answering_ = false;
+  Clock::time_point since_ = Clock::now();  ///< when it last went on
+  std::size_t held_ = 0;                    ///< bytes of body_ that shared_ knows of
+  bool keep_alive_ = false;
+  bool is_head_ = false;
+  bool is_refused_ = false;
+  std::string head_;
+  std::string body_;
+  std::function<void()> delivered_;
+  std::function<std::string()> stream_;
+  asio::steady_timer pause_;
+  bool is_sending_ = false;  ///< a part of the stream
+  std::array<char, 1024> drained_{};
+};
+
+}  // namespace
+
+std::shared_ptr<HttpConnection> make_http_connection(HttpShared& shared, tcp::socket socket,
+                                                     std::function<void()> closed) {
+  return std::make_shared<Connection>(shared, std::move(socket), std::move(closed));
+}
+
+}  // namespace gradvane::exporters

@@ -1,0 +1,69 @@
+#pragma once
+// Steps in, metrics out: turns each record into the metrics of a MetricSet.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "exporters/by_optimizer.hpp"
+#include "exporters/exporter.hpp"
+#include "exporters/metric_set.hpp"
+#include "exporters/prometheus/incident_metrics.hpp"
+#include "exporters/prometheus/sync_metrics.hpp"
+
+namespace gradvane::exporters {
+
+/// Gauges keep their last measured value through steps that do not measure them; those of a group leave
+/// with the group. A step is seen by a scrape whole or not at all.
+class PrometheusExporter final : public Exporter {
+ public:
+  explicit PrometheusExporter(std::shared_ptr<MetricSet> metrics) : metrics_(std::move(metrics)) {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "prometheus"; }
+  [[nodiscard]] ExportResult start(
+      const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
+  [[nodiscard]] ExportResult set_model(
+      std::shared_ptr<const record::ModelInfo> model) noexcept override;
+  [[nodiscard]] ExportResult export_step(const record::StepRecord& record,
+                                         const record::StepDetail& detail,
+                                         const record::ModelInfo& model) noexcept override;
+  [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
+  [[nodiscard]] ExportResult export_syncs(
+      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
+  [[nodiscard]] ExportResult set_run_state(record::RunState state,
+                                           std::string_view reason) noexcept override;
+  [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
+
+ private:
+  void take_model(const record::ModelInfo& model);
+  void export_time(const record::StepRecord& record);
+  void note_optimizer(const record::StepRecord& record);
+  [[nodiscard]] bool has_label(std::int32_t optimizer) const {
+    return in_turns_.find(optimizer) != nullptr;
+  }
+  void forget_unlabelled();
+  void forget_optimizer(std::int32_t optimizer);
+  void put_params(const record::StepRecord& record);
+  void put_of_optimizer(record::Metric metric, std::optional<double> value, std::int32_t optimizer);
+  void export_numbers(const record::StepRecord& record, const record::ModelInfo& model);
+  void export_groups(const record::StepDetail& detail, const record::ModelInfo& model);
+  void export_nonfinite(const record::StepRecord& record, const record::StepDetail& detail,
+                        const record::ModelInfo& model);
+  void count_lost_steps(const record::StepRecord& record, record::Site site);
+
+  std::shared_ptr<MetricSet> metrics_;
+  bool open_ = false;
+  std::uint64_t model_id_ = 0;
+  bool has_stepped_ = false;
+  RunLead lead_;
+  /// Those that step in turns, whose series are labelled; none where there is only one.
+  ByOptimizer<std::monostate> in_turns_;
+  std::vector<std::string> groups_;
+  std::array<record::NonfiniteCounts, record::kSites> elements_seen_{};  ///< running totals so far
+  std::array<std::int64_t, record::kSites> steps_seen_{};
+  IncidentMetrics incidents_{*metrics_};
+  SyncMetrics syncs_{*metrics_};
+};
+
+}  // namespace gradvane::exporters
