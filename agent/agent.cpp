@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "agent/session.hpp"
-#include "collectors/libtorch_source.hpp"
+#include "collectors/model/libtorch_source.hpp"
 
 namespace gradvane {
 

@@ -6,10 +6,10 @@
 
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/ledger_seat.hpp"
-#include "agent/norm_exchange.hpp"
-#include "agent/options.hpp"
-#include "agent/step_recorder.hpp"
-#include "agent/worker.hpp"
+#include "agent/public/options.hpp"
+#include "agent/step/step_recorder.hpp"
+#include "agent/worker/worker.hpp"
+#include "collectors/steps/norm_exchange.hpp"
 #include "record/run_info.hpp"
 
 namespace gradvane::agent {
@@ -37,7 +37,7 @@ class Session {
   [[nodiscard]] bool close(Worker::Linger linger) noexcept;
 
   [[nodiscard]] StepRecorder& recorder() noexcept { return recorder_; }
-  [[nodiscard]] NormExchange& exchange() noexcept { return exchange_; }
+  [[nodiscard]] collectors::NormExchange& exchange() noexcept { return exchange_; }
   /// Null: host syncs are not counted.
   [[nodiscard]] collectors::SyncLedger* ledger() const noexcept { return seat_.ledger(); }
   [[nodiscard]] LedgerSeat& seat() noexcept { return seat_; }
@@ -55,7 +55,7 @@ class Session {
  private:
   LedgerSeat seat_;
   StepRecorder recorder_;
-  NormExchange exchange_;
+  collectors::NormExchange exchange_;
   int exceptions_;
   bool has_ended_ = false;
   /// Null when switched off; after the recorder, which it reads from.

@@ -32,29 +32,49 @@ ALLOWED = {
               "bench", "inject"},
 }
 
-# The folders inside exporters/ ("" is exporters/ itself), and what each may include of the others.
-EXPORTER_ROOMS = {
-    "": set(),
-    "files": set(),
-    "recording": set(),
-    "text": set(),
-    "board": {""},
-    "json": {""},
-    "alert_push": {"", "files"},
-    "http": {"", "files"},
-    "history": {"", "board"},
-    "prometheus": {"", "http", "text"},
-    "recorder": {"", "files", "recording"},
-    "replay": {"", "json", "recording", "text"},
-    "step_log": {"", "files", "json"},
-    "page": {"", "board", "http", "json", "text"},
-    "api": {"", "board", "files", "history", "http", "json", "page", "prometheus"},
+# The folders inside a layer ("" is the layer's own folder), and what each may include of the others. A layer
+# that is not here has no such folders, or leaves them free.
+ROOMS = {
+    "agent": {
+        "include": set(),
+        "public": {"include"},
+        "step": {"include", "public"},
+        "worker": {"include", "public"},
+        "": {"include", "public", "step", "worker"},
+    },
+    "collectors": {
+        "": set(),
+        "sync_ledger": set(),
+        "steps": {"sync_ledger"},
+        "tensors": {"steps", "sync_ledger"},
+        "model": {"", "steps"},
+    },
+    "exporters": {
+        "": set(),
+        "files": set(),
+        "recording": set(),
+        "text": set(),
+        "board": {""},
+        "json": {""},
+        "alert_push": {"", "files"},
+        "http": {"", "files"},
+        "history": {"", "board"},
+        "prometheus": {"", "http", "text"},
+        "recorder": {"", "files", "recording"},
+        "replay": {"", "json", "recording", "text"},
+        "step_log": {"", "files", "json"},
+        "page": {"", "board", "http", "json", "text"},
+        "api": {"", "board", "files", "history", "http", "json", "page", "prometheus"},
+    },
 }
 # The agent writes recordings and never reads one.
 READERS_OF_RECORDINGS = {"exporters", "python", "tests"}
 
-# The ledger is injected into programs that have no torch.
-WITHOUT_TORCH = ("collectors/sync_ledger/", "inject/")
+# The ledger is injected into programs that have no torch. The others know what was read, and not what from.
+WITHOUT_TORCH = ("collectors/sync_ledger/", "collectors/steps/", "agent/public/", "agent/worker/", "inject/")
+# Those that include torch are no business of theirs either.
+WITH_TORCH = ("collectors/tensors/", "collectors/model/", "agent/step/")
+WITHOUT_CUDA = ("collectors/sync_ledger/", "inject/")
 
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
 CUDA = re.compile(r"^(cuda|cub/|cooperative_groups|cupti|nvtx3/|thrust/)")
@@ -106,7 +126,9 @@ def violations_in(root: Path) -> list[str]:
 def broken_rule(root: Path, folder: str, name: str, quote: str, target: str) -> str | None:
     if TORCH.match(target) and (folder not in TORCH_FOLDERS or name.startswith(WITHOUT_TORCH)):
         return "torch is seen from collectors, agent and python only"
-    if name.startswith(WITHOUT_TORCH) and (CUDA.match(target) or target.startswith("kernels/")):
+    if name.startswith(WITHOUT_TORCH) and target.startswith(WITH_TORCH):
+        return "what includes torch is not seen here"
+    if name.startswith(WITHOUT_CUDA) and (CUDA.match(target) or target.startswith("kernels/")):
         return "the ledger is built without CUDA and without the pass"
     for pattern, why in FORBIDDEN.get(folder, []):
         if pattern.match(target):
@@ -131,12 +153,12 @@ def broken_rule(root: Path, folder: str, name: str, quote: str, target: str) -> 
         return "only the public header, <gradvane/agent.hpp>"
     if first != folder and first not in ALLOWED[folder]:
         return f"{folder} may not include {first}"
-    if first == "exporters":
-        theirs = room_of(target)
-        if theirs == "replay" and folder not in READERS_OF_RECORDINGS:
-            return "recordings are read by tools, not by the agent"
-        if folder == "exporters" and theirs not in EXPORTER_ROOMS[room_of(name)] | {room_of(name)}:
-            return f"exporters/{room_of(name)} may not include exporters/{theirs}"
+    if first == "exporters" and room_of(target) == "replay" and folder not in READERS_OF_RECORDINGS:
+        return "recordings are read by tools, not by the agent"
+    if first == folder and folder in ROOMS:
+        ours, theirs = room_of(name), room_of(target)
+        if theirs not in ROOMS[folder][ours] | {ours}:
+            return f"{folder}/{ours} may not include {folder}/{theirs}"
     if not (root / target).exists():
         return "no such file"
     return None
@@ -171,13 +193,16 @@ def test_there_is_something_to_check():
         ("collectors/a.cpp", '#include "exporters/http.hpp"', "collectors may not include exporters"),
         ("collectors/a.cpp", "#include <gradvane/agent.hpp>", "nobody upstream"),
         ("collectors/sync_ledger/a.cpp", "#include <c10/core/Device.h>", "torch is seen"),
+        ("collectors/steps/a.hpp", "#include <ATen/core/Tensor.h>", "torch is seen"),
+        ("agent/worker/a.cpp", '#include "collectors/model/model_watch.hpp"', "includes torch"),
+        ("collectors/tensors/a.cpp", '#include "collectors/model/model_watch.hpp"', "may not include"),
         ("collectors/sync_ledger/a.cpp", "#include <cupti.h>", "built without CUDA"),
         ("agent/a.cpp", '#include "tests/support/fake.hpp"', "agent may not include tests"),
         ("agent/a.cpp", '#include "config.hpp"', "relative to the root"),
         ("agent/a.cpp", '#include "boost/asio.hpp"', "quotes are for our own headers"),
         ("agent/a.cpp", "#include <record/step_record.hpp>", "with quotes"),
         ("agent/a.cpp", '#include "record/gone.hpp"', "no such file"),
-        ("examples/a.cpp", '#include "agent/worker.hpp"', "only the public header"),
+        ("examples/a.cpp", '#include "agent/worker/worker.hpp"', "only the public header"),
         ("examples/a.cpp", '#include "kernels/chunk.hpp"', "examples may not include kernels"),
         (PUBLIC_HEADER, '#include "record/step_record.hpp"', "no other folder"),
     ],

@@ -27,7 +27,7 @@
 #include "bench/collectors/allocation_counter.hpp"
 #include "bench/collectors/shapes.hpp"
 #include "bench/kernels/plain_norm.hpp"
-#include "collectors/cpu_reader.hpp"
+#include "collectors/tensors/cpu_reader.hpp"
 #include "kernels/cpu_pass.hpp"
 
 namespace gradvane::bench {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
 UNKNOWN, FINITE, MINUS_INFINITY, PLUS_INFINITY, NAN = range(-1, 4)
-"""as collectors/finite_checks.hpp answers"""
+"""as collectors/tensors/finite_checks.hpp answers"""
 
 
 class Kind(enum.Enum):

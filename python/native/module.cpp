@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
-#include "agent/option_table.hpp"
-#include "agent/process_signals.hpp"
+#include "agent/public/option_table.hpp"
+#include "agent/worker/process_signals.hpp"
 #include "python/native/gil_released.hpp"
 #include "python/native/python_agent.hpp"
 #include "record/names.hpp"

@@ -2,7 +2,7 @@
 // Which watched optimizers own the parameters that a call names.
 #include <vector>
 
-#include "agent/step_recorder.hpp"
+#include "agent/step/step_recorder.hpp"
 
 namespace gradvane::python {
 

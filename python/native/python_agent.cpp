@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "agent/option_table.hpp"
+#include "agent/public/option_table.hpp"
 
 namespace gradvane::python {
 namespace {

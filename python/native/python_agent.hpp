@@ -15,7 +15,7 @@
 
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/session.hpp"
-#include "collectors/finite_checks.hpp"
+#include "collectors/tensors/finite_checks.hpp"
 #include "python/native/parameter_owners.hpp"
 #include "python/native/python_source.hpp"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "collectors/tensor_view.hpp"
+#include "collectors/tensors/tensor_view.hpp"
 
 namespace gradvane::python {
 namespace {
@@ -124,8 +124,7 @@ bool PythonSource::changed(std::span<const void* const> identity) const noexcept
 }
 
 /// What the package's shard_of() says of each parameter.
-std::vector<collectors::ModelSource::Shard> PythonSource::shards(
-    std::span<const at::Tensor> params) const {
+std::vector<collectors::Shard> PythonSource::shards(std::span<const at::Tensor> params) const {
   const py::gil_scoped_acquire gil;
   std::vector<Shard> shards;
   try {

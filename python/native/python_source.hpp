@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "collectors/model_source.hpp"
+#include "collectors/model/model_source.hpp"
 
 namespace gradvane::python {
 

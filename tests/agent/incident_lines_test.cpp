@@ -1,5 +1,5 @@
 // What a person reads of an incident, line by line.
-#include "agent/incident_lines.hpp"
+#include "agent/worker/incident_lines.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "agent/option_table.hpp"
+#include "agent/public/option_table.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using test::OptionSample;
 constexpr std::size_t kCodeOnly = 3;
 
 /// How many members Options has. A member more or less, and this does not compile: give it a row in
-/// agent/option_table.cpp and in tests/agent/option_samples.hpp, and a name here.
+/// agent/public/option_table.cpp and in tests/agent/option_samples.hpp, and a name here.
 std::size_t members() {
   const Options options;
   const auto& [enabled, run, config, run_dir, address, allowed_hosts, port, mode, weight_every,

@@ -1,4 +1,4 @@
-#include "agent/options.hpp"
+#include "agent/public/options.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/option_table.hpp"
+#include "agent/public/option_table.hpp"
 #include "tests/agent/option_samples.hpp"
 
 namespace gradvane::agent {

@@ -7,8 +7,8 @@
 #include <array>
 #include <vector>
 
-#include "agent/step_recorder.hpp"
-#include "collectors/libtorch_source.hpp"
+#include "agent/step/step_recorder.hpp"
+#include "collectors/model/libtorch_source.hpp"
 #include "tests/kernels/fake_cuda.hpp"
 
 namespace gradvane::agent {

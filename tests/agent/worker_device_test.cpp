@@ -9,9 +9,9 @@
 #include <thread>
 #include <vector>
 
-#include "agent/handoff.hpp"
-#include "agent/worker.hpp"
-#include "tests/agent/fake_device.hpp"
+#include "agent/worker/worker.hpp"
+#include "collectors/steps/handoff.hpp"
+#include "tests/collectors/steps/fake_device.hpp"
 
 namespace gradvane::agent::test {
 namespace {
@@ -59,7 +59,7 @@ class WorkerOfADevice : public testing::Test {
   }
 
   Options options_;
-  Handoff handoff_{8};
+  collectors::Handoff handoff_{8};
   FakeDevice device_{1, 2};
   std::string said_;
   std::unique_ptr<Worker> worker_;

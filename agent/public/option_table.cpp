@@ -1,0 +1,382 @@
+#include "agent/public/option_table.hpp"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+
+#include "collectors/grouping.hpp"
+#include "detectors/judge.hpp"
+#include "exporters/alert_push/alert_labels.hpp"
+#include "exporters/alert_push/alert_url.hpp"
+#include "exporters/http/host_rule.hpp"
+
+namespace gradvane::agent {
+namespace {
+
+template <typename T>
+bool parse_number(std::string_view text, T low, T high, T& out) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return false;
+  if (!(value >= low && value <= high)) return false;  // NaN is refused too
+  out = value;
+  return true;
+}
+
+std::string format(double value) {
+  std::array<char, 32> text{};
+  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
+  return {text.data(), end};
+}
+
+bool parse_switch(std::string_view text, bool& out) {
+  for (const std::string_view on : {"on", "true", "yes", "1"})
+    if (text == on) return out = true, true;
+  for (const std::string_view off : {"off", "false", "no", "0"})
+    if (text == off) return out = false, true;
+  return false;
+}
+
+constexpr std::string_view kSwitch = "on, off (also true, false, yes, no, 1, 0)";
+constexpr int kMaxInt = std::numeric_limits<int>::max();
+constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
+
+// One setter and getter per kind of member; the limits are template arguments so that a row of the
+// table is one line.
+template <bool Options::* member>
+constexpr OptionSpec on_off(std::string_view key, std::string_view help) {
+  return {key, kSwitch, help,
+          [](Options& o, std::string_view text) { return parse_switch(text, o.*member); },
+          [](const Options& o) { return std::string(o.*member ? "on" : "off"); }};
+}
+
+template <std::string Options::* member>
+constexpr OptionSpec text(std::string_view key, std::string_view allowed, std::string_view help) {
+  return {key, allowed, help,
+          [](Options& o, std::string_view value) { return o.*member = value, true; },
+          [](const Options& o) { return o.*member; }};
+}
+
+template <auto member, auto low, auto high>
+constexpr OptionSpec whole(std::string_view key, std::string_view allowed, std::string_view help) {
+  return {
+      key, allowed, help,
+      [](Options& o, std::string_view value) { return parse_number(value, low, high, o.*member); },
+      [](const Options& o) { return std::to_string(o.*member); }};
+}
+
+template <double Options::* member>
+constexpr OptionSpec amount(std::string_view key, std::string_view help) {
+  return {key, "a finite number of at least 0", help,
+          [](Options& o, std::string_view value) {
+            return parse_number(value, 0.0, std::numeric_limits<double>::max(), o.*member);
+          },
+          [](const Options& o) { return format(o.*member); }};
+}
+
+/// A word for each value of an enumeration, in its order.
+template <auto member, const auto& words>
+constexpr OptionSpec choice(std::string_view key, std::string_view allowed, std::string_view help) {
+  using Value = std::remove_reference_t<decltype(std::declval<Options&>().*member)>;
+  return {key, allowed, help,
+          [](Options& o, std::string_view text) {
+            const auto found = std::find(words.begin(), words.end(), text);
+            if (found == words.end()) return false;
+            return o.*member = static_cast<Value>(found - words.begin()), true;
+          },
+          [](const Options& o) { return std::string(words[static_cast<std::size_t>(o.*member)]); }};
+}
+constexpr std::array<std::string_view, 2> kModes{"lagged", "immediate"};
+constexpr std::array<std::string_view, 3> kSyncs{"off", "auto", "require"};
+constexpr std::array<std::string_view, 3> kRecorderSignals{"none", "usr1", "usr2"};
+constexpr std::array<std::string_view, 2> kNormSharings{"auto", "off"};
+constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
+constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
+
+/// `parse` throws for what it refuses.
+template <typename Parse>
+bool is_allowed(std::string_view value, Parse parse) {
+  try {
+    (void)parse(value);
+    return true;
+  } catch (const std::invalid_argument&) {
+    return false;
+  }
+}
+
+bool set_groups(Options& options, std::string_view value) {
+  if (!is_allowed(value, collectors::check_group_rule)) return false;
+  return options.groups = value, true;
+}
+
+bool set_address(Options& options, std::string_view value) {
+  const std::string address(value.substr(0, value.find('%')));  // "fe80::1%eth0" has a zone
+  std::array<unsigned char, sizeof(in6_addr)> parsed{};
+  if (::inet_pton(AF_INET, std::string(value).c_str(), parsed.data()) != 1 &&
+      ::inet_pton(AF_INET6, address.c_str(), parsed.data()) != 1 && value != "localhost")
+    return false;
+  return options.address = value, true;
+}
+
+bool set_allowed_hosts(Options& options, std::string_view value) {
+  if (!exporters::are_host_names(value)) return false;
+  return options.allowed_hosts = value, true;
+}
+
+bool set_alert_url(Options& options, std::string_view value) {
+  if (!value.empty() && !is_allowed(value, exporters::parse_alert_url)) return false;
+  return options.alertmanager_url = value, true;
+}
+
+bool set_alert_labels(Options& options, std::string_view value) {
+  if (!is_allowed(value, exporters::parse_alert_labels)) return false;
+  return options.alertmanager_labels = value, true;
+}
+
+bool set_detect(Options& options, std::string_view value) {
+  detectors::Judged judged{};
+  if (!detectors::parse_judged(value, judged).empty()) return false;
+  return options.detect = value, true;
+}
+
+constexpr std::array kTable{
+    on_off<&Options::enabled>(
+        "enabled",
+        "Off leaves the program as if Gradvane were not there. GRADVANE in the environment."),
+    text<&Options::run>("run", "any text",
+                        "Name of the run, on every series. Default: the program's name."),
+    text<&Options::config>("config", "path of a YAML file",
+                           "Read before the environment. Keys are those of this table."),
+    text<&Options::run_dir>(
+        "run_dir", "path of a directory",
+        "Holds endpoint.rank<R>.json and the recordings. Default: gradvane-<uid>/<run> under the "
+        "temporary directory. docs/run-directory.md."),
+    OptionSpec{"address", "an IPv4 or IPv6 address, or localhost",
+               "Where the endpoint listens. There is no authentication: anything but "
+               "loopback is for networks you trust.",
+               set_address, [](const Options& o) { return o.address; }},
+    OptionSpec{"allowed_hosts", "host names with commas, without ports; *.name, or *",
+               "More names by which requests may call the endpoint. It always answers to IP "
+               "addresses and localhost, and, where it does not listen on loopback, to this "
+               "machine's names; there /metrics answers to every name. *.name: all names below it. "
+               "*: every name, which lets any web page read what a browser on that network can.",
+               set_allowed_hosts, [](const Options& o) { return o.allowed_hosts; }},
+    whole<&Options::port, -1, 65535>(
+        "port", "-1 to 65535",
+        "Port of local rank 0; LOCAL_RANK is added. Taken: the next free "
+        "one. 0: any. -1: no endpoint."),
+    choice<&Options::mode, kModes>(
+        "mode", "lagged, immediate",
+        "Lagged never waits for a device; immediate waits once per device and step, and step() "
+        "returns the step's result."),
+    whole<&Options::weight_every, 0, kMaxInt>("weight_every", "0 or more",
+                                              "Weights are read at step 1, at multiples of this, "
+                                              "and once more when a non-finite incident "
+                                              "opens. 0: never."),
+    whole<&Options::update_sample, 0, kMaxInt>("update_sample", "0 or more",
+                                               "Elements per parameter kept for the update ratio, "
+                                               "at most 65,536 in all. 0: no update ratio."),
+    OptionSpec{
+        "groups", "auto, depth:N with N >= 1, or name=regex;name=regex",
+        "Which parameters share a series. auto: module prefix, as deep as max_groups allows.",
+        set_groups, [](const Options& o) { return o.groups; }},
+    whole<&Options::max_groups, 1, 1000>("max_groups", "1 to 1000",
+                                         "The rest falls into the group \"other\"."),
+    whole<&Options::max_series, 100, kMaxInt>(
+        "max_series", "100 or more",
+        "Most series of this process; what is beyond is counted and not exported."),
+    amount<&Options::vanishing_threshold>(
+        "vanishing_threshold", "A parameter's gradient norm below it counts as vanishing."),
+    amount<&Options::exploding_threshold>(
+        "exploding_threshold",
+        "A parameter's gradient norm above it counts as exploding, and so does a gradient that is "
+        "not finite."),
+    whole<&Options::ring_slots, 0, 65536>("ring_slots", "0 to 65536",
+                                          "Reads the worker may lag behind before the oldest is "
+                                          "dropped. 0: as many as fit in 1 MiB, from 64 to 1,024. "
+                                          "Never more than fit in 64 MiB."),
+    whole<&Options::history_steps, 1, 10'000'000>(
+        "history_steps", "1 to 10000000", "Steps kept for /api/v1/steps, about 1.5 kB each."),
+    text<&Options::step_log>(
+        "step_log", "path of a file",
+        "One JSON object a line for every optimizer step; .rank<R> is put before "
+        "the suffix when the world is larger than one. Empty: none."),
+    whole<&Options::step_log_max_bytes, std::int64_t{4096}, kMaxInt64>(
+        "step_log_max_bytes", "4096 or more", "The step log is rotated at this size."),
+    amount<&Options::stall_seconds>("stall_seconds",
+                                    "No step for this long: the run counts as stalled. 0: never."),
+    amount<&Options::linger_seconds>(
+        "linger_seconds",
+        "At the end of the process, wait this long for one more scrape, if there ever "
+        "was one. Ctrl-C ends the wait."),
+    amount<&Options::linger_incident_seconds>(
+        "linger_incident_seconds",
+        "The same where an incident is open, or opened since the last scrape, or the run failed."),
+    on_off<&Options::expect_scraper>(
+        "expect_scraper",
+        "Wait for a scrape at the end even where there never was one: for runs that may die before "
+        "the first."),
+    whole<&Options::start_step, std::int64_t{0}, kMaxInt64>(
+        "start_step", "0 or more",
+        "Steps done before this process. 0: taken from the optimizer's state, where it has one."),
+    whole<&Options::rank, -1, kMaxInt>("rank", "-1 or more",
+                                       "-1: RANK of the environment, else 0."),
+    whole<&Options::local_rank, -1, kMaxInt>("local_rank", "-1 or more",
+                                             "-1: LOCAL_RANK of the environment, else 0."),
+    whole<&Options::world_size, -1, kMaxInt>("world_size", "-1 or more",
+                                             "-1: WORLD_SIZE of the environment, else 1."),
+    choice<&Options::sync, kSyncs>(
+        "sync", "off, auto, require",
+        "Whether calls that make the CPU wait for the GPU are counted, through CUPTI. auto: where "
+        "they can be, from when the process uses CUDA; gradvane_sync_source_info says why not. "
+        "require: the agent does not start without."),
+    whole<&Options::sync_budget, -1, kMaxInt>(
+        "sync_budget", "-1 or more",
+        "Host syncs of the training that a step may have. More is an incident, with the places. "
+        "-1: any number."),
+    whole<&Options::sync_budget_after, 0, kMaxInt>(
+        "sync_budget_after", "0 or more",
+        "Steps of this process to which the budget does not apply: they load code and fill "
+        "caches."),
+    whole<&Options::sync_threshold_us, 1, 1'000'000>(
+        "sync_threshold_us", "1 to 1000000",
+        "A call that only may wait (cudaMalloc, cudaFree, an asynchronous copy of pageable memory) "
+        "counts as a host sync from so many microseconds on."),
+    choice<&Options::sync_profiler, kProfilerRules>(
+        "sync_profiler", "auto, gate, yield, share",
+        "PyTorch's profiler wants CUPTI's one subscription. yield: it has it while it runs, and "
+        "may keep it; gate: it has been told to do without, by KINETO_USE_DAEMON=1 in the "
+        "environment before the program starts, which makes programs that use it, and children "
+        "that import torch, end ten seconds later; share: CUPTI's own sharing, from 13.3 on, where "
+        "every tool in the process knows of it. auto: yield from Python; from C++, where nobody "
+        "sees it start, the subscription is kept."),
+    text<&Options::sync_library>(
+        "sync_library", "path of a libcupti",
+        "Default: the one that the process has, else the one that the loader finds."),
+    text<&Options::sync_report>(
+        "sync_report", "path of a file or a directory",
+        "What /api/v1/syncs says is written there every second and at the end; .rank<R> is put "
+        "before the suffix when the world is larger than one. In a directory (one that exists, or "
+        "a path that ends with /) each process writes syncs.<pid>.json. Empty: none."),
+    OptionSpec{"detect",
+               "classes of incidents, default, all, none, each with a - in front to leave it out",
+               "What is judged, as a list with commas. default: all classes but grad_health.",
+               set_detect, [](const Options& o) { return o.detect; }},
+    amount<&Options::cooldown_seconds>(
+        "cooldown_seconds",
+        "An incident that comes back sooner after it has cleared is the same one. Not for "
+        "non-finite values, host syncs and stalls."),
+    whole<&Options::loss_window, 10, 10'000>("loss_window", "10 to 10000",
+                                             "Losses that a loss is compared with."),
+    amount<&Options::loss_sigma>(
+        "loss_sigma",
+        "A loss is an outlier so many standard deviations above the mean of those before, if it is "
+        "also beyond loss_ratio and loss_absolute."),
+    amount<&Options::loss_ratio>("loss_ratio",
+                                 "A loss is an outlier only above so many times that mean."),
+    amount<&Options::loss_absolute>("loss_absolute",
+                                    "A loss is an outlier only above this. 0: no such test."),
+    whole<&Options::loss_in_a_row, 1, 1000>(
+        "loss_in_a_row", "1 to 1000", "So many outliers in a row are a divergence, fewer a spike."),
+    amount<&Options::random_guess_loss>(
+        "random_guess_loss",
+        "The loss of a random guess: ln of the number of classes, or of the vocabulary. A run that "
+        "has learned and comes back to it is an incident. 0: not known."),
+    amount<&Options::exploding_factor>(
+        "exploding_factor",
+        "Gradients explode when their norm is so many times the median of those before."),
+    amount<&Options::vanishing_share>(
+        "vanishing_share",
+        "Gradients vanish when those of such a share of the parameters are below "
+        "vanishing_threshold."),
+    amount<&Options::drift_threshold>("drift_threshold",
+                                      "The gradient norm drifts when it is away from its running "
+                                      "mean by so many times that mean, "
+                                      "for 50 steps in a row. From 1 on only a rise counts."),
+    whole<&Options::dead_after, 1, kMaxInt>(
+        "dead_after", "1 or more",
+        "A group is dead when all its gradients are zero in so many steps in a row."),
+    whole<&Options::overflow_streak, 1, 1000>(
+        "overflow_streak", "1 to 1000",
+        "So many steps in a row that a gradient scaler skips are an incident."),
+    amount<&Options::cost_budget>("cost_budget",
+                                  "Share of the steps' time that Gradvane's own hooks may take."),
+    OptionSpec{"alertmanager_url", "http://host:port, with a path prefix if there is one",
+               "Incidents that have an alert are told to this Alertmanager at once, besides what "
+               "Prometheus tells it. No TLS: name a proxy on this machine. Empty: none.",
+               set_alert_url, [](const Options& o) { return o.alertmanager_url; }},
+    OptionSpec{"alertmanager_labels", "name=value,name=value",
+               "Labels that Prometheus puts on its target, job and instance above all, so that "
+               "Alertmanager takes what both tell for one alert.",
+               set_alert_labels, [](const Options& o) { return o.alertmanager_labels; }},
+    on_off<&Options::recorder>(
+        "recorder",
+        "Keep the last steps, all parameters, in memory, and write them to a file when something "
+        "goes wrong. `gradvane replay` tells what such a file holds."),
+    text<&Options::recorder_dir>("recorder_dir", "path of a directory",
+                                 "Where recordings are written. Default: the run directory."),
+    whole<&Options::recorder_steps, 1, 1'000'000>("recorder_steps", "1 to 1000000",
+                                                  "Most steps that are kept in memory."),
+    whole<&Options::recorder_memory_bytes, std::int64_t{65536}, std::int64_t{1} << 40>(
+        "recorder_memory_bytes", "65536 to 1099511627776", "Most memory that they take."),
+    whole<&Options::recorder_disk_bytes, std::int64_t{-1}, std::int64_t{1} << 40>(
+        "recorder_disk_bytes", "-1 to 1099511627776",
+        "Size of a ring on disk that outlives a process which is killed; a run that finishes "
+        "removes it. -1: 33554432, or 8388608 where the disk is memory (tmpfs). 0: none."),
+    whole<&Options::recorder_kept, 1, 10'000>("recorder_kept", "1 to 10000",
+                                              "Most files of this run and rank; the oldest go."),
+    choice<&Options::recorder_signal, kRecorderSignals>(
+        "recorder_signal", "none, usr1, usr2",
+        "Signal that asks for a recording, where nobody else handles it."),
+    choice<&Options::trace_nonfinite, kTraces>(
+        "trace_nonfinite", "off, next_step, always",
+        "Which steps are watched, from Python, for the first module whose output or gradient is "
+        "not "
+        "finite. next_step: the one after a non-finite incident has opened, once for each. always: "
+        "every step, at the cost that docs/trace-nonfinite.md measures."),
+    choice<&Options::norm_exchange, kNormSharings>(
+        "norm_exchange", "auto, off",
+        "Whether ranks that hold parts of the same parameters (FSDP2, DTensor) tell each other the "
+        "norms of their parts, over the store of the process group. off: grad_norm is absent "
+        "there, "
+        "shard_grad_norm is not."),
+    on_off<&Options::handle_sigterm>("handle_sigterm",
+                                     "At SIGTERM: export the last steps, wait for one more scrape "
+                                     "as at any end (linger_seconds) while steps are still "
+                                     "recorded, then die by it; a second one kills at once. At "
+                                     "SIGINT the same without the wait. Only where nobody else "
+                                     "handles the signal: Python handles SIGINT itself."),
+};
+
+}  // namespace
+
+std::span<const OptionSpec> option_table() noexcept { return kTable; }
+
+const OptionSpec* find_option(std::string_view key) noexcept {
+  const auto found = std::find_if(kTable.begin(), kTable.end(),
+                                  [key](const OptionSpec& option) { return option.key == key; });
+  return found == kTable.end() ? nullptr : &*found;
+}
+
+std::string environment_name(std::string_view key) {
+  if (key == "enabled") return "GRADVANE";
+  std::string name = "GRADVANE_";
+  for (const char c : key) name += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  return name;
+}
+
+std::string argument_name(std::string_view key) {
+  std::string name = "--gradvane-";
+  for (const char c : key) name += c == '_' ? '-' : c;
+  return name;
+}
+
+}  // namespace gradvane::agent

@@ -1,0 +1,212 @@
+#include "agent/public/options.hpp"
+
+#include <errno.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "agent/public/option_table.hpp"
+
+namespace gradvane::agent {
+namespace {
+
+/// Key -> where its value came from.
+using Sources = std::map<std::string, std::string, std::less<>>;
+
+void apply(Options& options, Sources& sources, std::string_view key, std::string_view value,
+           const std::string& where, const std::string& source) {
+  const OptionSpec* option = find_option(key);
+  if (option == nullptr)
+    throw std::invalid_argument(where + ": unknown option '" + std::string(key) +
+                                "'; docs/configuration.md lists them all");
+  if (!option->set(options, value))
+    throw std::invalid_argument(where + ": " + std::string(key) + " = '" + std::string(value) +
+                                "' is not allowed; allowed: " + std::string(option->allowed));
+  sources[std::string(key)] = source;
+}
+
+/// A value as text; a map of group names to regexes becomes the one-line form of `groups`.
+std::string yaml_text(const YAML::Node& node, const std::string& where, const std::string& key) {
+  if (node.IsScalar()) return node.Scalar();
+  if (node.IsNull()) return "";
+  if (node.IsMap() && key == "groups") {
+    std::string rule;
+    for (const auto& group : node) {
+      if (!group.first.IsScalar() || !group.second.IsScalar())
+        throw std::invalid_argument(where + ": groups must map each name to one regex");
+      const std::string& name = group.first.Scalar();
+      const std::string& regex = group.second.Scalar();
+      if (name.find_first_of("=;") != std::string::npos || regex.find(';') != std::string::npos)
+        throw std::invalid_argument(where + ": groups: '" + name + ": " + regex +
+                                    "' is not allowed; allowed: no ; anywhere, no = in a name");
+      rule += name + "=" + regex + ";";
+    }
+    return rule;
+  }
+  throw std::invalid_argument(where + ": " + key + " must be one value");
+}
+
+void apply_yaml(Options& options, Sources& sources, const std::string& path) {
+  YAML::Node root;
+  try {
+    // yaml-cpp opens a directory without complaint, and finds it empty.
+    if (std::error_code unknown; std::filesystem::is_directory(path, unknown))
+      throw YAML::BadFile(path);
+    root = YAML::LoadFile(path);
+  } catch (const YAML::Exception& error) {
+    throw std::invalid_argument("config: cannot read '" + path + "': " + error.what());
+  }
+  if (root.IsNull()) return;
+  if (!root.IsMap())
+    throw std::invalid_argument("config: '" + path + "' must hold a map of options");
+  for (const auto& item : root) {
+    if (!item.first.IsScalar())
+      throw std::invalid_argument("config: '" + path + "' has a key that is not a word");
+    const std::string& key = item.first.Scalar();
+    if (key == "config")
+      throw std::invalid_argument(path + ": config cannot be set in the file itself");
+    apply(options, sources, key, yaml_text(item.second, path, key), path, "yaml");
+  }
+}
+
+/// One of the numbers that a launcher such as torchrun puts into the environment for its processes.
+int rank_of(int given, const Environment& environment, const char* name, int otherwise,
+            Sources& sources, std::string_view key) {
+  if (given >= 0) return given;
+  const auto text = environment(name);
+  if (!text) return otherwise;
+  char* end = nullptr;
+  errno = 0;
+  const long value = std::strtol(text->c_str(), &end, 10);
+  if (errno != 0 || end == text->c_str() || *end != '\0' || value < 0 || value > 1 << 30)
+    throw std::invalid_argument(std::string(name) + " = '" + *text +
+                                "' is not allowed; allowed: a whole number of at least 0");
+  sources[std::string(key)] = "environment";
+  return static_cast<int>(value);
+}
+
+std::vector<record::Setting> settings_of(const Options& options, const Sources& sources) {
+  std::vector<record::Setting> settings;
+  for (const OptionSpec& option : option_table()) {
+    const auto source = sources.find(option.key);
+    settings.push_back({std::string(option.key), option.get(options),
+                        source == sources.end() ? "default" : source->second});
+  }
+  return settings;
+}
+
+/// Switched off from outside the program: nothing else is looked at then, so that nothing else can fail.
+std::optional<ResolvedOptions> switched_off(const Options& code, const Environment& environment) {
+  constexpr std::string_view kKey = "enabled";
+  ResolvedOptions off;
+  Sources sources;
+  const std::string variable = environment_name(kKey);
+  if (const auto value = environment(variable))
+    apply(off.options, sources, kKey, *value, variable, "environment");
+  for (const std::string_view argument : code.command_line) {
+    if (!argument.starts_with(kKey) || argument.substr(kKey.size(), 1) != "=") continue;
+    apply(off.options, sources, kKey, argument.substr(kKey.size() + 1), "command line",
+          "command line");
+  }
+  if (off.options.enabled) return std::nullopt;
+  off.options.log = code.log;
+  off.options.rank = off.options.local_rank = 0;
+  off.options.world_size = 1;
+  off.settings = settings_of(off.options, sources);
+  return off;
+}
+
+}  // namespace
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) return std::nullopt;
+    return value;
+  };
+}
+
+ResolvedOptions resolve(const Options& code, const Environment& environment) {
+  if (auto off = switched_off(code, environment)) return *std::move(off);
+
+  ResolvedOptions resolved{code, {}};
+  Options& options = resolved.options;
+  Sources sources;
+
+  const Options defaults;
+  for (const OptionSpec& option : option_table()) {
+    // Code may hold what text may not say.
+    Options scratch;
+    const std::string value = option.get(code);
+    if (value == option.get(defaults)) continue;
+    if (!option.set(scratch, value))
+      throw std::invalid_argument("Options::" + std::string(option.key) + " = '" + value +
+                                  "' is not allowed; allowed: " + std::string(option.allowed));
+    sources[std::string(option.key)] = "code";
+  }
+
+  // The name of the YAML file comes from the stronger sources, its contents from the file.
+  Options named = code;
+  Sources ignored;
+  const std::string config_variable = environment_name("config");
+  if (const auto value = environment(config_variable))
+    apply(named, ignored, "config", *value, config_variable, "environment");
+  std::vector<std::pair<std::string, std::string>> arguments;
+  for (const std::string& argument : code.command_line) {
+    const std::size_t equals = argument.find('=');
+    if (equals == std::string::npos)
+      throw std::invalid_argument("command line: '" + argument + "' must be key=value");
+    std::string key = argument.substr(0, equals);
+    std::replace(key.begin(), key.end(), '-', '_');
+    arguments.emplace_back(key, argument.substr(equals + 1));
+    if (key == "config") named.config = arguments.back().second;
+  }
+  if (!named.config.empty()) apply_yaml(options, sources, named.config);
+
+  for (const OptionSpec& option : option_table()) {
+    const std::string name = environment_name(option.key);
+    if (const auto value = environment(name))
+      apply(options, sources, option.key, *value, name, "environment");
+  }
+  for (const auto& [key, value] : arguments)
+    apply(options, sources, key, value, "command line", "command line");
+
+  options.rank = rank_of(options.rank, environment, "RANK", 0, sources, "rank");
+  options.local_rank =
+      rank_of(options.local_rank, environment, "LOCAL_RANK", 0, sources, "local_rank");
+  options.world_size =
+      std::max(1, rank_of(options.world_size, environment, "WORLD_SIZE", 1, sources, "world_size"));
+
+  resolved.settings = settings_of(options, sources);
+  return resolved;
+}
+
+}  // namespace gradvane::agent
+
+namespace gradvane {
+
+std::vector<std::string> take_arguments(int& argc, char** argv) {
+  constexpr std::string_view kPrefix = "--gradvane-";
+  std::vector<std::string> taken;
+  int kept = 0;
+  for (int i = 0; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (i > 0 && argument.starts_with(kPrefix))
+      taken.emplace_back(argument.substr(kPrefix.size()));
+    else
+      argv[kept++] = argv[i];
+  }
+  argc = kept;
+  argv[kept] = nullptr;
+  return taken;
+}
+
+}  // namespace gradvane

@@ -1,0 +1,53 @@
+#include "agent/step/losses.hpp"
+
+#include <ATen/ops/add.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "collectors/tensors/tensor_view.hpp"
+
+namespace gradvane::agent {
+
+void Losses::add(const at::Tensor& loss, From from, const collectors::DeviceReads& reads) noexcept
+    try {
+  if (from == From::backward && any() && from_ == From::loop) return;
+  if (from == From::loop && from_ == From::backward) clear();
+  if (reads.takes(loss) && loss.numel() == 1) {
+    // A copy at once: the program may go on to divide its loss in place.
+    const c10::AutoGradMode off(false);
+    const at::Tensor value = loss.detach().reshape({}).to(at::kDouble, false, /*copy=*/true);
+    device_sum_ = device_count_ == 0 ? value : device_sum_.add(value);
+    ++device_count_;
+    from_ = from;
+    return;
+  }
+  const auto value = collectors::scalar_value(loss);
+  if (!value) return;
+  host_sum_ += *value;
+  ++host_count_;
+  if (first_bad_ == 0 && !std::isfinite(*value)) first_bad_ = host_count_;
+  from_ = from;
+} catch (...) {  // no memory on the device: the step's loss is not measured
+  device_count_ = 0;
+}
+
+void Losses::clear() noexcept {
+  from_ = From::backward;
+  host_sum_ = 0;
+  host_count_ = 0;
+  first_bad_ = 0;
+  device_sum_.reset();
+  device_count_ = 0;
+}
+
+double Losses::host_value() const noexcept {
+  return from_ == From::loop ? host_sum_ / host_count_ : host_sum_;
+}
+
+std::int32_t Losses::device_divisor() const noexcept {
+  return from_ == From::loop ? std::max(device_count_, 1) : 1;
+}
+
+}  // namespace gradvane::agent

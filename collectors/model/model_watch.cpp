@@ -1,0 +1,352 @@
+#include "collectors/model/model_watch.hpp"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "collectors/grouping.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::collectors {
+namespace {
+
+const void* identity_of(const at::Tensor& tensor) noexcept { return tensor.unsafeGetTensorImpl(); }
+
+std::vector<const void*> identities(const std::vector<std::vector<at::Tensor>>& groups) {
+  std::vector<const void*> all;
+  for (const auto& group : groups)
+    for (const at::Tensor& param : group) all.push_back(identity_of(param));
+  return all;
+}
+
+/// As torch.dtype has it: float32, bfloat16. Looked at for every parameter in every step, so it is made once.
+const std::string& dtype_name(c10::ScalarType type) {
+  static const auto kNames = [] {
+    std::array<std::string, c10::NumScalarTypes> names;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto each = static_cast<c10::ScalarType>(i);
+      try {
+        names[i] = c10::getDtypeNames(each).first;
+      } catch (...) {  // none that a parameter can have
+        names[i] = c10::toString(each);
+      }
+    }
+    return names;
+  }();
+  return kNames[static_cast<std::size_t>(type)];
+}
+
+record::ParamInfo describe(const at::Tensor& tensor, std::vector<std::string> names) {
+  record::ParamInfo info;
+  info.name = std::move(names.front());
+  info.aliases.assign(names.begin() + 1, names.end());
+  info.shape = tensor.sizes().vec();
+  info.numel = tensor.numel();
+  info.dtype = dtype_name(tensor.scalar_type());
+  info.device = tensor.device().str();
+  info.requires_grad = tensor.requires_grad();
+  return info;
+}
+
+/// .to() keeps the tensor and changes what it holds. A parameter that thaws is news; one that is frozen
+/// for a while, as adversarial training does every step, is not.
+bool is_other(const at::Tensor& tensor, const record::ParamInfo& info) {
+  return info.dtype != dtype_name(tensor.scalar_type()) || tensor.sizes() != info.shape ||
+         info.device != tensor.device().str() || (tensor.requires_grad() && !info.requires_grad);
+}
+
+/// Of an optimizer that has no parameters yet, or none any more.
+std::shared_ptr<const ReadPlan> empty_plan() {
+  static const auto kEmpty = std::make_shared<const ReadPlan>(
+      ReadPlan{.model = std::make_shared<const record::ModelInfo>(), .params = {}, .shards = {}});
+  return kEmpty;
+}
+
+}  // namespace
+
+ModelWatch::ModelWatch(std::string group_rule, int max_groups)
+    : group_rule_(std::move(group_rule)), max_groups_(max_groups) {}
+
+int ModelWatch::add(std::unique_ptr<ModelSource> source) {
+  const int index = add_later(std::move(source));
+  rebuild();
+  return index;
+}
+
+int ModelWatch::add_later(std::unique_ptr<ModelSource> source) {
+  if (source->optimizer_key() != nullptr && find(source->optimizer_key()) >= 0)
+    throw std::invalid_argument("attach: this optimizer is attached already");
+  source->read_device_state();
+  Watched watched;
+  watched.type = source->optimizer_type();
+  watched.source = std::move(source);
+  watched.plan = empty_plan();
+  watched_.push_back(std::move(watched));
+  ++live_;
+  return optimizers() - 1;
+}
+
+void ModelWatch::remove(int optimizer) noexcept {
+  Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  if (watched.source != nullptr) --live_;
+  watched.source.reset();
+  watched.identity.clear();
+  watched.params.clear();
+  watched.local_params.clear();
+  watched.local_gradients.clear();
+}
+
+bool ModelWatch::is_removed(int optimizer) const noexcept {
+  return watched_[static_cast<std::size_t>(optimizer)].source == nullptr;
+}
+
+int ModelWatch::find(const void* optimizer_key) const noexcept {
+  for (std::size_t i = 0; i < watched_.size(); ++i)
+    if (watched_[i].source != nullptr && watched_[i].source->optimizer_key() == optimizer_key)
+      return static_cast<int>(i);
+  return -1;
+}
+
+bool ModelWatch::changed(int optimizer) const noexcept {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  return watched.source != nullptr && watched.source->changed(watched.identity);
+}
+
+bool ModelWatch::differs(int optimizer) const noexcept {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  const ReadPlan& plan = *watched.plan;
+  for (std::size_t i = 0; i < watched.params.size(); ++i)
+    if (is_other(watched.params[i], plan.model->params[static_cast<std::size_t>(plan.params[i])]))
+      return true;
+  return false;
+}
+
+bool ModelWatch::changed_anywhere() const {
+  std::set<const void*> known(left_out_.begin(), left_out_.end());
+  std::set<const void*> now;
+  bool are_all_cheap = true;
+  for (std::size_t i = 0; i < watched_.size(); ++i) {
+    const Watched& watched = watched_[i];
+    if (watched.source == nullptr) continue;
+    if (differs(static_cast<int>(i)) || changed(static_cast<int>(i))) return true;
+    for (const at::Tensor& param : watched.params) known.insert(identity_of(param));
+    now.insert(watched.identity.begin(), watched.identity.end());
+    if (!watched.source->names_are_cheap()) {  // what is new and trains, the optimizer shows
+      are_all_cheap = false;
+      for (const at::Tensor& param : watched.params) now.insert(identity_of(param));
+    } else if (watched.is_first_of_names) {
+      for (const auto& item : watched.source->named_parameters())
+        now.insert(identity_of(item.tensor));
+    }
+  }
+  if (!are_all_cheap) now.insert(left_out_.begin(), left_out_.end());
+  return now != known;
+}
+
+void ModelWatch::note_first_of_names() {
+  std::unordered_set<const void*> seen;
+  for (Watched& watched : watched_)
+    watched.is_first_of_names =
+        watched.source != nullptr && seen.insert(watched.source->names_key()).second;
+}
+
+int ModelWatch::user_metric(std::string_view name) {
+  const auto found = std::find(user_metrics_.begin(), user_metrics_.end(), name);
+  if (found != user_metrics_.end()) return static_cast<int>(found - user_metrics_.begin());
+  if (user_metrics_.size() == record::kMaxUserMetrics) return -1;
+  user_metrics_.emplace_back(name);
+  return static_cast<int>(user_metrics_.size()) - 1;
+}
+
+/// In module order, so that a reader finds what the module prints.
+std::vector<ModelWatch::NamedTensor> ModelWatch::name_parameters() {
+  note_first_of_names();
+  std::vector<const ModelSource*> sources;
+  for (const Watched& watched : watched_)
+    if (watched.is_first_of_names) sources.push_back(watched.source.get());
+  std::vector<NamedTensor> named;
+  std::unordered_map<const void*, std::size_t> places;  // TensorImpl -> index in `named`
+  for (std::size_t m = 0; m < sources.size(); ++m) {
+    const std::string prefix = sources.size() > 1 ? "module" + std::to_string(m) + "." : "";
+    for (const auto& item : sources[m]->named_parameters()) {
+      const auto [place, is_new] = places.emplace(identity_of(item.tensor), named.size());
+      if (is_new) named.push_back({item.tensor, {}, sources[m]->names_key()});
+      named[place->second].names.push_back(prefix + item.name);
+    }
+  }
+  return named;
+}
+
+std::vector<std::vector<std::size_t>> ModelWatch::divide(std::vector<NamedTensor>& named) const {
+  std::unordered_map<const void*, std::vector<std::size_t>> owners;  // TensorImpl -> optimizers
+  std::unordered_map<const void*, std::size_t> first_of;             // names' key -> optimizer
+  for (std::size_t w = 0; w < watched_.size(); ++w) {
+    if (watched_[w].is_first_of_names) first_of[watched_[w].source->names_key()] = w;
+    for (const void* id : watched_[w].identity) {
+      std::vector<std::size_t>& of_this = owners[id];
+      if (of_this.empty() || of_this.back() != w) of_this.push_back(w);
+    }
+  }
+  std::vector<std::vector<std::size_t>> lists(watched_.size());
+  for (std::size_t n = 0; n < named.size(); ++n) {
+    if (const auto found = owners.find(identity_of(named[n].tensor)); found != owners.end()) {
+      for (const std::size_t w : found->second) lists[w].push_back(n);
+      continue;
+    }
+    // What no optimizer owns is listed once, with its module's first one. What trains all the same is in
+    // no plan: no step uses its gradient, and none clears it.
+    const std::size_t w = first_of.at(named[n].key);
+    const bool is_loop = watched_[w].source->optimizer_key() == nullptr;
+    named[n].is_left_out = !is_loop && named[n].tensor.requires_grad();
+    lists[w].push_back(n);
+  }
+  return lists;
+}
+
+void ModelWatch::list_parameters(std::vector<NamedTensor>& named, const std::vector<Groups>& groups,
+                                 record::ModelInfo& model,
+                                 std::vector<std::vector<std::int32_t>>& entries) {
+  std::unordered_map<const void*, std::int32_t> index;  // TensorImpl -> ModelInfo::params
+  const auto list = [&](const at::Tensor& tensor, const auto& names) {
+    const auto [found, is_new] =
+        index.emplace(identity_of(tensor), static_cast<std::int32_t>(model.params.size()));
+    if (is_new) model.params.push_back(describe(tensor, names()));
+    return found->second;
+  };
+  const auto plan = [&](std::size_t w, const at::Tensor& tensor, std::int32_t place) {
+    watched_[w].params.push_back(tensor);
+    entries[w].push_back(place);
+  };
+  left_out_.clear();
+  std::unordered_set<const void*> has_name;
+  for (const NamedTensor& one : named) has_name.insert(identity_of(one.tensor));
+  const std::vector<std::vector<std::size_t>> lists = divide(named);
+  for (std::size_t w = 0; w < watched_.size(); ++w) {
+    model.optimizers.push_back(watched_[w].type);
+    for (const std::size_t n : lists[w]) {
+      const std::int32_t place = list(named[n].tensor, [&] { return named[n].names; });
+      if (named[n].is_left_out)
+        left_out_.push_back(identity_of(named[n].tensor));
+      else
+        plan(w, named[n].tensor, place);
+    }
+    std::set<const void*> listed;
+    for (std::size_t g = 0; g < groups[w].size(); ++g) {
+      for (std::size_t k = 0; k < groups[w][g].size(); ++k) {
+        const at::Tensor& param = groups[w][g][k];
+        if (has_name.contains(identity_of(param)) || !listed.insert(identity_of(param)).second)
+          continue;
+        plan(w, param, list(param, [&] {
+               return std::vector{"optimizer" + std::to_string(w) + ".group" + std::to_string(g) +
+                                  "." + std::to_string(k)};
+             }));
+      }
+    }
+  }
+}
+
+void ModelWatch::rebuild() {
+  std::vector<NamedTensor> named = name_parameters();
+  std::vector<Groups> groups(watched_.size());
+  for (std::size_t w = 0; w < watched_.size(); ++w) {
+    watched_[w].params.clear();
+    if (watched_[w].source == nullptr) continue;
+    groups[w] = watched_[w].source->optimizer_parameters();
+    watched_[w].identity = identities(groups[w]);
+  }
+  auto model = std::make_shared<record::ModelInfo>();
+  model->id = next_model_++;
+  model->user_metrics = user_metrics_;
+  std::vector<std::vector<std::int32_t>> entries(watched_.size());
+  list_parameters(named, groups, *model, entries);
+
+  std::vector<std::string> flat;
+  for (const record::ParamInfo& param : model->params) flat.push_back(param.name);
+  Grouping grouping = group_parameters(flat, group_rule_, max_groups_);
+  model->groups = std::move(grouping.names);
+  for (std::size_t i = 0; i < model->params.size(); ++i)
+    model->params[i].group = grouping.group_of[i];
+
+  for (std::size_t w = 0; w < watched_.size(); ++w) {
+    if (watched_[w].source == nullptr) {
+      watched_[w].plan = empty_plan();
+      continue;
+    }
+    auto plan = std::make_shared<ReadPlan>();
+    plan->id = next_plan_++;
+    plan->optimizer = static_cast<std::int32_t>(w);
+    plan->model = model;
+    plan->params = std::move(entries[w]);
+    plan->shards = watched_[w].source->shards(watched_[w].params);
+    find_local_parts(watched_[w], !plan->shards.empty());
+    watched_[w].plan = std::move(plan);
+  }
+}
+
+const std::vector<at::Tensor>& ModelWatch::params(int optimizer) const noexcept {
+  return watched_[static_cast<std::size_t>(optimizer)].params;
+}
+
+void ModelWatch::find_local_parts(Watched& watched, bool is_sharded) {
+  watched.is_sharded = is_sharded;
+  watched.local_params.clear();
+  watched.local_gradients.assign(is_sharded ? watched.params.size() : 0, at::Tensor());
+  if (!is_sharded) return;
+  for (const at::Tensor& param : watched.params)
+    watched.local_params.push_back(watched.source->local_part(param));
+}
+
+const std::vector<at::Tensor>& ModelWatch::local_params(int optimizer) const noexcept {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  return watched.is_sharded ? watched.local_params : watched.params;
+}
+
+const at::Tensor& ModelWatch::gradient(int optimizer, std::size_t entry) const noexcept {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  return watched.is_sharded ? watched.local_gradients[entry] : watched.params[entry].grad();
+}
+
+at::Tensor ModelWatch::gradient_now(int optimizer, std::size_t entry) const noexcept try {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  const at::Tensor& gradient = watched.params[entry].grad();
+  return watched.is_sharded ? watched.source->local_part(gradient) : gradient;
+} catch (...) {  // a tensor of a kind that nobody knows
+  return {};
+}
+
+void ModelWatch::look_at_gradients(int optimizer) noexcept {
+  Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  for (std::size_t i = 0; i < watched.local_gradients.size(); ++i)
+    watched.local_gradients[i] = gradient_now(optimizer, i);
+}
+
+void ModelWatch::let_go_of_gradients(int optimizer) noexcept {
+  for (at::Tensor& gradient : watched_[static_cast<std::size_t>(optimizer)].local_gradients)
+    gradient.reset();
+}
+
+std::shared_ptr<const ReadPlan> ModelWatch::plan(int optimizer) const noexcept {
+  return watched_[static_cast<std::size_t>(optimizer)].plan;
+}
+
+std::size_t ModelWatch::largest_plan() const noexcept {
+  std::size_t largest = 0;
+  for (const Watched& watched : watched_) largest = std::max(largest, watched.params.size());
+  return largest;
+}
+
+std::int64_t ModelWatch::steps_done(int optimizer) const {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  return watched.source == nullptr ? 0 : watched.source->steps_done();
+}
+
+int ModelWatch::learning_rates(int optimizer, double* out, int room) const noexcept {
+  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  return watched.source == nullptr ? 0 : watched.source->learning_rates(out, room);
+}
+
+}  // namespace gradvane::collectors

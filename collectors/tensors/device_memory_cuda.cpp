@@ -1,0 +1,25 @@
+// A build with CUDA.
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/cuda/CUDAFunctions.h>
+
+#include "collectors/tensors/device_memory.hpp"
+
+namespace gradvane::collectors {
+
+std::optional<DeviceMemoryUse> device_memory_use() noexcept try {
+  c10::cuda::CUDACachingAllocator::CUDAAllocator* allocator =
+      c10::cuda::CUDACachingAllocator::get();
+  if (allocator == nullptr || !allocator->initialized()) return std::nullopt;
+  constexpr auto kAll = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  DeviceMemoryUse use;
+  for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); ++device) {
+    const auto stats = allocator->getDeviceStats(device);
+    use.allocated_bytes += stats.allocated_bytes[kAll].current;
+    use.reserved_bytes += stats.reserved_bytes[kAll].current;
+  }
+  return use;
+} catch (...) {  // an allocator that keeps no statistics
+  return std::nullopt;
+}
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,73 @@
+#pragma once
+// Reads a list of tensors where they lie on CUDA devices: one pass, ring and launch for each device. In
+// a build without CUDA it takes no tensor.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collectors/steps/device_source.hpp"
+#include "collectors/steps/step_facts.hpp"
+#include "kernels/running_totals.hpp"
+
+namespace gradvane::collectors {
+
+/// The device's half of CpuReader. Training thread only. Once the passes are made, a step allocates
+/// nothing and waits for nothing; they are made when tensors of other sizes are seen, never while the
+/// current stream captures a graph, and used again when these sizes come back. Where a device has no
+/// memory for a pass, its tensors are missing for a while. Nothing waits for a device at the end: what a
+/// pass had is given to the next one, or left alone where a captured graph may still write there.
+class DeviceReads {
+ public:
+  DeviceReads();
+  ~DeviceReads();
+  DeviceReads(const DeviceReads&) = delete;  // devices hold its addresses
+  DeviceReads& operator=(const DeviceReads&) = delete;
+
+  /// Room for sites.size() entries in plans called `plan_id`. Allocates on the host.
+  /// @param expected  tensors that the first entries are likely to look like. What was made for the same
+  ///                  sites and expectations is kept.
+  void resize(std::vector<kernels::Site> sites, int ring_slots, std::uint64_t plan_id,
+              std::span<const at::Tensor> expected = {});
+
+  /// Whether a tensor is on a device that this build reads, and which still answers.
+  [[nodiscard]] bool takes(const at::Tensor& tensor) const noexcept;
+
+  /// Puts a tensor that it takes at `entry`, until the next read(). Says what becomes of it there.
+  EntryTag set(std::size_t entry, const at::Tensor& tensor) noexcept;
+  /// Says of an entry why it is not read here.
+  void leave_out(std::size_t entry, EntryTag tag) noexcept;
+
+  /// Enqueues what was set since the last read, on the current stream of each device, and writes which
+  /// slots it will be in. Returns how many; 0 where nothing was set.
+  std::size_t read(std::span<DeviceRead> out) noexcept;
+  /// Waits until the last read() is done: one host sync a device. `waited` is the set of devices that
+  /// need no more of it, because something enqueued later was waited for, and grows. False where a
+  /// stream captures, or a device is lost.
+  bool wait(std::uint64_t& waited) noexcept;
+  /// Whether the last read() was to go into a graph that is being captured; it may have been left out.
+  [[nodiscard]] bool captured() const noexcept;
+  /// Whether it took in everything that was set: not where there is no pass for some of it.
+  [[nodiscard]] bool all_read() const noexcept;
+
+  /// Sources made since the last call, for the worker.
+  [[nodiscard]] std::vector<std::shared_ptr<const DeviceSource>> take_new_sources();
+
+  /// What the last read() left of the tensors of Site::grad on its only device: their norm, a 0-dim
+  /// fp64 tensor there, valid until the next read() in stream order. Undefined with more than one
+  /// device.
+  [[nodiscard]] at::Tensor norm() const;
+  [[nodiscard]] std::int32_t copies() const noexcept;  ///< temporaries in the last read
+
+  /// Why a device was given up; empty: none was.
+  [[nodiscard]] const std::string& failure() const noexcept;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,145 @@
+// A build with CUDA.
+#include <ATen/ops/from_blob.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <vector>
+
+#include "collectors/tensors/device_sample.hpp"
+#include "collectors/tensors/update_sample.hpp"
+#include "kernels/device/cuda_sample.hpp"
+
+namespace gradvane::collectors {
+namespace {
+
+cudaStream_t current_stream(int device) {
+  return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream();
+}
+
+/// What is to be sampled on one device: places by parameter, of count 0 for those elsewhere.
+using Places = std::vector<kernels::SamplePlace>;
+
+std::map<int, Places> places_of(std::span<const at::Tensor> params, std::int64_t per_param) {
+  const auto count = static_cast<std::int64_t>(params.size());
+  const std::int64_t fair =
+      count == 0 ? 0 : std::max<std::int64_t>(1, UpdateSample::kMaxElements / count);
+  std::map<int, Places> by_device;
+  std::map<int, std::int64_t> used;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    if (!params[i].defined() || !params[i].is_cuda() || !params[i].requires_grad()) continue;
+    const TensorView view = sampled_view(params[i]);
+    if (view.data == nullptr) continue;
+    const int device = params[i].device().index();
+    Places& places = by_device[device];
+    places.resize(params.size());
+    std::int64_t& begin = used[device];
+    const std::int64_t most = std::min({per_param, fair, view.numel});
+    places[i] = {begin, std::min(most, UpdateSample::kMaxElements - begin), view.numel, view.dtype};
+    begin += places[i].count;
+  }
+  return by_device;
+}
+
+class OneDevice {
+ public:
+  OneDevice(int device, Places places)
+      : device_(device),
+        places_(std::move(places)),
+        sample_(device, places_),
+        data_(places_.size(), nullptr),
+        kept_(places_.size(), false) {}
+
+  void keep(std::span<const at::Tensor> params) noexcept {
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      data_[i] = address_of(params, i);
+      kept_[i] = data_[i] != nullptr;
+    }
+    if (sample_.keep(data_, current_stream(device_)) != cudaSuccess) forget();
+  }
+
+  void difference(std::span<const at::Tensor> params) noexcept {
+    for (std::size_t i = 0; i < places_.size(); ++i) {
+      data_[i] = kept_[i] ? address_of(params, i) : nullptr;
+      kept_[i] = data_[i] != nullptr;
+    }
+    if (sample_.difference(data_, current_stream(device_)) != cudaSuccess) forget();
+  }
+
+  [[nodiscard]] at::Tensor changes(std::size_t i) const {
+    if (i >= kept_.size() || !kept_[i]) return {};
+    const auto options = at::TensorOptions()
+                             .dtype(at::kDouble)
+                             .device(at::kCUDA, static_cast<c10::DeviceIndex>(device_));
+    double* begin = const_cast<double*>(sample_.differences()) + places_[i].begin;
+    return at::from_blob(begin, {places_[i].count}, options);
+  }
+
+ private:
+  [[nodiscard]] const void* address_of(std::span<const at::Tensor> params,
+                                       std::size_t i) const noexcept {
+    const kernels::SamplePlace& place = places_[i];
+    if (place.count == 0 || i >= params.size() || !params[i].is_cuda() ||
+        params[i].device().index() != device_)
+      return nullptr;
+    const TensorView view = sampled_view(params[i]);
+    return view.numel == place.numel && view.dtype == place.dtype ? view.data : nullptr;
+  }
+  void forget() noexcept { std::fill(kept_.begin(), kept_.end(), false); }
+
+  int device_;
+  Places places_;
+  kernels::CudaSample sample_;
+  std::vector<const void*> data_;
+  std::vector<bool> kept_;
+};
+
+}  // namespace
+
+struct DeviceSample::State {
+  State() = default;
+  State(const State&) = delete;  // devices hold its addresses
+  State& operator=(const State&) = delete;
+  ~State() {
+    // A step may have been captured with it: see DeviceReads. It is small.
+    std::move(devices.begin(), devices.end(), std::back_inserter(retired));
+    if (!retired.empty()) (void)new auto(std::move(retired));
+  }
+
+  std::vector<std::unique_ptr<OneDevice>> devices;
+  std::vector<std::unique_ptr<OneDevice>> retired;  ///< a captured graph may still write there
+};
+
+DeviceSample::DeviceSample() : state_(std::make_unique<State>()) {}
+DeviceSample::~DeviceSample() = default;
+
+void DeviceSample::resize(std::span<const at::Tensor> params, std::int64_t per_param) {
+  for (auto& one : state_->devices) state_->retired.push_back(std::move(one));
+  state_->devices.clear();
+  if (per_param <= 0) return;
+  for (auto& [device, places] : places_of(params, per_param)) {
+    try {
+      state_->devices.push_back(std::make_unique<OneDevice>(device, std::move(places)));
+    } catch (const kernels::CudaError&) {  // no memory there: the update ratio stays unmeasured
+    }
+  }
+}
+
+void DeviceSample::keep(std::span<const at::Tensor> params) noexcept {
+  for (const auto& one : state_->devices) one->keep(params);
+}
+
+void DeviceSample::difference(std::span<const at::Tensor> params) noexcept {
+  for (const auto& one : state_->devices) one->difference(params);
+}
+
+at::Tensor DeviceSample::changes(std::size_t i) const noexcept try {
+  for (const auto& one : state_->devices)
+    if (at::Tensor changes = one->changes(i); changes.defined()) return changes;
+  return {};
+} catch (...) {  // no memory for a tensor's head
+  return {};
+}
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,15 @@
+// A build without CUDA.
+#include "collectors/tensors/device_sample.hpp"
+
+namespace gradvane::collectors {
+
+struct DeviceSample::State {};
+
+DeviceSample::DeviceSample() = default;
+DeviceSample::~DeviceSample() = default;
+void DeviceSample::resize(std::span<const at::Tensor> /*params*/, std::int64_t /*per_param*/) {}
+void DeviceSample::keep(std::span<const at::Tensor> /*params*/) noexcept {}
+void DeviceSample::difference(std::span<const at::Tensor> /*params*/) noexcept {}
+at::Tensor DeviceSample::changes(std::size_t /*i*/) const noexcept { return {}; }
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,227 @@
+#include "collectors/tensors/one_device_cuda.hpp"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <exception>
+#include <utility>
+
+namespace gradvane::collectors {
+namespace {
+
+/// An entry that is not read: the address stands for its tag, see CudaPass::enqueue.
+const void* absent(EntryTag tag) noexcept {
+  return std::bit_cast<const void*>(static_cast<std::uintptr_t>(-static_cast<std::int64_t>(tag)));
+}
+
+/// Reads until the next attempt, where there was no memory.
+constexpr int kPauseAfterNoMemory = 64;
+
+/// Of a capture that the program broke, say: no fault of the device.
+bool is_of_capture(cudaError_t error) noexcept {
+  return error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorCapturedEvent;
+}
+
+/// The legacy stream cannot be asked while another one captures; that error is ours to take away.
+bool is_capturing(cudaStream_t stream) noexcept {
+  const kernels::OwnErrors errors;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  return errors.settle(cudaStreamIsCapturing(stream, &capture)) == cudaSuccess &&
+         capture != cudaStreamCaptureStatusNone;
+}
+
+std::uint64_t next_source() noexcept {
+  static std::atomic<std::uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+OneDevice::OneDevice(int device, const std::vector<kernels::Site>& sites,
+                     const std::vector<ExpectedEntry>& expected, int ring_slots,
+                     std::uint64_t plan_id)
+    : device_(device),
+      ring_slots_(
+          kernels::ResultRing::slots_for(ring_slots, static_cast<std::int64_t>(sites.size()))),
+      plan_id_(plan_id),
+      sites_(sites),
+      expected_(expected),
+      views_(sites.size()),
+      layouts_(sites.size()),
+      data_(sites.size(), absent(EntryTag::missing)) {
+  expected_.resize(sites.size());
+  for (std::size_t i = 0; i < sites.size(); ++i)
+    if (expected_[i].device == device && expected_[i].trains) layouts_[i] = expected_[i].layout;
+}
+
+EntryTag OneDevice::set(std::size_t entry, const at::Tensor& tensor) noexcept try {
+  TensorView view = view_of(tensor);
+  if (view.data == nullptr) return leave_out(entry, tag_of(view.readable));
+  const kernels::TensorShape shape{view.numel, view.dtype};
+  EntryLayout& layout = layouts_[entry];
+  // A layout is compared only where there is one: most tensors are row-major.
+  if (shape != layout.shape || !tensor.is_contiguous() || !layout.order.strides.empty() ||
+      layout.order.is_complex != tensor.is_complex()) {
+    EntryLayout now{shape, memory_order_of(tensor)};
+    if (now != layout) {
+      fits_ = false;
+      layout = std::move(now);
+    }
+  }
+  data_[entry] = view.data;
+  copies_set_ += view.readable == Readable::copied ? 1 : 0;
+  views_[entry] = std::move(view);
+  ++set_;
+  return EntryTag::read;
+} catch (...) {  // no memory for a layout
+  return leave_out(entry, EntryTag::unsupported);
+}
+
+EntryTag OneDevice::leave_out(std::size_t entry, EntryTag tag) noexcept {
+  data_[entry] = absent(tag);
+  return tag;
+}
+
+DeviceRead OneDevice::read(std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept {
+  DeviceRead result;
+  captured_ = false;
+  all_read_ = true;
+  if (set_ > 0) {
+    if (failure_.empty()) {
+      stream_ = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_)).stream();
+      captured_ = is_capturing(stream_);
+      if (prepare(new_sources)) result = enqueue();
+    }
+    all_read_ = all_read_ && result.source != 0;
+  }
+  copies_ = std::exchange(copies_set_, 0);
+  set_ = 0;
+  for (TensorView& view : views_) view.holder.reset();
+  for (const void*& address : data_) address = absent(EntryTag::missing);
+  return result;
+}
+
+bool OneDevice::wait() noexcept {
+  if (!pending_ || captured_) return !captured_;
+  pending_ = false;
+  const cudaError_t error = made_[used_].pass->wait(stream_);
+  return !is_of_capture(error) && succeeded(error, "waiting for a read");
+}
+
+at::Tensor OneDevice::norm() const {
+  const auto options = at::TensorOptions()
+                           .dtype(at::kDouble)
+                           .device(at::kCUDA, static_cast<c10::DeviceIndex>(device_));
+  return at::from_blob(const_cast<double*>(made_[used_].pass->gradient_norm()), {}, options);
+}
+
+bool OneDevice::is_set(std::size_t entry) const noexcept {
+  return std::bit_cast<std::uintptr_t>(data_[entry]) >= kernels::device::kAddressLimit;
+}
+
+/// What is not there this time fits anything.
+bool OneDevice::fits(const Made& made) const noexcept {
+  for (std::size_t i = 0; i < layouts_.size(); ++i)
+    if (is_set(i) && layouts_[i] != made.layouts[i]) return false;
+  return true;
+}
+
+void OneDevice::use(std::size_t made) {
+  layouts_ = made_[made].layouts;
+  used_ = made;
+  fits_ = true;
+}
+
+bool OneDevice::use_one_that_fits() {
+  for (std::size_t i = made_.size(); i-- > 0;) {
+    if (!fits(made_[i])) continue;
+    use(i);
+    return true;
+  }
+  return false;
+}
+
+void OneDevice::leave_out_what_does_not_fit() {
+  for (std::size_t i = 0; i < layouts_.size(); ++i) {
+    if (!is_set(i) || layouts_[i] == made_[used_].layouts[i]) continue;
+    (void)leave_out(i, EntryTag::unsupported);
+    all_read_ = false;
+  }
+  use(used_);
+}
+
+void OneDevice::make(std::vector<std::shared_ptr<const DeviceSource>>& new_sources) {
+  // Once something was not as expected, what is frozen may be next.
+  for (std::size_t i = 0; !made_.empty() && i < layouts_.size(); ++i)
+    if (layouts_[i].shape.numel == 0 && expected_[i].device == device_)
+      layouts_[i] = expected_[i].layout;
+  std::vector<kernels::TensorShape> shapes;
+  auto source = std::make_shared<DeviceSource>();
+  for (const EntryLayout& layout : layouts_) {
+    shapes.push_back(layout.shape);
+    source->orders.push_back(layout.order);
+  }
+  auto pass = std::make_shared<kernels::CudaPass>(device_, shapes, sites_, ring_slots_, plan_id_);
+  source->id = next_source();
+  source->device = device_;
+  source->ring = {pass, &pass->ring()};
+  made_.push_back({layouts_, std::move(pass), source->id, 0});
+  new_sources.push_back(std::move(source));
+  used_ = made_.size() - 1;
+  fits_ = true;
+}
+
+/// False where there is no pass for what was set, and none can be made now.
+bool OneDevice::prepare(std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept
+    try {
+  if (fits_ && !made_.empty()) return true;
+  if (use_one_that_fits()) return true;
+  if (captured_) return false;  // the next read that is not captured will
+  if (made_.size() == kMostPasses) {
+    leave_out_what_does_not_fit();
+    return true;
+  }
+  if (pause_ > 0) {
+    --pause_;
+    return false;
+  }
+  make(new_sources);
+  return true;
+} catch (const kernels::CudaError& error) {
+  if (is_of_capture(error.code())) return false;  // it ends, and the next read will
+  if (error.code() == cudaErrorMemoryAllocation) {
+    pause_ = kPauseAfterNoMemory;
+  } else {
+    give_up(error.what());
+  }
+  return false;
+} catch (const std::exception& error) {  // no memory on the host
+  pause_ = kPauseAfterNoMemory;
+  return false;
+}
+
+DeviceRead OneDevice::enqueue() noexcept {
+  Made& made = made_[used_];
+  made.pass->belong_to(plan_id_);
+  const cudaError_t error = made.pass->enqueue(data_, ++made.token, stream_);
+  if (is_of_capture(error) || !succeeded(error, "enqueueing a read")) return {};
+  pending_ = true;
+  return {made.source, made.token};
+}
+
+bool OneDevice::succeeded(cudaError_t error, const char* what) noexcept {
+  if (error == cudaSuccess) return true;
+  give_up(std::string(what) + ": " + cudaGetErrorString(error));
+  return false;
+}
+
+void OneDevice::give_up(const std::string& why) noexcept try {
+  failure_ = "CUDA device " + std::to_string(device_) + ": " + why;
+} catch (...) {
+  failure_ = "no memory";
+}
+
+}  // namespace gradvane::collectors
