@@ -4,9 +4,6 @@
 
 namespace gradvane::collectors {
 
-using DeviceRead;
-using EntryTag;
-using StepFacts;
 
 template <typename Visit>
 void SlotGatherer::for_each_device_read(const StepFacts& facts, Visit visit) {

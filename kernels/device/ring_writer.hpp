@@ -37,9 +37,11 @@ class RingWriter {
   GRADVANE_HOST_DEVICE void write_stats(std::int64_t tensor, const TensorStats& stats) noexcept {
     const int word = lane_.thread() % kWarp;
     if (tensor >= ring_.max_tensors || word >= kStatsWords) return;
-    constexpr std::int64_t kHeaderWords = sizeof(SlotHeader) / sizeof(std::uint64_t);
-    const std::int64_t at = kHeaderWords + tensor * kStatsWords + word;
-    lane_.store_host(payload() + at, reinterpret_cast<const std::uint64_t*>(&stats)[word]);
+    const std::size_t at =
+        (sizeof(SlotHeader) + static_cast<std::size_t>(tensor) * sizeof(TensorStats)) /
+        sizeof(std::uint64_t);
+    std::uint64_t* to = payload() + at;
+    lane_.store_host(to + word, reinterpret_cast<const std::uint64_t*>(&stats)[word]);
   }
 
   /// By one thread, when all statistics are written and known to be.

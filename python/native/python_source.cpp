@@ -126,7 +126,7 @@ bool PythonSource::changed(std::span<const void* const> identity) const noexcept
 /// What the package's shard_of() says of each parameter.
 std::vector<collectors::Shard> PythonSource::shards(std::span<const at::Tensor> params) const {
   const py::gil_scoped_acquire gil;
-  std::vector<Shard> shards;
+  std::vector<collectors::Shard> shards;
   try {
     py::list tensors;
     bool any = false;
@@ -142,7 +142,7 @@ std::vector<collectors::Shard> PythonSource::shards(std::span<const at::Tensor> 
     }
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("gradvane: looking at sharded parameters");
-    shards.assign(params.size(), Shard{});  // they are read; what they add up to is not known
+    shards.assign(params.size(), collectors::Shard{});  // they are read; what they add up to is not known
   }
   return shards;
 }

@@ -26,7 +26,7 @@ class [[gnu::visibility("hidden")]] PythonSource final : public collectors::Mode
   bool names_are_cheap() const noexcept override { return false; }  // a microsecond each
   std::vector<std::vector<at::Tensor>> optimizer_parameters() const override;
   bool changed(std::span<const void* const> identity) const noexcept override;
-  std::vector<Shard> shards(std::span<const at::Tensor> params) const override;
+  std::vector<collectors::Shard> shards(std::span<const at::Tensor> params) const override;
   at::Tensor local_part(const at::Tensor& tensor) const override;
   void read_device_state() noexcept override;
   std::int64_t steps_done() const override;

@@ -18,6 +18,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using collectors::StepFacts;
+using collectors::test::FakeDevice;
+using collectors::test::stats_of;
 
 class WorkerOfADevice : public testing::Test {
  protected:
