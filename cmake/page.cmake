@@ -14,7 +14,8 @@ endif()
 set(page_source ${PROJECT_SOURCE_DIR}/dashboards/page)
 set(GRADVANE_PAGE_BUILD ${PROJECT_BINARY_DIR}/page)
 if(GRADVANE_PAGE)
-  file(GLOB page_sources CONFIGURE_DEPENDS ${page_source}/src/*.ts ${page_source}/src/*.tsx ${page_source}/src/*.css)
+  file(GLOB_RECURSE page_sources CONFIGURE_DEPENDS ${page_source}/src/*.ts ${page_source}/src/*.tsx
+    ${page_source}/src/*.css)
   add_custom_command(
     OUTPUT ${GRADVANE_PAGE_BUILD}/page.js ${GRADVANE_PAGE_BUILD}/style.css
     COMMAND ${GRADVANE_NODE} ${page_source}/build.mjs --modules ${GRADVANE_PAGE_MODULES} --out ${GRADVANE_PAGE_BUILD}
@@ -23,7 +24,7 @@ if(GRADVANE_PAGE)
   set(style ${GRADVANE_PAGE_BUILD}/style.css)
   set(script ${GRADVANE_PAGE_BUILD}/page.js)
 else()
-  set(style ${page_source}/src/style_plain.css)
+  set(style ${page_source}/src/styles/style_plain.css)
   set(script "")
 endif()
 add_custom_command(

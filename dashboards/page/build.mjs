@@ -62,7 +62,7 @@ async function bundle(out) {
   });
   const style = await build({
     ...minified,
-    entryPoints: ["src/style.css"],
+    entryPoints: ["src/styles/style.css"],
     target: ["chrome111", "firefox113", "safari16.4"],
     outfile: "style.css",
   });

@@ -1,25 +1,17 @@
 // The frame around the views: state first, then tabs, then what was chosen.
 import { useEffect, useMemo } from "preact/hooks";
-import { useAgentData, type AgentData } from "./agent_data";
-import { Configuration } from "./configuration";
+import { useAgentData, type AgentData } from "./data/agent_data";
+import { Configuration } from "./tabs/configuration";
 import { Header } from "./header";
-import { Incidents } from "./incidents";
-import { Layers } from "./layers";
-import type { Live } from "./live";
-import { Overview } from "./overview";
-import { Parameters } from "./parameters";
-import { Ranks } from "./ranks";
-import { Syncs } from "./syncs";
+import { Incidents } from "./tabs/incidents";
+import { Layers } from "./tabs/layers";
+import type { Live } from "./data/live";
+import { Overview } from "./tabs/overview";
+import { Parameters } from "./tabs/parameters";
+import { Ranks } from "./tabs/ranks";
+import { Syncs } from "./tabs/syncs";
 import { TabBar } from "./tab_bar";
-import { useView, type ChangeView } from "./use_view";
-import type { View } from "./view";
-
-export interface TabProps {
-  data: AgentData;
-  live: Live;
-  view: View;
-  change: ChangeView;
-}
+import { useView } from "./view/use_view";
 
 export function App({ data, live }: { data: AgentData; live: Live }) {
   useAgentData(data);

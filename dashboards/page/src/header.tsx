@@ -1,10 +1,10 @@
 // Which run, how it is, and how fresh that is.
 import { useEffect, useState } from "preact/hooks";
-import type { AgentData, Link } from "./agent_data";
-import type { Status } from "./api";
-import { clockText, countText, durationText, finite } from "./number_text";
-import type { Sentence, Tone } from "./state_sentence";
-import { ThemeSwitch } from "./theme_switch";
+import type { AgentData, Link } from "./data/agent_data";
+import type { Status } from "./data/api";
+import { clockText, countText, durationText, finite } from "./words/number_text";
+import type { Sentence, Tone } from "./words/state_sentence";
+import { ThemeSwitch } from "./view/theme_switch";
 
 const MARKS: Record<Tone, string> = { good: "✓", warn: "!", bad: "✕", calm: "·" };
 

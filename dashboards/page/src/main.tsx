@@ -1,11 +1,11 @@
 // Takes the place of the plain page, which is what there is without JavaScript, as soon as there is
 // something to show in it.
 import { render } from "preact";
-import { AgentData } from "./agent_data";
+import { AgentData } from "./data/agent_data";
 import { App } from "./app";
-import { Live } from "./live";
-import { applyTheme, storedTheme } from "./theme";
-import { viewOf } from "./view";
+import { Live } from "./data/live";
+import { applyTheme, storedTheme } from "./view/theme";
+import { viewOf } from "./view/view";
 
 const PATIENCE_MS = 3_000;
 

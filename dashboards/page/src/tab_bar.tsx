@@ -1,8 +1,8 @@
 import { useEffect, useRef } from "preact/hooks";
-import type { AgentData } from "./agent_data";
-import { isOpen } from "./incident_words";
-import { countText } from "./number_text";
-import { tabLink, TABS, type Tab, type View } from "./view";
+import type { AgentData } from "./data/agent_data";
+import { isOpen } from "./words/incident_words";
+import { countText } from "./words/number_text";
+import { tabLink, TABS, type Tab, type View } from "./view/view";
 
 export const TAB_WORDS: Record<Tab, string> = {
   overview: "Overview",

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { csvOf } from "../src/csv";
+import { csvOf } from "../src/words/csv";
 
 test("cells are quoted where a comma, a quote or a line feed stands in them", () => {
   assert.equal(csvOf(["a", "b"], [["x,y", 'say "no"'], ["two\nlines", undefined], [1.5, null]]),

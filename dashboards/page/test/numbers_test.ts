@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bytesText, countText, durationText, kindText, numberText, percentText }
-  from "../src/number_text";
+  from "../src/words/number_text";
 
 test("a number has four digits, and an exponent only where it needs one", () => {
   const cases: [number, string][] = [

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { stretchesOf } from "../src/stretches";
-import { linesOf, specsFor } from "../src/chart_specs";
-import { extentOf, isGap, joined, pointsIn, windowOf } from "../src/points";
-import { StepRing } from "../src/step_ring";
+import { stretchesOf } from "../src/data/stretches";
+import { linesOf, specsFor } from "../src/charts/chart_specs";
+import { extentOf, isGap, joined, pointsIn, windowOf } from "../src/data/points";
+import { StepRing } from "../src/data/step_ring";
 import { steps } from "./steps";
 
 function ringOf(...batches: Parameters<typeof steps>[]): StepRing {

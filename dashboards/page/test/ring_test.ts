@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { MAX_SERIES, RING_STEPS, StepRing } from "../src/step_ring";
+import { MAX_SERIES, RING_STEPS, StepRing } from "../src/data/step_ring";
 import { steps } from "./steps";
 
 test("the newest steps stay, the oldest go, and the memory is the same", () => {

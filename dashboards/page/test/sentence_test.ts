@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Incident, Status } from "../src/api";
-import { sentenceOf } from "../src/state_sentence";
+import type { Incident, Status } from "../src/data/api";
+import { sentenceOf } from "../src/words/state_sentence";
 
 const none = { nan: 0, pos_inf: 0, neg_inf: 0 };
 

@@ -1,5 +1,5 @@
 // Answers of /api/v1/history, made up.
-import type { History } from "../src/api";
+import type { History } from "../src/data/api";
 
 export function steps(from: number, to: number, change: Partial<History> = {}): History {
   const last = Array.from({ length: to - from + 1 }, (_, i) => from + i);

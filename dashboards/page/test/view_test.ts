@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { csvOf, fileName } from "../src/csv";
-import { logScale } from "../src/colour_scale";
-import { stepTicks } from "../src/ticks";
-import { DEFAULT_VIEW, hashOf, tabLink, viewOf, type View } from "../src/view";
+import { csvOf, fileName } from "../src/words/csv";
+import { logScale } from "../src/heat/colour_scale";
+import { stepTicks } from "../src/charts/ticks";
+import { DEFAULT_VIEW, hashOf, tabLink, viewOf, type View } from "../src/view/view";
 
 test("a view survives the way through the address", () => {
   const view: View = {

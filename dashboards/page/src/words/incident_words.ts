@@ -1,0 +1,98 @@
+// Incidents in the words of the plain page.
+import type { Appearance, Incident, Site, TracedModule } from "../data/api";
+import { countText, kindText, plural, siteText } from "./number_text";
+
+const CLASS_WORDS: Record<string, string> = {
+  nonfinite_loss: "Non-finite loss",
+  nonfinite_grad: "Non-finite gradient",
+  nonfinite_weight: "Non-finite weights",
+  sync_budget: "More host syncs than allowed",
+  own_sync_budget: "More host syncs of Gradvane’s own than allowed",
+  amp_overflow: "Gradient scaler keeps overflowing",
+  skipped_steps: "Many steps skipped",
+  loss_spike: "Loss spike",
+  loss_divergence: "Loss diverges",
+  random_guess: "Loss back at random guessing",
+  grad_exploding: "Gradients explode",
+  grad_vanishing: "Gradients vanish",
+  grad_norm_drift: "Gradient norm drifts",
+  grad_health: "Gradient health low",
+  dead_group: "Group without gradient",
+  stalled: "No step for long",
+  data_dropped: "Records lost",
+  agent_cost: "Gradvane costs more than it may",
+};
+
+export function classText(name: string): string {
+  return CLASS_WORDS[name] ?? name.replaceAll("_", " ");
+}
+
+export function isNonfinite(incident: Incident): boolean {
+  return incident.class.startsWith("nonfinite_");
+}
+
+export function isOpen(incident: Incident): boolean {
+  return incident.closed_at === undefined;
+}
+
+/** Worse first: what is not finite ruins a run, what only costs does not. */
+const MILD = new Set(
+  ["sync_budget", "own_sync_budget", "data_dropped", "agent_cost", "grad_health"]);
+
+export function isMild(incident: Incident): boolean {
+  return MILD.has(incident.class);
+}
+
+/** "NaN since step 512 in the gradient of layers.3.weight". */
+export function sinceText(incident: Incident): string {
+  const since = `since step ${countText(incident.first_step)}`;
+  if (!isNonfinite(incident)) {
+    const group = incident.group ? ` in ${incident.group}` : "";
+    return `${classText(incident.class)} ${since}${group}`;
+  }
+  return `${kindText(incident.kind)} ${since} in the ${placeText(incident)}`;
+}
+
+export function placeText(place: { site?: Site; param?: string }): string {
+  const site = place.site ?? "grad";
+  return place.param && site !== "loss" ? `${siteText(site)} of ${place.param}` : siteText(site);
+}
+
+export function stepsText(incident: Incident): string {
+  const { first_step: from, last_step: to, steps } = incident;
+  if (from === to) return `step ${countText(from)}`;
+  return `steps ${countText(from)} to ${countText(to)}, ${plural(steps, "bad one")}`;
+}
+
+const BEGAN_WORDS = {
+  forward: "in the forward pass: the loss was the first to be bad",
+  backward: "in the backward pass: the loss was finite, a gradient was not",
+  update: "in the update: loss and gradients were finite, the weights are not",
+};
+
+export function beganText(incident: Incident): string {
+  return incident.began_in ? BEGAN_WORDS[incident.began_in] : "";
+}
+
+export function appearanceText(appearance: Appearance): string {
+  const { nan, pos_inf: positive, neg_inf: negative } = appearance.elements;
+  const counts = [
+    nan > 0 ? `${countText(nan)} NaN` : "",
+    positive > 0 ? `${countText(positive)} +Inf` : "",
+    negative > 0 ? `${countText(negative)} −Inf` : "",
+  ].filter(Boolean);
+  return counts.join(", ");
+}
+
+export function moduleText(module: TracedModule): string {
+  const name = module.name || (module.at === "loss" ? "the loss" : "the model itself");
+  const type = module.type ? ` (${module.type})` : "";
+  const way = module.direction === "forward" ? "forward" : "backward";
+  const what = {
+    module: "made it",
+    weight: "had a bad weight before the step",
+    input: "was given it, and no module had made it",
+    loss: "it came of the loss",
+  }[module.at];
+  return `${name}${type}, ${way}: ${what}`;
+}
