@@ -1,4 +1,4 @@
-"""Breaks trainings in seven ways and says how long it took until a webhook was told of each.
+"""Breaks trainings in eight ways and says how long it took until a webhook was told of each.
 
     . .deps/env.sh && "$GRADVANE_VENV_PYTHON" scripts/alert_drill.py     (make drill)
 """
@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "dashboards"))
+sys.path.insert(0, str(ROOT / "scripts"))
 
 from drill.course import Drill, stop_on_signals, table  # noqa: E402
 from drill.faults import FAULTS  # noqa: E402

@@ -23,15 +23,15 @@ if (($#)); then
   what=("$@")
 fi
 mkdir -p "$pages" "$images"
-wanted=$(sha256sum dashboards/preview/package.json dashboards/preview/package-lock.json)
+wanted=$(sha256sum scripts/preview/package.json scripts/preview/package-lock.json)
 if [[ ! -d $tree/node_modules || ! -f $tree/installed || $(<"$tree/installed") != "$wanted" ]]; then
   echo "fetching Grafana's components (0.6 GB the first time)"
-  cp dashboards/preview/{package.json,package-lock.json,.npmrc} "$tree/"
+  cp scripts/preview/{package.json,package-lock.json,.npmrc} "$tree/"
   (cd "$tree" && npm ci --no-audit --no-fund --loglevel=error)
   printf '%s\n' "$wanted" >"$tree/installed"
 fi
 
-(cd "$tree" && node "$OLDPWD/dashboards/preview/build.mjs" "$OLDPWD/$pages")
+(cd "$tree" && node "$OLDPWD/scripts/preview/build.mjs" "$OLDPWD/$pages")
 
 shoot() {  # shoot <page> <image> <width> <height>
   chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars --force-device-scale-factor=1 \
@@ -44,7 +44,7 @@ shoot() {  # shoot <page> <image> <width> <height>
   echo "$2  $3 x $4"
 }
 
-"$GRADVANE_VENV_PYTHON" -B dashboards/board_check/preview.py --out "$pages" "${what[@]}" |
+"$GRADVANE_VENV_PYTHON" -B scripts/board_check/preview.py --out "$pages" "${what[@]}" |
   while read -r uid width height top; do
     shoot "$uid" "$images/$uid.png" "$width" "$height"
     # The first rows of the overview alone: what is seen of a run at first.

@@ -82,7 +82,7 @@ def health() -> Row:
              "one. Ranks that join their gradients all wait for it.", units.Seconds,
              Query(f"max({data_phase()}) - quantile(0.5, {data_phase()})", now=True), width=4,
              nothing="no phases are marked", runbooks=("straggler-rank",)),
-        tile("Tokens a second", "All ranks together.", units.Short,
+        tile("Tokens per second", "All ranks together.", units.Short,
              Query(f"sum({rate('gradvane_tokens_total')})"), decimals=1, width=4, nothing="not counted"),
         side_by_side(),
         timeline("State of each rank", "What each process says of itself. A strip that ends was not scraped any "

@@ -72,7 +72,7 @@ def health() -> Row:
              Query(f"count({series('gradvane_run_info')})", now=True), runbooks=("training-target-down",)),
         tile("Step", "How far the run is; a resumed run counts on.", units.LocaleFormat,
              Query(f"max({series('gradvane_run_step')})", now=True), decimals=0),
-        tile("Steps a second", "Mean over the ranks. A fall with the same data and model means that something waits: "
+        tile("Steps per second", "Mean over the ranks. A fall with the same data and model means that something waits: "
              "see Phases of a step.", units.Short, Query(f"avg({rate('gradvane_steps_total')})"), decimals=2,
              more=(SYNCS, FLEET)),
         tile("Loss now", "Mean over the ranks, of the latest step in which it was finite.", units.Short,
@@ -128,7 +128,7 @@ def speed() -> Row:
               "buckets. The upper ones apart from the median are hiccups: data, checkpoints, evaluation.",
               units.Seconds,
               [Query(f"histogram_quantile({share}, {buckets})", name)
-               for share, name in ((0.5, "median"), (0.9, "9 in 10"), (0.99, "99 in 100"))],
+               for share, name in ((0.5, "median"), (0.9, "p90"), (0.99, "p99"))],
               Look(width=8, from_zero=True, has_page=False)),
         graph("Phases of a step", "Where the time of a step goes, mean of the ranks, as far as the loop marks its "
               "phases. A growing data phase: the loader is too slow.", units.Seconds,
@@ -156,10 +156,10 @@ def memory() -> Row:
 
 def logged() -> Row:
     return Row("What the loop logs, and how it steps", (
-        graph("Numbers of one's own", "What the training loop hands to gradvane.log(), each under its name.",
+        graph("Custom metrics", "What the training loop hands to gradvane.log(), each under its name.",
               units.Short, [Query(series("gradvane_user_metric", 'name!="checkpoint_timestamp_seconds"'),
                                   "{{name}}, rank {{rank}}")], Look(many=True)),
-        graph("Backward passes in a step", "1 without gradient accumulation. A change means that the loop changed "
+        graph("Backward passes per step", "1 without gradient accumulation. A change means that the loop changed "
               "its mind about how much goes into a step.", units.Short,
               [Query(per_step_of_rank("gradvane_micro_steps_total"), "rank {{rank}}")],
               Look(from_zero=True, has_page=False)),
@@ -172,7 +172,7 @@ def agent() -> Row:
               "(5 % unless set) an incident opens.", units.PercentUnit,
               [Query(share_of_step_time_of_rank("gradvane_agent_seconds_total", 'where="hooks"'), "rank {{rank}}")],
               Look(width=8, from_zero=True, runbooks=("agent-over-cost-budget",))),
-        graph("Time of its parts", "Seconds in each second, all ranks. Only hooks is time of the training thread; "
+        graph("Gradvane's time by part", "Seconds in each second, all ranks. Only hooks is time of the training thread; "
               "the worker and the endpoint have threads of their own.", units.PercentUnit,
               [Query(by("where", "sum", rate("gradvane_agent_seconds_total")), "{{where}}")],
               Look(width=8, from_zero=True, has_page=False)),
@@ -199,13 +199,13 @@ def agent() -> Row:
                   Query(by("code", "sum", rate("gradvane_http_requests_total")) + " > 0", "{{code}}"),
                   Query(f"sum({rate('gradvane_http_connections_dropped_total')})", "dropped")],
               Look(width=8, from_zero=True, has_page=False)),
-        graph("Changes of plan and copies", "How often the set of parameters changed, and gradients that had to be "
+        graph("Plan changes and copies", "How often the set of parameters changed, and gradients that had to be "
               "copied before they could be read. A steady rate costs time: parameters that come and go, gradients "
               "that are not contiguous.", units.Short, [
                   Query(f"sum({increase('gradvane_plan_rebuilds_total')})", "plan made anew"),
                   Query(f"sum({increase('gradvane_contiguous_copies_total')})", "gradients copied")],
               Look(width=8, from_zero=True, has_page=False)),
-        table("What runs", "One row for each process: since when, with which torch and which Gradvane.",
+        table("Processes", "One row for each process: since when, with which torch and which Gradvane.",
               [("rank", "Rank"), ("instance", "Instance"), ("local_rank", "Local rank"),
                ("world_size", "World size"), ("torch", "torch"), ("version", "Gradvane")],
               [Column("Started", f"max by (rank, instance, local_rank, world_size, torch, version) (\n"

@@ -19,7 +19,7 @@ def increase(metric: str, *matchers: str, over: str = "$__rate_interval") -> str
 
 
 def steps_rate() -> str:
-    """Steps a second; no value where there was no step, so that nothing is divided by 0."""
+    """Steps per second; no value where there was no step, so that nothing is divided by 0."""
     return f"({rate('gradvane_steps_total')} > 0)"
 
 

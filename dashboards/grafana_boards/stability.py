@@ -40,7 +40,7 @@ def when() -> Row:
                  [Query(by("group", "max", increase("gradvane_nonfinite_steps_total")) + " > bool 0", "{{group}}")],
                  FINITE, height=9, runbooks=("training-non-finite",)),
         incident_strip(),
-        timeline("Steps that changed nothing", "Orange where steps left the weights as they were: overflow that the "
+        timeline("Steps without an update", "Orange where steps left the weights as they were: overflow that the "
                  "gradient scaler skips, a loop that skips by itself. Some overflow is a scaler's daily business; an "
                  "unbroken strip is not.",
                  [Query(by("reason", "max", increase("gradvane_skipped_steps_total")) + " > bool 0", "{{reason}}")],

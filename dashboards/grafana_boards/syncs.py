@@ -23,7 +23,7 @@ COUNTED = (State(0, "not counted", GREY), State(1, "counted", GREEN))
 
 def cost() -> Row:
     return Row("What do host syncs cost?", (
-        tile("Host syncs in a step", "Calls of the training that made the CPU wait, mean of the ranks. A few in a "
+        tile("Host syncs per step", "Calls of the training that made the CPU wait, mean of the ranks. A few in a "
              "step are usual (a loss that is read); a number that grows with the model's depth is a loop that waits.",
              units.Short, Query(per_step("gradvane_host_syncs_total", TRAINING, WAITED)), decimals=2, width=4,
              runbooks=("host-sync-budget-exceeded",)),
@@ -35,18 +35,18 @@ def cost() -> Row:
              Query(f"sum({series('gradvane_sync_budget_breaches_total', TRAINING)})", now=True), GREEN,
              (Step(1, RED),), decimals=0, width=4, nothing="no budget is set",
              runbooks=("host-sync-budget-exceeded",)),
-        tile("Gradvane's own, in a step", "0 is what it promises, but in immediate mode, which waits once for each "
+        tile("Gradvane's own, per step", "0 is what it promises, but in immediate mode, which waits once for each "
              "device and step.", units.Short, Query(per_step("gradvane_host_syncs_total", OURS, WAITED)), GREEN,
              (Step(0.001, ORANGE),), decimals=3, width=4),
         tile("Time that was counted", "Share of the run in which host syncs were counted at all. What happens in the "
              "rest is in none of these panels.", units.PercentUnit,
              Query(f"sum({series('gradvane_sync_coverage_seconds_total', COVERED)})\n"
                    f"/ (sum({series('gradvane_sync_coverage_seconds_total')}) > 0)", now=True), decimals=1, width=4),
-        tile("Refused in a capture", "Calls of this range that CUDA refused because a graph was being captured. "
+        tile("Rejected in a capture", "Calls of this range that CUDA refused because a graph was being captured. "
              "They did not wait; each of them can break the capture.", units.Short,
              Query(f"sum({increase('gradvane_host_syncs_total', REJECTED, over='$__range')})", now=True), GREEN,
              (Step(0.5, ORANGE),), decimals=0, width=4),
-        graph("Host syncs in a step, by kind", "Mean of the ranks. d2h_read is .item(), .cpu(), an if on a tensor; "
+        graph("Host syncs per step, by kind", "Mean of the ranks. d2h_read is .item(), .cpu(), an if on a tensor; "
               "async_copy_blocked a copy from memory that is not pinned.", units.Short,
               [Query(per_step("gradvane_host_syncs_total", TRAINING, WAITED, labels="kind"), "{{kind}}")],
               Look(stacked=True, from_zero=True, has_page=False, nothing=NOT_COUNTED)),
@@ -71,7 +71,7 @@ def places() -> Row:
               [Column("Blocked", ranked, units.Seconds, 1, width=100),
                Column("Calls", f"{by('location', 'sum', calls)} and on (location) {ranked}",
                       units.LocaleFormat, 0, width=90),
-               Column("Calls in a step",
+               Column("Calls per step",
                       f"{by('location', 'sum', calls)} / on () group_left () ({steps} > 0) and on (location) {ranked}",
                       units.Short, 2, width=110),
                Column("Each call", f"{by('location', 'sum', time_lost)} / ({by('location', 'sum', calls)} > 0) "
@@ -92,7 +92,7 @@ def places() -> Row:
 
 def phases() -> Row:
     return Row("Phases, ranks and budget", (
-        graph("Host syncs in a step, by phase", "As far as the loop marks its phases. A sync in the forward pass "
+        graph("Host syncs per step, by phase", "As far as the loop marks its phases. A sync in the forward pass "
               "keeps the GPU from running ahead; one after the optimizer costs least.", units.Short,
               [Query(per_step("gradvane_host_syncs_by_phase_total", labels="phase"), "{{phase}}")],
               Look(width=8, stacked=True, from_zero=True, has_page=False, nothing=NOT_COUNTED)),
@@ -124,14 +124,14 @@ def of_step_time(metric: str) -> str:
 
 def own() -> Row:
     return Row("What Gradvane itself costs", (
-        graph("Host syncs in a step, by origin", "The training's, Gradvane's own and the profiler's. Gradvane's "
+        graph("Host syncs per step, by origin", "The training's, Gradvane's own and the profiler's. Gradvane's "
               "stays at 0.", units.Short,
               [Query(per_step("gradvane_host_syncs_total", WAITED, labels="origin"), "{{origin}}")],
               Look(width=8, from_zero=True, has_page=False, nothing=NOT_COUNTED)),
         graph("Time blocked, by origin", "Of a second of steps, mean of the ranks.", units.PercentUnit,
               [Query(of_step_time("gradvane_host_sync_seconds_total"), "{{origin}}")],
               Look(width=8, from_zero=True, has_page=False, nothing=NOT_COUNTED)),
-        graph("Polls in a step", "Calls that ask whether something is done and do not wait. Thousands in a step: "
+        graph("Polls per step", "Calls that ask whether something is done and do not wait. Thousands in a step: "
               "somebody spins.", units.Short,
               [Query(per_step("gradvane_device_polls_total", labels="origin"), "{{origin}}")],
               Look(width=8, from_zero=True, has_page=False, nothing=NOT_COUNTED)),

@@ -218,7 +218,7 @@ def test_promtool_finds_nothing_to_complain_about(path):
 
 
 def test_recording_rules_say_what_the_run_does(tmp_path):
-    """Against what the pretended run is: 3 seconds a step, 1 in 3 steps a second, and so on."""
+    """Against what the pretended run is: 3 seconds a step, 1 in 3 steps per second, and so on."""
     slow = slow_rank(1, "step")
     series = {**healthy(0), **slow, **healthy(2)}
     expected_values = {

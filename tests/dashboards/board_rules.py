@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "dashboards"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from board_check.boards import events, panels, targets, variables  # noqa: E402
 

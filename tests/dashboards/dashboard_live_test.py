@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(ROOT / "dashboards"))
+sys.path.insert(0, str(ROOT / "scripts"))
 
 from alert_rules.files import rule_files  # noqa: E402
 from alert_rules.windows import SHORT, Settings  # noqa: E402
@@ -42,12 +42,12 @@ MAY_BE_EMPTY = {
     "gradvane-fleet: Blocked in host syncs": NO_GPU,
     "gradvane-gradients: Gradient norm of each rank [B]": "no parameter is sharded",
     **{f"gradvane-syncs: {panel}": NO_GPU for panel in (
-        "Host syncs in a step", "Time blocked", "Steps over the budget so far", "Gradvane's own, in a step",
-        "Refused in a capture", "Host syncs in a step, by kind", "Time blocked, by kind",
+        "Host syncs per step", "Time blocked", "Steps over the budget so far", "Gradvane's own, per step",
+        "Rejected in a capture", "Host syncs per step, by kind", "Time blocked, by kind",
         "Time lost by place in the code", "Time lost by place", "Time lost by place, over time",
-        "Host syncs in a step, by phase", "Time blocked in a step, by phase", "Latest step against the budget",
-        "Share of the step time, by rank", "Steps over the budget", "Host syncs in a step, by origin",
-        "Time blocked, by origin", "Polls in a step", "Time in polls", "Gradvane's own against its budget")},
+        "Host syncs per step, by phase", "Time blocked in a step, by phase", "Latest step against the budget",
+        "Share of the step time, by rank", "Steps over the budget", "Host syncs per step, by origin",
+        "Time blocked, by origin", "Polls per step", "Time in polls", "Gradvane's own against its budget")},
 }
 
 

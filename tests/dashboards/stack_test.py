@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(ROOT / "dashboards"))
+sys.path.insert(0, str(ROOT / "scripts"))
 
 from stack.processes import Program, wait_for  # noqa: E402
 from stack.servers import Targets, endpoints_in  # noqa: E402

@@ -95,6 +95,8 @@ def gradients(rank: int) -> dict[str, Course]:
         "gradvane_grad_norm_at_step": lambda t: min(1.0, total_norm(t)),
         "gradvane_clip_coefficient": lambda t: min(1.0, 1.0 / total_norm(t)),
         "gradvane_grad_abs_max": lambda t: 0.08 * total_norm(t),
+        "gradvane_grad_abs_min_nonzero": lambda t: 1e-9 * (1 + 0.2 * noise(t, rank)),
+        "gradvane_grad_subnormal_ratio": lambda t: 0.002 + 0.0005 * noise(t, rank),
         "gradvane_grad_zero_ratio": lambda t: 0.11 + 0.004 * noise(t, rank),
         "gradvane_weight_norm": lambda t: 118 + t / 180,
         "gradvane_update_ratio": lambda t: 0.0011 + 0.0003 * math.exp(-t / 300),
@@ -189,7 +191,9 @@ def of_group(group: str) -> list[Known]:
     courses: dict[str, Course] = {
         "gradvane_group_grad_norm": course,
         "gradvane_group_grad_abs_max": lambda t: 0.08 * (course(t) or 0.0),
+        "gradvane_group_grad_abs_min_nonzero": flat(1e-9),
         "gradvane_group_grad_zero_ratio": flat(zeros),
+        "gradvane_group_grad_subnormal_ratio": flat(zeros / 50),
         "gradvane_group_weight_norm": lambda t: (12 + 3 * index) * (1 + t / 20000),
         "gradvane_group_update_ratio": lambda t: ratio * (1 + 0.5 * math.exp(-t / 300) + 0.05 * noise(t, index)),
     }

@@ -1,6 +1,6 @@
 """What the preview draws: a dashboard with the answers to its queries, rows opened, in one file.
 
-    python dashboards/board_check/preview.py --out OUT (--known PROGRAMS | --prometheus URL --run RUN)
+    python scripts/board_check/preview.py --out OUT (--known PROGRAMS | --prometheus URL --run RUN)
 
 scripts/dashboards_preview.sh calls it. Writes OUT/<uid>.html, a page that stands for itself beside page.js and page.css, and prints for each its uid, its
 width and height in pixels, and the height of its first two rows.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "dashboards"))
+sys.path.insert(0, str(ROOT / "scripts"))
 
 from board_check.asking import Asker, Series  # noqa: E402
 from board_check.backfill import KnownPrometheus  # noqa: E402
