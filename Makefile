@@ -63,7 +63,7 @@ stack: deps  ## the demo with Prometheus and Alertmanager beside it, wired to th
 	export GRADVANE_SERVERS
 	exec "$$GRADVANE_VENV_PYTHON" -B scripts/demo_stack.py
 
-drill: deps  ## break trainings in seven ways, and time how long it takes until a webhook is told
+drill: deps  ## break trainings in eight ways, and time how long it takes until a webhook is told
 	@$(call configure_and_build,release)
 	export GRADVANE_SERVERS
 	exec "$$GRADVANE_VENV_PYTHON" -B scripts/alert_drill.py

@@ -143,8 +143,14 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      "Once gradients were clipped.", false},
     {Metric::grad_abs_max, "gradvane_grad_abs_max", gauge, "", kOptimizerLabels,
      "Largest magnitude among the finite elements of all gradients", kGradFinite, false},
+    {Metric::grad_abs_min_nonzero, "gradvane_grad_abs_min_nonzero", gauge, "", kOptimizerLabels,
+     "Smallest nonzero magnitude among the finite elements of all gradients", kGradFinite, false},
     {Metric::grad_zero_ratio, "gradvane_grad_zero_ratio", gauge, "ratio", kOptimizerLabels,
      "Share of gradient elements that are exactly zero", kGradRead, false},
+    {Metric::grad_subnormal_ratio, "gradvane_grad_subnormal_ratio", gauge, "ratio",
+     kOptimizerLabels,
+     "Share of gradient elements that are subnormal: so small that precision is lost", kGradRead,
+     false},
     {Metric::weight_norm, "gradvane_weight_norm", gauge, "", kOptimizerLabels,
      "L2 norm of all weights over their finite elements", kWeightRead, false},
     {Metric::update_ratio, "gradvane_update_ratio", gauge, "ratio", kOptimizerLabels,
@@ -167,8 +173,15 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      false},
     {Metric::group_grad_abs_max, "gradvane_group_grad_abs_max", gauge, "", kGroupLabels,
      "Largest magnitude among the finite elements of the group's gradients", kGradFinite, false},
+    {Metric::group_grad_abs_min_nonzero, "gradvane_group_grad_abs_min_nonzero", gauge, "",
+     kGroupLabels, "Smallest nonzero magnitude among the finite elements of the group's gradients",
+     kGradFinite, false},
     {Metric::group_grad_zero_ratio, "gradvane_group_grad_zero_ratio", gauge, "ratio", kGroupLabels,
      "Share of the group's gradient elements that are exactly zero", kGradRead, false},
+    {Metric::group_grad_subnormal_ratio, "gradvane_group_grad_subnormal_ratio", gauge, "ratio",
+     kGroupLabels,
+     "Share of the group's gradient elements that are subnormal: so small that precision is lost",
+     kGradRead, false},
     {Metric::group_weight_norm, "gradvane_group_weight_norm", gauge, "", kGroupLabels,
      "L2 norm of the group's weights over their finite elements", kWeightRead, false},
     {Metric::group_update_ratio, "gradvane_group_update_ratio", gauge, "ratio", kGroupLabels,
@@ -325,6 +338,10 @@ bool is_closed(const MetricInfo& metric) noexcept {
 
 bool is_of_optimizer(const MetricInfo& metric) noexcept {
   return std::ranges::any_of(metric.labels, &LabelInfo::optional);
+}
+
+bool is_of_optimizer(Metric metric) noexcept {
+  return is_of_optimizer(kCatalogue[static_cast<std::size_t>(metric)]);
 }
 
 std::span<const double> step_duration_buckets() noexcept { return kStepBuckets; }

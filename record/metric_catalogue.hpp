@@ -36,7 +36,9 @@ enum class Metric : std::uint8_t {
   shard_grad_norm,
   clip_coefficient,
   grad_abs_max,
+  grad_abs_min_nonzero,
   grad_zero_ratio,
+  grad_subnormal_ratio,
   weight_norm,
   update_ratio,
   grad_health,
@@ -46,7 +48,9 @@ enum class Metric : std::uint8_t {
   // by group
   group_grad_norm,
   group_grad_abs_max,
+  group_grad_abs_min_nonzero,
   group_grad_zero_ratio,
+  group_grad_subnormal_ratio,
   group_weight_norm,
   group_update_ratio,
   // what went wrong
@@ -130,6 +134,7 @@ struct MetricInfo {
 
 /// Where several optimizers step, its series say whose they are.
 [[nodiscard]] bool is_of_optimizer(const MetricInfo& info) noexcept;
+[[nodiscard]] bool is_of_optimizer(Metric metric) noexcept;
 
 /// Upper bounds of the buckets of gradvane_step_duration_seconds, in seconds; +Inf comes on top.
 [[nodiscard]] std::span<const double> step_duration_buckets() noexcept;

@@ -122,6 +122,7 @@ struct StepRecord {
   std::int64_t grad_zero = 0;
   std::int64_t grad_subnormal = 0;
   std::optional<double> grad_abs_max;
+  std::optional<double> grad_abs_min_nonzero;
   std::optional<double> grad_health;  ///< preset esper_v1, in [0, 1]
   std::int32_t vanishing = 0;         ///< parameters with a gradient norm below the threshold
   std::int32_t exploding = 0;
@@ -180,7 +181,9 @@ struct GroupStats {
   std::int32_t params = 0;  ///< parameters with a gradient that was read
   std::optional<double> grad_norm;
   std::optional<double> grad_abs_max;
+  std::optional<double> grad_abs_min_nonzero;
   std::optional<double> grad_zero_ratio;
+  std::optional<double> grad_subnormal_ratio;
   std::optional<double> weight_norm;
   std::optional<double> update_ratio;
   std::array<NonfiniteCounts, kSites> nonfinite{};

@@ -238,10 +238,10 @@ constexpr std::array kTable{
         "Whether calls that make the CPU wait for the GPU are counted, through CUPTI. auto: where "
         "they can be, from when the process uses CUDA; gradvane_sync_source_info says why not. "
         "require: the agent does not start without."),
-    whole<&Options::sync_budget, -1, kMaxInt>(
-        "sync_budget", "-1 or more",
-        "Host syncs of the training that a step may have. More is an incident, with the places. "
-        "-1: any number."),
+    whole<&Options::sync_budget, -1, kMaxInt>("sync_budget", "-1 or more",
+                                              "Most host syncs that the training may make per "
+                                              "step. More is an incident, with the places. "
+                                              "-1: any number."),
     whole<&Options::sync_budget_after, 0, kMaxInt>(
         "sync_budget_after", "0 or more",
         "Steps of this process to which the budget does not apply: they load code and fill "
@@ -249,15 +249,15 @@ constexpr std::array kTable{
     whole<&Options::sync_threshold_us, 1, 1'000'000>(
         "sync_threshold_us", "1 to 1000000",
         "A call that only may wait (cudaMalloc, cudaFree, an asynchronous copy of pageable memory) "
-        "counts as a host sync from so many microseconds on."),
+        "counts as a host sync if it took this many microseconds or more."),
     choice<&Options::sync_profiler, kProfilerRules>(
         "sync_profiler", "auto, gate, yield, share",
-        "PyTorch's profiler wants CUPTI's one subscription. yield: it has it while it runs, and "
-        "may keep it; gate: it has been told to do without, by KINETO_USE_DAEMON=1 in the "
-        "environment before the program starts, which makes programs that use it, and children "
-        "that import torch, end ten seconds later; share: CUPTI's own sharing, from 13.3 on, where "
-        "every tool in the process knows of it. auto: yield from Python; from C++, where nobody "
-        "sees it start, the subscription is kept."),
+        "PyTorch's profiler needs CUPTI, which has one subscriber. yield: the profiler gets it "
+        "while it runs, and may keep it. gate: the profiler runs without, because "
+        "KINETO_USE_DAEMON=1 was set before the program started; programs that use the profiler, "
+        "and children that import torch, then end ten seconds later. share: CUPTI's own sharing, "
+        "from 13.3 on, if every tool in the process supports it. auto: yield from Python; from "
+        "C++, which does not see the profiler start, the subscription is kept."),
     text<&Options::sync_library>(
         "sync_library", "path of a libcupti",
         "Default: the one that the process has, else the one that the loader finds."),
@@ -272,55 +272,55 @@ constexpr std::array kTable{
                set_detect, [](const Options& o) { return o.detect; }},
     amount<&Options::cooldown_seconds>(
         "cooldown_seconds",
-        "An incident that comes back sooner after it has cleared is the same one. Not for "
+        "An incident that recurs within this time after it cleared is reopened, not new. Not for "
         "non-finite values, host syncs and stalls."),
     whole<&Options::loss_window, 10, 10'000>("loss_window", "10 to 10000",
                                              "Losses that a loss is compared with."),
     amount<&Options::loss_sigma>(
         "loss_sigma",
-        "A loss is an outlier so many standard deviations above the mean of those before, if it is "
-        "also beyond loss_ratio and loss_absolute."),
+        "A loss is an outlier if it is this many standard deviations above the mean of those "
+        "before, and also beyond loss_ratio and loss_absolute."),
     amount<&Options::loss_ratio>("loss_ratio",
-                                 "A loss is an outlier only above so many times that mean."),
+                                 "A loss is an outlier only above this multiple of that mean."),
     amount<&Options::loss_absolute>("loss_absolute",
                                     "A loss is an outlier only above this. 0: no such test."),
     whole<&Options::loss_in_a_row, 1, 1000>(
-        "loss_in_a_row", "1 to 1000", "So many outliers in a row are a divergence, fewer a spike."),
+        "loss_in_a_row", "1 to 1000",
+        "This many outliers in a row are a divergence; fewer are a spike."),
     amount<&Options::random_guess_loss>(
         "random_guess_loss",
         "The loss of a random guess: ln of the number of classes, or of the vocabulary. A run that "
         "has learned and comes back to it is an incident. 0: not known."),
     amount<&Options::exploding_factor>(
         "exploding_factor",
-        "Gradients explode when their norm is so many times the median of those before."),
-    amount<&Options::vanishing_share>(
-        "vanishing_share",
-        "Gradients vanish when those of such a share of the parameters are below "
-        "vanishing_threshold."),
-    amount<&Options::drift_threshold>("drift_threshold",
-                                      "The gradient norm drifts when it is away from its running "
-                                      "mean by so many times that mean, "
-                                      "for 50 steps in a row. From 1 on only a rise counts."),
+        "Gradients explode if their norm is this many times the median of those before."),
+    amount<&Options::vanishing_share>("vanishing_share",
+                                      "Gradients vanish if the gradients of this share of the "
+                                      "parameters are below vanishing_threshold."),
+    amount<&Options::drift_threshold>(
+        "drift_threshold",
+        "The gradient norm drifts if it differs from its running mean by this many times that mean "
+        "for 50 steps in a row. From 1 on only a rise counts."),
     whole<&Options::dead_after, 1, kMaxInt>(
         "dead_after", "1 or more",
-        "A group is dead when all its gradients are zero in so many steps in a row."),
+        "A group is dead if all its gradients are zero in this many steps in a row."),
     whole<&Options::overflow_streak, 1, 1000>(
         "overflow_streak", "1 to 1000",
-        "So many steps in a row that a gradient scaler skips are an incident."),
+        "If a gradient scaler skips this many steps in a row, that is an incident."),
     amount<&Options::cost_budget>("cost_budget",
                                   "Share of the steps' time that Gradvane's own hooks may take."),
     OptionSpec{"alertmanager_url", "http://host:port, with a path prefix if there is one",
-               "Incidents that have an alert are told to this Alertmanager at once, besides what "
-               "Prometheus tells it. No TLS: name a proxy on this machine. Empty: none.",
+               "Incidents that have an alert are sent to this Alertmanager at once, in addition to "
+               "what Prometheus sends. No TLS: name a proxy on this machine. Empty: none.",
                set_alert_url, [](const Options& o) { return o.alertmanager_url; }},
     OptionSpec{"alertmanager_labels", "name=value,name=value",
-               "Labels that Prometheus puts on its target, job and instance above all, so that "
-               "Alertmanager takes what both tell for one alert.",
+               "Labels that Prometheus puts on its target, above all job and instance, so that "
+               "Alertmanager sees both reports as one alert.",
                set_alert_labels, [](const Options& o) { return o.alertmanager_labels; }},
     on_off<&Options::recorder>(
         "recorder",
         "Keep the last steps, all parameters, in memory, and write them to a file when something "
-        "goes wrong. `gradvane replay` tells what such a file holds."),
+        "goes wrong. `gradvane replay` shows what such a file holds."),
     text<&Options::recorder_dir>("recorder_dir", "path of a directory",
                                  "Where recordings are written. Default: the run directory."),
     whole<&Options::recorder_steps, 1, 1'000'000>("recorder_steps", "1 to 1000000",
@@ -335,25 +335,24 @@ constexpr std::array kTable{
                                               "Most files of this run and rank; the oldest go."),
     choice<&Options::recorder_signal, kRecorderSignals>(
         "recorder_signal", "none, usr1, usr2",
-        "Signal that asks for a recording, where nobody else handles it."),
+        "Signal that asks for a recording, if the program does not handle it."),
     choice<&Options::trace_nonfinite, kTraces>(
         "trace_nonfinite", "off, next_step, always",
-        "Which steps are watched, from Python, for the first module whose output or gradient is "
-        "not "
-        "finite. next_step: the one after a non-finite incident has opened, once for each. always: "
+        "Which steps are traced, from Python, for the first module whose output or gradient is not "
+        "finite. next_step: the step after a non-finite incident opened, once per incident. "
+        "always: "
         "every step, at the cost that docs/trace-nonfinite.md measures."),
     choice<&Options::norm_exchange, kNormSharings>(
         "norm_exchange", "auto, off",
-        "Whether ranks that hold parts of the same parameters (FSDP2, DTensor) tell each other the "
-        "norms of their parts, over the store of the process group. off: grad_norm is absent "
-        "there, "
-        "shard_grad_norm is not."),
-    on_off<&Options::handle_sigterm>("handle_sigterm",
-                                     "At SIGTERM: export the last steps, wait for one more scrape "
-                                     "as at any end (linger_seconds) while steps are still "
-                                     "recorded, then die by it; a second one kills at once. At "
-                                     "SIGINT the same without the wait. Only where nobody else "
-                                     "handles the signal: Python handles SIGINT itself."),
+        "Whether ranks that hold parts of the same parameters (FSDP2, DTensor) exchange the norms "
+        "of their parts over the store of the process group. off: grad_norm is absent on such "
+        "ranks, shard_grad_norm is not."),
+    on_off<&Options::handle_sigterm>(
+        "handle_sigterm",
+        "At SIGTERM: export the last steps, wait for one more scrape "
+        "as at any end (linger_seconds) while steps are still "
+        "recorded, then die by it; a second one kills at once. At SIGINT the same without the "
+        "wait. Only if the program does not handle the signal: Python handles SIGINT itself."),
 };
 
 }  // namespace

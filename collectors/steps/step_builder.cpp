@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "collectors/steps/clip_coefficient.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::collectors {
 namespace {
@@ -55,21 +56,15 @@ ParamState state_of(const TensorStats& stats) {
   return stats.zero == stats.numel ? ParamState::zero : ParamState::finite;
 }
 
-/// Norms and magnitudes are over finite elements: without one there is none, and their 0 is no number of anything.
-bool has_finite(const record::TensorNumbers& numbers) {
-  const auto& bad = numbers.nonfinite;
-  return std::accumulate(bad.begin(), bad.end(), std::int64_t{0}) < numbers.numel;
-}
-
 std::optional<double> measured(double value) {
   return value == kNotMeasured ? std::nullopt : std::optional(value);
 }
 
 std::size_t index(Site site) { return static_cast<std::size_t>(site); }
 
-/// Adds norms as squares over the whole range of doubles: hypot neither over- nor underflows.
+/// Adds norms as squares over the whole range of doubles.
 void add_norm(std::optional<double>& into, double norm) {
-  into = std::hypot(into.value_or(0), norm);
+  record::join_into(into, record::Join::norm, norm);
 }
 
 /// ‖Δw‖² of a parameter from its sample, as a norm.
@@ -235,10 +230,11 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
     if (!plan.shards.empty()) take_shard(plan.shards[i], *out.grad);
 
     ++read;
-    if (has_finite(*out.grad)) {
-      add_norm(norm, out.grad->norm);
-      record_.grad_abs_max = std::max(record_.grad_abs_max.value_or(0), out.grad->abs_max);
-    }
+    if (has_finite(*out.grad)) add_norm(norm, out.grad->norm);
+    for (const record::TensorNumber& number : record::kTensorNumbers)
+      if (number.step != nullptr)
+        if (const auto value = value_of(number, *out.grad))
+          record::join_into(record_.*number.step, number.join, *value);
     record_.grad_numel += stats[i].numel;
     record_.grad_zero += stats[i].zero;
     record_.grad_subnormal += stats[i].subnormal;
@@ -336,8 +332,8 @@ void StepBuilder::take_global_norm(record::StepRecord& record, double norm,
 
 void StepBuilder::sum_up_groups(const ReadPlan& plan) {
   struct Sums {
-    std::int64_t numel = 0;
-    std::int64_t zero = 0;
+    std::array<std::int64_t, record::kTensorNumbers.size()> counts{};  // of joins share
+    std::array<std::int64_t, record::kTensorNumbers.size()> numels{};
     double updated_norm = 0;
     std::optional<double> update;
   };
@@ -347,25 +343,28 @@ void StepBuilder::sum_up_groups(const ReadPlan& plan) {
     const record::ParamStats& param = detail_.params[i];
     const auto g = static_cast<std::size_t>(model_->params[i].group);
     record::GroupStats& group = detail_.groups[g];
-    if (param.grad) {
-      ++group.params;
-      if (has_finite(*param.grad)) {
-        add_norm(group.grad_norm, param.grad->norm);
-        group.grad_abs_max = std::max(group.grad_abs_max.value_or(0), param.grad->abs_max);
+    if (param.grad) ++group.params;
+    for (std::size_t n = 0; n < record::kTensorNumbers.size(); ++n) {
+      const record::TensorNumber& number = record::kTensorNumbers[n];
+      const auto& tensor = number.site == Site::grad ? param.grad : param.weight;
+      if (!tensor || number.join == record::Join::update) continue;
+      if (number.join == record::Join::share) {
+        sums[g].counts[n] += (*tensor).*number.count;
+        sums[g].numels[n] += tensor->numel;
+      } else if (const auto value = value_of(number, *tensor)) {
+        record::join_into(group.*number.group, number.join, *value);
       }
-      sums[g].numel += param.grad->numel;
-      sums[g].zero += param.grad->zero;
     }
-    if (param.weight && has_finite(*param.weight)) add_norm(group.weight_norm, param.weight->norm);
     if (param.weight && param.update_ratio) {
       add_norm(sums[g].update, *param.update_ratio * param.weight->norm);
       sums[g].updated_norm = std::hypot(sums[g].updated_norm, param.weight->norm);
     }
   }
   for (std::size_t g = 0; g < sums.size(); ++g) {
-    if (sums[g].numel > 0)
-      detail_.groups[g].grad_zero_ratio =
-          static_cast<double>(sums[g].zero) / static_cast<double>(sums[g].numel);
+    for (std::size_t n = 0; n < record::kTensorNumbers.size(); ++n)
+      if (record::kTensorNumbers[n].join == record::Join::share)
+        detail_.groups[g].*record::kTensorNumbers[n].group =
+            record::share_of(sums[g].counts[n], sums[g].numels[n]);
     if (sums[g].update && sums[g].updated_norm > 0)
       detail_.groups[g].update_ratio = *sums[g].update / sums[g].updated_norm;
   }

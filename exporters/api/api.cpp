@@ -9,6 +9,7 @@
 #include "exporters/board/param_order.hpp"
 #include "exporters/json/sync_json.hpp"
 #include "record/names.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 
@@ -53,11 +54,13 @@ Json groups_json(const Status& status) {
   for (std::size_t i = 0; i < status.groups.size(); ++i) {
     const GroupRow& row = status.groups[i];
     Json json{{"name", status.model->groups[i]}, {"params", row.latest.params}};
-    put(json, "grad_norm", row.latest.grad_norm);
-    put(json, "grad_abs_max", row.latest.grad_abs_max);
-    put(json, "grad_zero_ratio", row.latest.grad_zero_ratio);
-    put_dated(json, "weight_norm", row.weight_norm);
-    put_dated(json, "update_ratio", row.update_ratio);
+    for (std::size_t n = 0; n < record::kTensorNumbers.size(); ++n) {
+      const record::TensorNumber& number = record::kTensorNumbers[n];
+      if (number.site == record::Site::grad)
+        put(json, number.key, row.latest.*number.group);
+      else
+        put_dated(json, number.key, row.of_weights[n]);
+    }
     groups.push_back(std::move(json));
   }
   return groups;

@@ -22,6 +22,11 @@ constexpr std::int64_t kUsualSteps = 4096;
 constexpr std::int64_t kMostSteps = 100'000;
 constexpr std::int64_t kUsualRows = 200;
 constexpr std::int64_t kMostRows = 1'000;
+constexpr auto kGridKeys = [] {
+  std::array<std::string_view, kGridValues> keys{};
+  std::ranges::transform(record::kTensorNumbers, keys.begin(), &record::TensorNumber::key);
+  return keys;
+}();
 
 /// Which process it is of: another one has begun at another time.
 Json identity(const StatusBoard& board) {
@@ -135,7 +140,7 @@ HttpResponse heatmap_json(const StatusBoard& board, const RunHistory& history,
     const bool is_params = asked.word("rows", kRows, "groups") == 1;
     if (!is_params && (asked.has("group") || asked.has("search")))
       throw BadQuery("'group' and 'search' are for rows=params");
-    const std::size_t value = asked.word("value", kGridValueNames, "grad_norm");
+    const std::size_t value = asked.word("value", kGridKeys, "grad_norm");
     const auto since = asked.number("since", 0, 0, kMost);
     const auto grid = history.grid(
         {.rows = is_params ? RunHistory::Rows::params : RunHistory::Rows::groups,
@@ -147,7 +152,7 @@ HttpResponse heatmap_json(const StatusBoard& board, const RunHistory& history,
 
     Json head = identity(board);
     head["rows"] = kRows[is_params ? 1 : 0];
-    head["value"] = kGridValueNames[value];
+    head["value"] = kGridKeys[value];
     put_grid_head(head, grid.columns, since);
     head["total"] = is_params ? model.params.size() : model.groups.size();
     head["matched"] = grid.matched;
@@ -197,7 +202,7 @@ HttpResponse param_history_json(const StatusBoard& board, const RunHistory& hist
     json.points(grid.columns.points);
     json.open("series", '{');
     for (std::size_t value = 0; value < kGridValues; ++value)
-      json.numbers(kGridValueNames[value], grid.columns.cells,
+      json.numbers(kGridKeys[value], grid.columns.cells,
                    [value](const GridCell& cell) { return value_of(cell, value); });
     json.close('}');
     json.integers("nonfinite", grid.columns.cells, &GridCell::bad_steps);

@@ -1,8 +1,7 @@
 #include "exporters/api/param_json.hpp"
 
-#include "exporters/board/param_order.hpp"
-#include "exporters/finite_part.hpp"
 #include "record/names.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 
@@ -26,15 +25,9 @@ Json position_in(const std::vector<std::int64_t>& shape, std::int64_t element) {
 Json numbers_json(const Dated<record::TensorNumbers>& dated) {
   const record::TensorNumbers& numbers = dated.value;
   Json json{{"run_step", dated.run_step}, {"numel", numbers.numel}};
-  if (has_finite(numbers)) {
-    json["norm"] = to_json(numbers.norm);
-    json["abs_max"] = to_json(numbers.abs_max);
-  }
-  if (numbers.abs_min_nonzero <= numbers.abs_max) {
-    json["abs_min_nonzero"] = to_json(numbers.abs_min_nonzero);
-  }
-  put(json, "mean", mean_of(numbers));
-  put(json, "zero_ratio", zero_ratio_of(numbers));
+  for (const record::TensorNumber& number : record::kTensorNumbers)
+    if (!number.tensor_key.empty()) put(json, number.tensor_key, value_of(number, numbers));
+  put(json, "mean", record::mean_of(numbers));
   json["zero"] = numbers.zero;
   json["subnormal"] = numbers.subnormal;
   json["nonfinite"] = to_json(numbers.nonfinite);

@@ -9,12 +9,12 @@ namespace gradvane::exporters {
 
 /// Sets `key` to the value and its step, where there is one.
 template <typename T>
-void put_dated(nlohmann::ordered_json& json, const char* key,
+void put_dated(nlohmann::ordered_json& json, std::string_view key,
                const std::optional<Dated<T>>& dated) {
   if (!dated) return;
-  json[key] = nlohmann::ordered_json::object();
-  put(json[key], "value", std::optional(dated->value));
-  json[key]["run_step"] = dated->run_step;
+  auto& place = json[std::string(key)] = nlohmann::ordered_json::object();
+  put(place, "value", std::optional(dated->value));
+  place["run_step"] = dated->run_step;
 }
 
 [[nodiscard]] nlohmann::ordered_json to_json(const BadElement& bad);

@@ -1,15 +1,13 @@
 #include "exporters/board/param_order.hpp"
 
 #include <algorithm>
-#include <numeric>
 
-#include "exporters/finite_part.hpp"
 #include "record/names.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 
 using record::ParamState;
-using record::TensorNumbers;
 
 namespace {
 
@@ -34,26 +32,20 @@ int badness(const ParamRow& row) {
   }
 }
 
+std::optional<double> nonfinite_of(const ParamRow& row) {
+  if (!row.grad) return std::nullopt;
+  return static_cast<double>(record::sum_of(row.grad->value.nonfinite));
+}
+
 std::optional<double> number_of(const ParamRow& row, const record::ParamInfo& info,
                                 std::string_view key) {
   if (key == "numel") return static_cast<double>(info.numel);
   if (key == "nonfinite_steps") return static_cast<double>(row.nonfinite_steps);
   if (key == "worst") return badness(row);
-  if (key == "weight_norm") {
-    return row.weight && has_finite(row.weight->value) ? std::optional(row.weight->value.norm)
-                                                       : std::nullopt;
-  }
-  if (key == "update_ratio") {
-    return row.update_ratio ? std::optional(row.update_ratio->value) : std::nullopt;
-  }
-  if (!row.grad) return std::nullopt;
-  const TensorNumbers& grad = row.grad->value;
-  const bool is_size = key == "grad_norm" || key == "grad_abs_max";
-  if (is_size && !has_finite(grad)) return std::nullopt;
-  if (is_size) return key == "grad_norm" ? grad.norm : grad.abs_max;
-  if (key == "grad_mean") return mean_of(grad);
-  if (key == "grad_zero_ratio") return zero_ratio_of(grad);
-  return static_cast<double>(nonfinite_of(grad));
+  if (key == "grad_mean") return row.grad ? record::mean_of(row.grad->value) : std::nullopt;
+  if (key == "nonfinite") return nonfinite_of(row);
+  const auto number = std::ranges::find(record::kTensorNumbers, key, &record::TensorNumber::key);
+  return number == record::kTensorNumbers.end() ? std::nullopt : value_of(*number, row);
 }
 
 void sort_by_text(std::vector<std::size_t>& rows, const ParamTable& table, std::string_view key,
@@ -109,19 +101,11 @@ std::vector<std::size_t> choose_params(const ParamTable& table, const ParamChoic
   return rows;
 }
 
-std::int64_t nonfinite_of(const TensorNumbers& numbers) noexcept {
-  return std::accumulate(numbers.nonfinite.begin(), numbers.nonfinite.end(), std::int64_t{0});
-}
-
-std::optional<double> mean_of(const TensorNumbers& numbers) noexcept {
-  const std::int64_t finite = numbers.numel - nonfinite_of(numbers);
-  if (finite <= 0) return std::nullopt;
-  return numbers.sum / static_cast<double>(finite);
-}
-
-std::optional<double> zero_ratio_of(const TensorNumbers& numbers) noexcept {
-  if (numbers.numel <= 0) return std::nullopt;
-  return static_cast<double>(numbers.zero) / static_cast<double>(numbers.numel);
+std::optional<double> value_of(const record::TensorNumber& number, const ParamRow& row) noexcept {
+  if (number.join == record::Join::update)
+    return row.update_ratio ? std::optional(row.update_ratio->value) : std::nullopt;
+  const auto& tensor = number.site == record::Site::grad ? row.grad : row.weight;
+  return tensor ? record::value_of(number, tensor->value) : std::nullopt;
 }
 
 }  // namespace gradvane::exporters

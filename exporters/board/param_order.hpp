@@ -1,5 +1,6 @@
 #pragma once
 // Which parameters to show, and in which order.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -8,15 +9,23 @@
 #include <vector>
 
 #include "exporters/board/status_board.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 
-/// What the table of parameters can be ordered by. `worst` puts what needs a person first: not finite
-/// now, not finite once, unreadable, without a gradient, all zero; then by gradient norm.
-inline constexpr std::array<std::string_view, 14> kParamKeys{
-    "index",       "name",         "group",     "state",           "worst",     "numel",
-    "grad_norm",   "grad_abs_max", "grad_mean", "grad_zero_ratio", "nonfinite", "nonfinite_steps",
-    "weight_norm", "update_ratio"};
+/// What the table of parameters can be ordered by: words and counts, then each number of a tensor. `worst` puts
+/// what needs a person first: not finite now, not finite once, unreadable, without a gradient, all zero; then by
+/// gradient norm.
+inline constexpr auto kParamKeys = [] {
+  constexpr std::array<std::string_view, 9> kWords{"index",     "name",      "group",
+                                                   "state",     "worst",     "numel",
+                                                   "grad_mean", "nonfinite", "nonfinite_steps"};
+  std::array<std::string_view, kWords.size() + record::kTensorNumbers.size()> keys{};
+  std::ranges::copy(kWords, keys.begin());
+  std::ranges::transform(record::kTensorNumbers, keys.begin() + kWords.size(),
+                         &record::TensorNumber::key);
+  return keys;
+}();
 
 struct ParamChoice {
   std::string_view key = "index";       ///< one of kParamKeys
@@ -32,11 +41,8 @@ struct ParamChoice {
 [[nodiscard]] std::vector<std::size_t> choose_params(const ParamTable& table,
                                                      const ParamChoice& choice);
 
-/// NaN and infinite elements, taken together.
-[[nodiscard]] std::int64_t nonfinite_of(const record::TensorNumbers& numbers) noexcept;
-/// Over finite elements; absent where there are none.
-[[nodiscard]] std::optional<double> mean_of(const record::TensorNumbers& numbers) noexcept;
-/// Absent where there are no elements.
-[[nodiscard]] std::optional<double> zero_ratio_of(const record::TensorNumbers& numbers) noexcept;
+/// A parameter's number as it was last measured.
+[[nodiscard]] std::optional<double> value_of(const record::TensorNumber& number,
+                                             const ParamRow& row) noexcept;
 
 }  // namespace gradvane::exporters

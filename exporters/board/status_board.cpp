@@ -274,8 +274,11 @@ void StatusBoard::note_groups(const record::StepRecord& record, const record::St
     GroupRow& row = now_.groups[i];
     // Another optimizer's step reads none of the group's gradients, and says nothing of them.
     if (detail.groups[i].params > 0) row.latest = detail.groups[i];
-    note(row.weight_norm, detail.groups[i].weight_norm, record.run_step);
-    note(row.update_ratio, detail.groups[i].update_ratio, record.run_step);
+    for (std::size_t n = 0; n < record::kTensorNumbers.size(); ++n) {
+      const record::TensorNumber& number = record::kTensorNumbers[n];
+      if (number.site == Site::weight)
+        note(row.of_weights[n], detail.groups[i].*number.group, record.run_step);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // What the run looks like now, and what it looked like lately: the side of the records that people and
 // programs read over HTTP.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -13,6 +14,7 @@
 
 #include "exporters/by_optimizer.hpp"
 #include "exporters/exporter.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 
@@ -43,8 +45,8 @@ struct ParamRow {
 
 struct GroupRow {
   record::GroupStats latest;  ///< of the last step that read a gradient of the group
-  std::optional<Dated<double>> weight_norm;
-  std::optional<Dated<double>> update_ratio;
+  /// By row of the number table: those of weights, as they were last measured.
+  std::array<std::optional<Dated<double>>, record::kTensorNumbers.size()> of_weights;
 };
 
 /// What steps left behind: those of one optimizer, or all.

@@ -16,7 +16,10 @@ std::size_t points_for(std::size_t rows) {
 }  // namespace
 
 void GridCell::join(const GridCell& other) noexcept {
-  for (std::size_t i = 0; i < kGridValues; ++i) values[i] = larger(values[i], other.values[i]);
+  for (std::size_t i = 0; i < kGridValues; ++i)
+    values[i] = record::kTensorNumbers[i].join == record::Join::min
+                    ? smaller(values[i], other.values[i])
+                    : larger(values[i], other.values[i]);
   const int sum = bad_steps + other.bad_steps;
   bad_steps =
       static_cast<std::uint16_t>(std::min<int>(sum, std::numeric_limits<std::uint16_t>::max()));

@@ -5,34 +5,27 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "exporters/history/magnitude_code.hpp"
 #include "exporters/history/point_axis.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 
-enum class GridValue : std::uint8_t {
-  grad_norm,
-  grad_abs_max,
-  grad_zero_ratio,
-  weight_norm,
-  update_ratio
-};
-inline constexpr std::size_t kGridValues = 5;
-inline constexpr std::array<std::string_view, kGridValues> kGridValueNames{
-    "grad_norm", "grad_abs_max", "grad_zero_ratio", "weight_norm", "update_ratio"};
+inline constexpr std::size_t kGridValues = record::kTensorNumbers.size();
 
-/// One row in one step, or the largest of several steps.
+/// One row in one step, or what several steps make together: the largest of each number, the smallest of those
+/// that are a minimum.
 struct GridCell {
-  std::array<MagnitudeCode, kGridValues> values{kNoMagnitude, kNoMagnitude, kNoMagnitude,
-                                                kNoMagnitude, kNoMagnitude};
+  /// By row of the number table.
+  std::array<MagnitudeCode, kGridValues> values = [] {
+    std::array<MagnitudeCode, kGridValues> none{};
+    none.fill(kNoMagnitude);
+    return none;
+  }();
   std::uint16_t bad_steps = 0;  ///< steps that were not finite; 65,535 and more are one
 
-  void set(GridValue which, std::optional<double> value) noexcept {
-    values[static_cast<std::size_t>(which)] = code_of(value);
-  }
   void join(const GridCell& other) noexcept;
 };
 

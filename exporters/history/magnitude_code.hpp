@@ -37,4 +37,8 @@ inline constexpr MagnitudeCode kNoMagnitude = 0xFFFF;
   return std::max(a, b);
 }
 
+[[nodiscard]] inline MagnitudeCode smaller(MagnitudeCode a, MagnitudeCode b) noexcept {
+  return std::min(a, b);  // what was not measured is above every number
+}
+
 }  // namespace gradvane::exporters

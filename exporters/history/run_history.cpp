@@ -4,7 +4,6 @@
 #include <unordered_map>
 
 #include "exporters/board/param_order.hpp"
-#include "exporters/finite_part.hpp"
 
 namespace gradvane::exporters {
 
@@ -14,40 +13,25 @@ using record::ParamStats;
 
 namespace {
 
-GridCell cell_of(const GroupStats& stats, bool counts_bad) {
-  GridCell cell;
-  cell.set(GridValue::grad_norm, stats.grad_norm);
-  cell.set(GridValue::grad_abs_max, stats.grad_abs_max);
-  cell.set(GridValue::grad_zero_ratio, stats.grad_zero_ratio);
-  cell.set(GridValue::weight_norm, stats.weight_norm);
-  cell.set(GridValue::update_ratio, stats.update_ratio);
-  const bool is_bad = std::ranges::any_of(stats.nonfinite, record::any);
-  cell.bad_steps = counts_bad && is_bad ? 1 : 0;
-  return cell;
+std::optional<double> value_of(const record::TensorNumber& number, const GroupStats& stats) {
+  return stats.*number.group;
 }
 
-GridCell cell_of(const ParamStats& stats, bool counts_bad) {
-  GridCell cell;
-  if (stats.grad) {
-    if (has_finite(*stats.grad)) {
-      cell.set(GridValue::grad_norm, stats.grad->norm);
-      cell.set(GridValue::grad_abs_max, stats.grad->abs_max);
-    }
-    cell.set(GridValue::grad_zero_ratio, zero_ratio_of(*stats.grad));
-  }
-  if (stats.weight && has_finite(*stats.weight))
-    cell.set(GridValue::weight_norm, stats.weight->norm);
-  cell.set(GridValue::update_ratio, stats.update_ratio);
-  const bool is_bad = (stats.grad && nonfinite_of(*stats.grad) > 0) ||
-                      (stats.weight && nonfinite_of(*stats.weight) > 0);
-  cell.bad_steps = counts_bad && is_bad ? 1 : 0;
-  return cell;
+bool is_bad(const GroupStats& stats) { return std::ranges::any_of(stats.nonfinite, record::any); }
+bool is_bad(const ParamStats& stats) {
+  return (stats.grad && record::any(stats.grad->nonfinite)) ||
+         (stats.weight && record::any(stats.weight->nonfinite));
 }
 
 template <typename Stats>
 void fill(std::vector<GridCell>& cells, const std::vector<Stats>& stats, bool counts_bad) {
   cells.clear();
-  for (const Stats& row : stats) cells.push_back(cell_of(row, counts_bad));
+  for (const Stats& row : stats) {
+    GridCell& cell = cells.emplace_back();
+    for (std::size_t i = 0; i < kGridValues; ++i)
+      cell.values[i] = code_of(value_of(record::kTensorNumbers[i], row));
+    cell.bad_steps = counts_bad && is_bad(row) ? 1 : 0;
+  }
 }
 
 /// For each of the new names its place among the old ones.

@@ -1,8 +1,12 @@
 #include "exporters/history/series_history.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+#include <ranges>
 #include <utility>
+
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 
@@ -12,6 +16,14 @@ using record::StepRecord;
 namespace {
 
 constexpr std::size_t kSites = record::kSites;
+
+/// That something was not finite is counted, not drawn.
+std::optional<double> finite(std::optional<double> value) {
+  return value && std::isfinite(*value) ? value : std::nullopt;
+}
+
+bool is_charted(const record::StepNumber& number) { return number.is_charted; }
+auto charted() { return record::kStepNumbers | std::views::filter(is_charted); }
 
 /// Numbers of the loop's own that were logged in this step, with their names.
 template <typename Take>
@@ -64,7 +76,7 @@ void make_room(std::vector<T>& column, std::size_t count) {
 }  // namespace
 
 SeriesHistory::SeriesHistory() : axis_(kPoints) {
-  for (const StepSeries& series : step_series()) series_.push_back({std::string(series.name), {}});
+  for (const record::StepNumber& number : charted()) series_.push_back({std::string(number.key), {}});
 }
 
 /// All memory is had before the axis changes: columns must never be longer than it.
@@ -86,8 +98,9 @@ void SeriesHistory::take(const StepRecord& record, const ModelInfo& model) {
   }
   skipped_.resize(count);
   skipped_.back() += skipped(record);
-  for (std::size_t i = 0; i < kStepSeries; ++i)
-    note(series_[i], finite(step_series()[i].of(record)));
+  std::size_t i = 0;
+  for (const record::StepNumber& number : charted())
+    note(series_[i++], finite(value_of(number, record)));
   each_user_metric(record, model, [this](const std::string& name, double value) {
     note(named(series_, user_name(name)), value);
   });
@@ -150,10 +163,10 @@ SeriesColumns exact_columns(const std::vector<StepRecord>& steps, const ModelInf
     series.values.resize(steps.size());
     series.values[i] = Extent{value, value, value};
   };
-  for (const StepSeries& measured : step_series()) {
-    SeriesColumns::Series series{std::string(measured.name), {}};
+  for (const record::StepNumber& measured : charted()) {
+    SeriesColumns::Series series{std::string(measured.key), {}};
     for (std::size_t i = 0; i < steps.size(); ++i)
-      if (const auto value = finite(measured.of(steps[i]))) put(series, i, *value);
+      if (const auto value = finite(value_of(measured, steps[i]))) put(series, i, *value);
     if (!series.values.empty()) columns.series.push_back(std::move(series));
   }
   for (std::size_t i = 0; i < steps.size(); ++i)

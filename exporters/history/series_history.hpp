@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "exporters/history/point_axis.hpp"
-#include "exporters/history/step_series.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
 
@@ -60,7 +59,8 @@ class SeriesHistory {
 
   PointAxis axis_;
   std::vector<OwnSteps> own_;
-  std::vector<Series> series_;  ///< step_series() first, then what the loop logs, as it comes
+  std::vector<Series>
+      series_;  ///< those of the number table first, then what the loop logs, as it comes
   std::array<std::vector<std::int64_t>, record::kSites> nonfinite_;
   std::vector<std::int64_t> skipped_;
 };

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "exporters/finite_part.hpp"
 #include "record/names.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 
@@ -76,7 +76,6 @@ void put_nonfinite(Json& json, const record::StepRecord& record, const record::M
 }
 
 void put_time(Json& json, const record::StepRecord& record) {
-  put(json, "step_seconds", record.step_seconds);
   Json phases = Json::object();
   for (std::size_t i = 0; i < record::kPhases; ++i) {
     if (record.phase_seconds[i] > 0) {
@@ -85,8 +84,6 @@ void put_time(Json& json, const record::StepRecord& record) {
   }
   if (!phases.empty()) json["phase_seconds"] = std::move(phases);
   json["agent_seconds"] = to_json(record.agent_seconds);
-  put(json, "tokens", record.tokens);
-  put(json, "samples", record.samples);
 }
 
 Json origin_syncs(const record::StepSyncs& syncs, record::SyncOrigin origin) {
@@ -127,24 +124,28 @@ void put_user_metrics(Json& json, const record::StepRecord& record,
   if (!user.empty()) json["user"] = std::move(user);
 }
 
-/// Of gradients without a finite element there is none. Where they are sharded, other processes may have some.
-void put_norms(Json& json, const record::StepRecord& record) {
-  const bool has_finite = has_finite_gradient(record);
-  if (has_finite || record.norm_contribution || record.shard_grad_norm) {
-    put(json, "grad_norm", record.grad_norm);
-    put(json, "grad_norm_at_step", record.grad_norm_at_step);
+/// Bytes are whole numbers.
+void put_numbers(Json& json, const record::StepRecord& record) {
+  for (const record::StepNumber& number : record::kStepNumbers) {
+    if (!number.is_logged) continue;
+    const std::optional<double> value = value_of(number, record);
+    if (!value) continue;
+    const std::string key(number.key);
+    if (number.unit == record::Unit::bytes)
+      json[key] = static_cast<std::int64_t>(*value);
+    else
+      json[key] = to_json(*value);
   }
-  if (has_finite) put(json, "shard_grad_norm", record.shard_grad_norm);
 }
 
 }  // namespace
 
 template <typename T>
-void put(Json& object, const char* key, const std::optional<T>& value) {
-  if (value) object[key] = json_of(*value);
+void put(Json& object, std::string_view key, const std::optional<T>& value) {
+  if (value) object[std::string(key)] = json_of(*value);
 }
-template void put(Json&, const char*, const std::optional<double>&);
-template void put(Json&, const char*, const std::optional<std::int64_t>&);
+template void put(Json&, std::string_view, const std::optional<double>&);
+template void put(Json&, std::string_view, const std::optional<std::int64_t>&);
 
 Json to_json(double value) {
   if (std::isnan(value)) return "nan";
@@ -166,26 +167,16 @@ Json to_json(const record::StepRecord& record, const record::ModelInfo& model) {
             {"time", to_json(record.time)},
             {"optimizer", record.optimizer},
             {"micro_steps", record.micro_steps}};
-  put(json, "loss", record.loss);
-  put_norms(json, record);
-  put(json, "clip_coefficient", record.clip_coefficient);
-  put(json, "loss_scale", record.loss_scale);
+  put_numbers(json, record);
   if (record.read_at != record::ReadAt::none) json["read_at"] = name_of(record.read_at);
   if (record.skipped != record::SkipReason::none) json["skipped"] = name_of(record.skipped);
   if (record.lr_count > 0) json["lr"] = learning_rates(record);
   put_nonfinite(json, record, model);
   put_gradients(json, record);
   put_states(json, record);
-  if (has_finite_gradient(record)) put(json, "grad_abs_max", record.grad_abs_max);
-  put(json, "grad_health", record.grad_health);
-  put(json, "weight_norm", record.weight_norm);
-  put(json, "update_ratio", record.update_ratio);
   put_time(json, record);
   put_syncs(json, record);
   put_user_metrics(json, record, model);
-  put(json, "process_resident_bytes", record.process_resident_bytes);
-  put(json, "device_allocated_bytes", record.device_allocated_bytes);
-  put(json, "device_reserved_bytes", record.device_reserved_bytes);
   if (record.dropped_before > 0) json["dropped_before"] = record.dropped_before;
   return json;
 }

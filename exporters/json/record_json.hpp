@@ -29,6 +29,6 @@ namespace gradvane::exporters {
 
 /// Sets `key` where there is a value.
 template <typename T>
-void put(nlohmann::ordered_json& object, const char* key, const std::optional<T>& value);
+void put(nlohmann::ordered_json& object, std::string_view key, const std::optional<T>& value);
 
 }  // namespace gradvane::exporters

@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "exporters/board/param_order.hpp"
-#include "exporters/finite_part.hpp"
 #include "exporters/text/human_text.hpp"
 #include "exporters/text/text_escape.hpp"
 #include "record/names.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 namespace {
@@ -24,9 +24,13 @@ std::string remark_of(const ParamRow& row) {
   return remark;
 }
 
-/// Numbers are those of the finite elements; where there is none, they would read as zero.
-double unless_ruined(const record::TensorNumbers& numbers, double value) {
-  return has_finite(numbers) ? value : std::numeric_limits<double>::quiet_NaN();
+/// Norms are over finite elements: a tensor that has none is said to be NaN, not to be unmeasured.
+std::string text_of(const record::TensorNumber& number, const ParamRow& row) {
+  const auto value = value_of(number, row);
+  if (number.unit == record::Unit::share) return human_percent(value);
+  const auto& tensor = number.site == record::Site::grad ? row.grad : row.weight;
+  const bool is_ruined = tensor && !record::has_finite(tensor->value) && !value;
+  return human_number(is_ruined ? std::numeric_limits<double>::quiet_NaN() : value);
 }
 
 }  // namespace
@@ -40,34 +44,20 @@ void append_params_section(std::string& html, const ParamTable& table) {
   }
   html +=
       "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">parameter</th>"
-      "<th scope=\"col\">state</th><th scope=\"col\" class=\"n\">elements</th>"
-      "<th scope=\"col\" class=\"n\">grad norm</th><th scope=\"col\" class=\"n\">grad max</th>"
-      "<th scope=\"col\" class=\"n\">zeros</th><th scope=\"col\" class=\"n\">weight norm</th>"
-      "<th scope=\"col\" class=\"n\">update / weight</th><th scope=\"col\">not "
-      "finite</th></tr></thead>"
-      "<tbody>\n";
+      "<th scope=\"col\">state</th><th scope=\"col\" class=\"n\">elements</th>";
+  for (const record::TensorNumber& number : record::kTensorNumbers)
+    html.append("<th scope=\"col\" class=\"n\">").append(number.label).append("</th>");
+  html += "<th scope=\"col\">not finite</th></tr></thead><tbody>\n";
   for (std::size_t i = 0; i < std::min(rows.size(), kWorstParams); ++i) {
     const record::ParamInfo& info = table.model->params[rows[i]];
     const ParamRow& row = table.rows[rows[i]];
-    std::optional<double> norm, largest, zeros, weight, update;
-    if (row.grad) {
-      const record::TensorNumbers& grad = row.grad->value;
-      norm = unless_ruined(grad, grad.norm);
-      largest = unless_ruined(grad, grad.abs_max);
-      zeros = zero_ratio_of(grad);
-    }
-    if (row.weight) weight = unless_ruined(row.weight->value, row.weight->value.norm);
-    if (row.update_ratio) update = row.update_ratio->value;
     html.append("<tr><th scope=\"row\"><code>").append(html_of(info.name));
     html.append("</code></th><td><span class=\"state ").append(name_of(row.state)).append("\">");
     html.append(name_of(row.state)).append("</span></td><td class=\"n\">");
-    html.append(human_count(info.numel)).append("</td><td class=\"n\">");
-    html.append(human_number(norm)).append("</td><td class=\"n\">").append(human_number(largest));
-    html.append("</td><td class=\"n\">")
-        .append(human_percent(zeros))
-        .append("</td><td class=\"n\">");
-    html.append(human_number(weight)).append("</td><td class=\"n\">").append(human_number(update));
-    html.append("</td><td class=\"remark\">").append(remark_of(row)).append("</td></tr>\n");
+    html.append(human_count(info.numel)).append("</td>");
+    for (const record::TensorNumber& number : record::kTensorNumbers)
+      html.append("<td class=\"n\">").append(text_of(number, row)).append("</td>");
+    html.append("<td class=\"remark\">").append(remark_of(row)).append("</td></tr>\n");
   }
   html.append("</tbody></table></div>\n<p class=\"more\">").append(human_count(std::ssize(rows)));
   html +=

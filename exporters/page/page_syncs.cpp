@@ -41,7 +41,7 @@ void table(std::string& html, const SyncSummary& syncs) {
   html +=
       "<div class=\"scroll\"><table><thead><tr><th scope=\"col\">place</th>"
       "<th scope=\"col\">function</th><th scope=\"col\">waited for</th>"
-      "<th scope=\"col\" class=\"n\">calls a step</th><th scope=\"col\" class=\"n\">calls</th>"
+      "<th scope=\"col\" class=\"n\">calls per step</th><th scope=\"col\" class=\"n\">calls</th>"
       "<th scope=\"col\" class=\"n\">time blocked</th>"
       "<th scope=\"col\" class=\"n\">of the time counted</th></tr></thead><tbody>\n";
   for (const SyncSite* site : choose_sites(syncs, {.origin = {}, .limit = kTopSites})) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "record/names.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters {
 
@@ -16,9 +17,6 @@ using record::Site;
 
 namespace {
 
-constexpr std::array kGroupGauges{Metric::group_grad_norm, Metric::group_grad_abs_max,
-                                  Metric::group_grad_zero_ratio, Metric::group_weight_norm,
-                                  Metric::group_update_ratio};
 constexpr std::array kParameterSites{Site::grad, Site::weight};
 
 std::size_t index_of(Site site) { return static_cast<std::size_t>(site); }
@@ -26,10 +24,6 @@ std::size_t index_of(Site site) { return static_cast<std::size_t>(site); }
 void set_if(MetricSet& metrics, Metric metric, const std::optional<double>& value,
             MetricSet::LabelValues labels = {}) {
   if (value) metrics.set(metric, *value, labels);
-}
-
-void set_if(MetricSet& metrics, Metric metric, const std::optional<std::int64_t>& value) {
-  if (value) metrics.set(metric, static_cast<double>(*value));
 }
 
 void add_if_positive(MetricSet& metrics, Metric metric, double amount,
@@ -134,7 +128,8 @@ void PrometheusExporter::take_model(const record::ModelInfo& model) {
   model_id_ = model.id;
   for (const std::string& group : groups_) {
     if (std::ranges::find(model.groups, group) != model.groups.end()) continue;
-    for (const Metric metric : kGroupGauges) metrics_->remove(metric, {group});
+    for (const record::TensorNumber& number : record::kTensorNumbers)
+      metrics_->remove(number.metric, {group});
   }
   groups_ = model.groups;
   for (const Site site : kParameterSites) {
@@ -225,30 +220,14 @@ void PrometheusExporter::export_numbers(const record::StepRecord& record,
                                         const record::ModelInfo& model) {
   MetricSet& metrics = *metrics_;
   note_optimizer(record);
-  const auto put = [&](Metric metric, std::optional<double> value) {
-    put_of_optimizer(metric, value, record.optimizer);
-  };
-  put(Metric::loss, record.loss);
-  put(Metric::loss_scale, record.loss_scale);
-  put(Metric::grad_norm, record.grad_norm);
-  put(Metric::grad_norm_at_step, record.grad_norm_at_step);
-  put(Metric::shard_grad_norm, record.shard_grad_norm);
-  put(Metric::clip_coefficient, record.clip_coefficient);
-  put(Metric::grad_abs_max, record.grad_abs_max);
-  put(Metric::grad_health, record.grad_health);
-  put(Metric::weight_norm, record.weight_norm);
-  put(Metric::update_ratio, record.update_ratio);
-  set_if(metrics, Metric::process_resident_memory_bytes, record.process_resident_bytes);
-  set_if(metrics, Metric::device_memory_allocated_bytes, record.device_allocated_bytes);
-  set_if(metrics, Metric::device_memory_reserved_bytes, record.device_reserved_bytes);
-  metrics.add(Metric::contiguous_copies_total, record.contiguous_copies);
-
-  if (record.grad_numel > 0) {
-    put(Metric::grad_zero_ratio,
-        static_cast<double>(record.grad_zero) / static_cast<double>(record.grad_numel));
-    put(Metric::params_vanishing, record.vanishing);
-    put(Metric::params_exploding, record.exploding);
+  for (const record::StepNumber& number : record::kStepNumbers) {
+    if (!number.metric) continue;
+    if (record::is_of_optimizer(*number.metric))
+      put_of_optimizer(*number.metric, value_of(number, record), record.optimizer);
+    else
+      set_if(metrics, *number.metric, value_of(number, record));
   }
+  metrics.add(Metric::contiguous_copies_total, record.contiguous_copies);
   put_params(record);
 
   const std::string optimizer = std::to_string(record.optimizer);
@@ -273,11 +252,8 @@ void PrometheusExporter::export_groups(const record::StepDetail& detail,
   for (std::size_t i = 0; i < groups; ++i) {
     const record::GroupStats& stats = detail.groups[i];
     const std::string& group = model.groups[i];
-    set_if(*metrics_, Metric::group_grad_norm, stats.grad_norm, {group});
-    set_if(*metrics_, Metric::group_grad_abs_max, stats.grad_abs_max, {group});
-    set_if(*metrics_, Metric::group_grad_zero_ratio, stats.grad_zero_ratio, {group});
-    set_if(*metrics_, Metric::group_weight_norm, stats.weight_norm, {group});
-    set_if(*metrics_, Metric::group_update_ratio, stats.update_ratio, {group});
+    for (const record::TensorNumber& number : record::kTensorNumbers)
+      set_if(*metrics_, number.metric, stats.*number.group, {group});
   }
 }
 

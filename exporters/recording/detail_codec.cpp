@@ -1,8 +1,10 @@
 // StepDetail as columns: with ten thousand parameters a step, the layout decides about size and time.
+#include <algorithm>
 #include <limits>
 
 #include "exporters/recording/codec.hpp"
 #include "exporters/recording/columns.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters::recording {
 
@@ -52,14 +54,12 @@ void each_number(Wholes wholes, Reals reals) {
 static_assert(record::kNonfiniteKinds == 3, "a kind of non-finite value needs a column of its own");
 static_assert(record::kSites <= 6 && record::kNonfiniteKinds <= static_cast<int>(kKindsOfSite));
 
-template <typename Visit>
-void each_group_ratio(Visit visit) {
-  visit(2, [](auto& g) -> auto& { return g.grad_norm; });
-  visit(3, [](auto& g) -> auto& { return g.grad_abs_max; });
-  visit(4, [](auto& g) -> auto& { return g.grad_zero_ratio; });
-  visit(5, [](auto& g) -> auto& { return g.weight_norm; });
-  visit(6, [](auto& g) -> auto& { return g.update_ratio; });
-}
+/// A group's numbers in the order of their ids, as columns have to be.
+constexpr auto kGroupNumbers = [] {
+  auto numbers = record::kTensorNumbers;
+  std::ranges::sort(numbers, {}, &record::TensorNumber::recording_id);
+  return numbers;
+}();
 
 template <typename Write>
 void message(std::string& out, std::uint32_t id, Write write) {
@@ -74,7 +74,9 @@ void write_groups(std::string& out, const std::vector<GroupStats>& groups) {
   ColumnWriter columns(out);
   // Always there (nobody has -1): so a file that claims many groups has to be as long.
   columns.wholes(1, groups, [](const GroupStats& g) { return std::int64_t{g.params}; }, -1);
-  each_group_ratio([&](std::uint32_t id, auto get) { columns.optional_reals(id, groups, get); });
+  for (const record::TensorNumber& number : kGroupNumbers)
+    columns.optional_reals(number.recording_id, groups,
+                           [&](const GroupStats& g) { return g.*number.group; });
   for (std::size_t site = 0; site < record::kSites; ++site)
     for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind)
       columns.wholes(
@@ -88,9 +90,9 @@ bool read_groups(std::string_view bytes, std::vector<GroupStats>& groups) {
     g.params = static_cast<std::int32_t>(
         std::clamp<std::int64_t>(value, 0, std::numeric_limits<std::int32_t>::max()));
   });
-  each_group_ratio([&](std::uint32_t id, auto get) {
-    columns.optional_reals(id, groups, [&](GroupStats& g, double value) { get(g) = value; });
-  });
+  for (const record::TensorNumber& number : kGroupNumbers)
+    columns.optional_reals(number.recording_id, groups,
+                           [&](GroupStats& g, double value) { g.*number.group = value; });
   for (std::size_t site = 0; site < record::kSites; ++site)
     for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind)
       columns.wholes(nonfinite_id(site, kind), groups,

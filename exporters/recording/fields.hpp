@@ -67,6 +67,7 @@ void describe(auto& a, like<record::StepRecord> auto& r) {
   a(45, r.dropped_before);
   a(46, r.contiguous_copies);
   a(47, r.bad_micro_step);
+  a(48, r.grad_abs_min_nonzero);
 }
 
 void describe(auto& a, like<record::Appearance> auto& r) {

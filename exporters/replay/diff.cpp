@@ -3,10 +3,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <unordered_map>
 
-#include "exporters/finite_part.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::exporters::recording {
 namespace {
@@ -88,37 +89,48 @@ bool within(const std::optional<double>& a, const std::optional<double>& b, doub
   return std::abs(*a - *b) <= tolerance * std::max(std::abs(*a), std::abs(*b));
 }
 
-/// How many elements of a site were not finite, where it was read.
-template <record::Site site>
-std::optional<double> bad_of(const record::StepRecord& record) {
-  if (!record.site_measured[static_cast<std::size_t>(site)].value_or(false)) return std::nullopt;
-  return static_cast<double>(nonfinite_at(record, site));
-}
-
-/// A number over the finite elements of a site: of a part, where others are not, and no measure of the whole.
-template <record::Site site, std::optional<double> record::StepRecord::* number>
-std::optional<double> whole(const record::StepRecord& record) {
-  return record.has_nonfinite(site) ? std::nullopt : record.*number;
-}
-
-constexpr const char* kBadGradient = "gradient elements not finite";
-constexpr const char* kBadWeight = "weight elements not finite";
-
-struct Number {
-  const char* what;
-  std::optional<double> (*value)(const record::StepRecord&);
-  bool is_of_each_step = true;  ///< else it is compared in steps in which both have it
-};
 using record::Site;
 using record::StepRecord;
-constexpr Number kNumbers[] = {
-    {"loss", [](const StepRecord& r) { return r.loss; }},
-    {kBadGradient, bad_of<Site::grad>},
-    {"gradient norm", whole<Site::grad, &StepRecord::grad_norm>},
-    {"largest gradient", whole<Site::grad, &StepRecord::grad_abs_max>},
-    {kBadWeight, bad_of<Site::weight>, false},
-    {"weight norm", whole<Site::weight, &StepRecord::weight_norm>, false},
-    {"loss scale", [](const StepRecord& r) { return r.loss_scale; }}};
+
+constexpr std::string_view bad_words(Site site) {
+  return site == Site::grad ? "gradient elements not finite" : "weight elements not finite";
+}
+
+/// How many elements of a site were not finite; absent if it was not read.
+std::optional<double> bad_of(const StepRecord& record, Site site) {
+  if (!record.site_measured[static_cast<std::size_t>(site)].value_or(false)) return std::nullopt;
+  return static_cast<double>(record::nonfinite_at(record, site));
+}
+
+/// A number over the finite elements of a site is that of a part if others are not finite, and no measure of the
+/// whole.
+std::optional<double> whole(const record::StepNumber& number, const StepRecord& record) {
+  const bool is_part = number.site && record.has_nonfinite(*number.site);
+  return is_part ? std::nullopt : value_of(number, record);
+}
+
+struct Compared {
+  std::string_view what;
+  std::function<std::optional<double>(const StepRecord&)> value;
+  bool is_seldom = false;  ///< compared in steps in which both have it
+};
+
+/// Those of the number table; before the numbers of a site, how much of it was not finite.
+std::vector<Compared> compared_numbers() {
+  std::vector<Compared> all;
+  for (const record::StepNumber& number : record::kStepNumbers) {
+    if (!number.is_compared) continue;
+    if (const auto site = number.site) {
+      const std::string_view bad = bad_words(*site);
+      if (std::ranges::find(all, bad, &Compared::what) == all.end())
+        all.push_back(
+            {bad, [site](const StepRecord& r) { return bad_of(r, *site); }, number.is_seldom});
+    }
+    all.push_back({number.words, [&number](const StepRecord& r) { return whole(number, r); },
+                   number.is_seldom});
+  }
+  return all;
+}
 
 /// The first parameter group whose rate differs. A schedule that parts explains what parts after it, and is no
 /// number of the training itself.
@@ -137,16 +149,17 @@ std::optional<Difference> different_rate(const StepRecord& a, const StepRecord& 
 }
 
 void diff_steps(Diff& diff, const Steps& a, const Steps& b) {
+  const std::vector<Compared> numbers = compared_numbers();
   for (const auto& [key, step] : a) {
     const auto other = b.find(key);
     if (other == b.end()) continue;
     if (diff.common_steps++ == 0) diff.first_common = key.first;
     diff.last_common = key.first;
-    for (const Number& number : kNumbers) {
+    for (const Compared& number : numbers) {
       const auto of_a = number.value(step->record);
       const auto of_b = number.value(other->second->record);
-      if (!number.is_of_each_step && (!of_a || !of_b)) continue;
-      const Difference one{key.first, number.what, of_a, of_b};
+      if (number.is_seldom && (!of_a || !of_b)) continue;
+      const Difference one{key.first, std::string(number.what), of_a, of_b};
       if (!diff.first_bits && !same_bits(of_a, of_b)) diff.first_bits = one;
       if (!diff.first_beyond && !within(of_a, of_b, diff.tolerance)) diff.first_beyond = one;
     }
@@ -156,54 +169,45 @@ void diff_steps(Diff& diff, const Steps& a, const Steps& b) {
 
 // ---- one moment -------------------------------------------------------------------------------------
 
-void put(std::vector<RatioDifference>& to, const std::string& name, const char* what,
+void put(std::vector<RatioDifference>& to, const std::string& name, std::string_view what,
          const std::optional<double>& a, const std::optional<double>& b) {
   constexpr double kNext = 1e-45;  // to zero, that a float knows
   if (!a || !b || !std::isfinite(*a) || !std::isfinite(*b) || *a == *b) return;
   const double ratio = std::log(std::max(*b, kNext)) - std::log(std::max(*a, kNext));
-  to.push_back({name, what, *a, *b, ratio});
+  to.push_back({name, std::string(what), *a, *b, ratio});
 }
 
-std::optional<double> zeros_of(const record::TensorNumbers& numbers) {
-  if (numbers.numel <= 0) return std::nullopt;
-  return static_cast<double>(numbers.zero) / static_cast<double>(numbers.numel);
+/// What is not finite of a site; absent if it was not read.
+std::optional<std::int64_t> bad_of(const record::ParamStats& stats, Site site) {
+  const auto& tensor = site == Site::grad ? stats.grad : stats.weight;
+  return tensor ? std::optional(record::sum_of(tensor->nonfinite)) : std::nullopt;
+}
+std::optional<std::int64_t> bad_of(const record::GroupStats& stats, Site site) {
+  return record::sum_of(stats.nonfinite[static_cast<std::size_t>(site)]);
 }
 
-/// True where both are finite as a whole: only then are their norms norms of the same thing. What is not
-/// finite is told.
-bool are_whole(std::vector<RatioDifference>& to, const std::string& name, const char* what,
-               const record::NonfiniteCounts& a, const record::NonfiniteCounts& b) {
-  const std::int64_t in_a = sum_of(a);
-  const std::int64_t in_b = sum_of(b);
-  put(to, name, what, static_cast<double>(in_a), static_cast<double>(in_b));
-  return in_a == 0 && in_b == 0;
+std::optional<double> value_of(const record::TensorNumber& number,
+                               const record::GroupStats& stats) {
+  return stats.*number.group;
 }
 
-void put_params(std::vector<RatioDifference>& to, const std::string& name,
-                const record::ParamStats& a, const record::ParamStats& b) {
-  if (a.grad && b.grad && are_whole(to, name, kBadGradient, a.grad->nonfinite, b.grad->nonfinite)) {
-    put(to, name, "gradient norm", a.grad->norm, b.grad->norm);
-    put(to, name, "largest gradient", a.grad->abs_max, b.grad->abs_max);
-    put(to, name, "zeros", zeros_of(*a.grad), zeros_of(*b.grad));
+/// Norms are compared only if both are finite as a whole: else they are norms of different things, and what is not
+/// finite is the difference. An update ratio stands by itself.
+template <typename Stats>
+void put_stats(std::vector<RatioDifference>& to, const std::string& name, const Stats& a,
+               const Stats& b) {
+  for (const Site site : {Site::grad, Site::weight}) {
+    const auto in_a = bad_of(a, site);
+    const auto in_b = bad_of(b, site);
+    if (in_a && in_b)
+      put(to, name, bad_words(site), static_cast<double>(*in_a), static_cast<double>(*in_b));
+    const bool are_whole = in_a == 0 && in_b == 0;
+    for (const record::TensorNumber& number : record::kTensorNumbers) {
+      if (!number.is_compared || number.site != site) continue;
+      if (!are_whole && number.join != record::Join::update) continue;
+      put(to, name, number.words, value_of(number, a), value_of(number, b));
+    }
   }
-  if (a.weight && b.weight &&
-      are_whole(to, name, kBadWeight, a.weight->nonfinite, b.weight->nonfinite))
-    put(to, name, "weight norm", a.weight->norm, b.weight->norm);
-  put(to, name, "update ratio", a.update_ratio, b.update_ratio);
-}
-
-void put_groups(std::vector<RatioDifference>& to, const std::string& name,
-                const record::GroupStats& a, const record::GroupStats& b) {
-  constexpr auto kGrad = static_cast<std::size_t>(Site::grad);
-  constexpr auto kWeight = static_cast<std::size_t>(Site::weight);
-  if (are_whole(to, name, kBadGradient, a.nonfinite[kGrad], b.nonfinite[kGrad])) {
-    put(to, name, "gradient norm", a.grad_norm, b.grad_norm);
-    put(to, name, "largest gradient", a.grad_abs_max, b.grad_abs_max);
-    put(to, name, "zeros", a.grad_zero_ratio, b.grad_zero_ratio);
-  }
-  if (are_whole(to, name, kBadWeight, a.nonfinite[kWeight], b.nonfinite[kWeight]))
-    put(to, name, "weight norm", a.weight_norm, b.weight_norm);
-  put(to, name, "update ratio", a.update_ratio, b.update_ratio);
 }
 
 void farthest(std::vector<RatioDifference>& all, std::size_t most) {
@@ -233,7 +237,7 @@ void diff_details(Diff& diff, const DiffSide& a, const RecordedStep& step_a, con
     if (other == groups.end()) continue;
     const record::GroupStats& x = of_a.groups[i];
     const record::GroupStats& y = of_b.groups[other->second];
-    put_groups(diff.groups, name, x, y);
+    put_stats(diff.groups, name, x, y);
   }
   const auto param_name = [](const record::ParamInfo& param) { return param.name; };
   const auto params = places_of(step_b.model->params, of_b.params.size(), param_name);
@@ -241,7 +245,7 @@ void diff_details(Diff& diff, const DiffSide& a, const RecordedStep& step_a, con
     const std::string& name = step_a.model->params[i].name;
     const auto other = params.find(name);
     if (other != params.end())
-      put_params(diff.params, name, of_a.params[i], of_b.params[other->second]);
+      put_stats(diff.params, name, of_a.params[i], of_b.params[other->second]);
   }
   farthest(diff.groups, most);
   farthest(diff.params, most);

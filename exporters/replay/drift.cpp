@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "record/numbers.hpp"
+
 namespace gradvane::exporters::recording {
 namespace {
 
@@ -27,36 +29,49 @@ double median_of(std::vector<double>& values) {
 /// Zero has no logarithm, and is further away than anything.
 double log_of(double value) { return std::log(std::max(value, 1e-45)); }
 
+/// The rows of the number table whose way is told, in the order of the series: of a step, then of each group and
+/// each parameter.
+template <const auto& table>
+const auto& drifting() {
+  using Row = std::decay_t<decltype(table[0])>;
+  static const std::vector<const Row*> rows = [] {
+    std::vector<const Row*> found;
+    for (const Row& row : table)
+      if (row.drifts) found.push_back(&row);
+    return found;
+  }();
+  return rows;
+}
+const auto& step_numbers() { return drifting<record::kStepNumbers>(); }
+const auto& tensor_numbers() { return drifting<record::kTensorNumbers>(); }
+
 /// The numbers of one step in the order of the series; those of details come after the others.
 class Row {
  public:
   explicit Row(const RecordedStep& step) {
     const record::StepRecord& r = step.record;
-    const bool is_whole = !r.has_nonfinite(record::Site::grad);
-    put(r.loss);
-    put(r.grad_norm, is_whole);
-    put(r.grad_abs_max, is_whole);
-    put(r.loss_scale);
-    put(r.step_seconds);
-    // One more than there are: none is a number of syncs, too.
-    values.push_back(r.syncs ? 1 + r.syncs->count(record::SyncOrigin::training) : kNone);
+    for (const record::StepNumber* number : step_numbers()) {
+      auto value = value_of(*number, r);
+      // One more than there are: none is a number of syncs, too.
+      if (value && number->unit == record::Unit::calls) *value += 1;
+      put(value, !number->site || !r.has_nonfinite(*number->site));
+    }
   }
   void put_detail(const record::StepDetail& detail, std::size_t groups, std::size_t params) {
     for (std::size_t i = 0; i < groups; ++i) {
       const record::GroupStats group =
           i < detail.groups.size() ? detail.groups[i] : record::GroupStats{};
-      const bool is_whole =
-          !record::any(group.nonfinite[static_cast<std::size_t>(record::Site::grad)]);
-      put(group.grad_norm, is_whole);
-      put(group.grad_abs_max, is_whole);
+      for (const record::TensorNumber* number : tensor_numbers())
+        put(group.*number->group,
+            !record::any(group.nonfinite[static_cast<std::size_t>(number->site)]));
     }
     for (std::size_t i = 0; i < params; ++i) {
-      const bool is_there = i < detail.params.size() && detail.params[i].grad;
-      const record::TensorNumbers grad =
-          is_there ? *detail.params[i].grad : record::TensorNumbers{};
-      const bool is_whole = is_there && !record::any(grad.nonfinite);
-      put(grad.norm, is_whole);
-      put(grad.abs_max, is_whole);
+      const record::ParamStats param =
+          i < detail.params.size() ? detail.params[i] : record::ParamStats{};
+      for (const record::TensorNumber* number : tensor_numbers()) {
+        const auto& tensor = number->site == record::Site::grad ? param.grad : param.weight;
+        put(value_of(*number, param), tensor && !record::any(tensor->nonfinite));
+      }
     }
   }
 
@@ -65,14 +80,12 @@ class Row {
  private:
   /// Norms leave out what is not finite. What is left of a tensor is no measure of it: it would seem to have
   /// fallen, to 0 where nothing is left.
-  void put(const std::optional<double>& value, bool is_whole = true) {
+  void put(const std::optional<double>& value, bool is_whole) {
     // A negative loss has no logarithm either; its own detector looks after it.
     const bool is_known = is_whole && value && std::isfinite(*value) && *value >= 0;
     values.push_back(is_known ? *value : kNone);
   }
 };
-
-constexpr std::size_t kGlobal = 6;
 
 /// In a series every digit of a float is more than enough; out of its range is as far away as can be.
 float narrowed(double value) {
@@ -81,15 +94,15 @@ float narrowed(double value) {
 }
 
 Moved named(std::size_t series, const record::ModelInfo& model) {
-  static constexpr std::array<const char*, kGlobal> kWhat{
-      "loss", "gradient norm", "largest gradient", "loss scale", "step time", "host syncs"};
   Moved moved;
-  if (series < kGlobal) {
-    moved.what = kWhat[series];
+  const std::size_t global = step_numbers().size();
+  if (series < global) {
+    moved.what = step_numbers()[series]->words;
     return moved;
   }
-  const std::size_t index = (series - kGlobal) / 2;
-  moved.what = (series - kGlobal) % 2 == 0 ? "gradient norm" : "largest gradient";
+  const std::size_t kinds = tensor_numbers().size();
+  const std::size_t index = (series - global) / kinds;
+  moved.what = tensor_numbers()[(series - global) % kinds]->words;
   if (index < model.groups.size())
     moved.group = model.groups[index];
   else
@@ -136,8 +149,9 @@ std::vector<Moved> moved_before(const Recording& recording, std::size_t fault, s
   const std::size_t begin = fault - std::min(fault, window + kHistory);
   const std::size_t history = fault - window - begin;
   const record::ModelInfo& model = *steps[fault].model;
-  const std::size_t series =
-      std::min(kMostSeries, kGlobal + 2 * (model.groups.size() + model.params.size()));
+  const std::size_t series = std::min(
+      kMostSeries, step_numbers().size() +
+                       tensor_numbers().size() * (model.groups.size() + model.params.size()));
   const std::size_t count = fault - begin + 1;
 
   // Series by series, so that each is looked at in one go.
@@ -161,7 +175,8 @@ std::vector<Moved> moved_before(const Recording& recording, std::size_t fault, s
     moved.value = values[onset->index];
     moved.usual = onset->usual;
     moved.score = onset->score;
-    if (s == kGlobal - 1) {  // back to how many there are
+    if (s < step_numbers().size() &&
+        step_numbers()[s]->unit == record::Unit::calls) {  // how many there are
       moved.value -= 1;
       moved.usual -= 1;
     }

@@ -15,6 +15,7 @@
 #include "exporters/prometheus/prometheus_exporter.hpp"
 #include "exporters/recorder/flight_recorder.hpp"
 #include "exporters/step_log/step_log.hpp"
+#include "record/numbers.hpp"
 #include "tests/exporters/fake_run.hpp"
 #include "tests/exporters/files/claimed.hpp"
 #include "tests/exporters/scratch.hpp"
@@ -107,15 +108,18 @@ TEST_P(EveryExporter, TakesNumbersThatAreNotFiniteEverywhere) {
   FakeTraining training(model_);
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     auto [record, detail] = training.next();
-    record.loss = record.grad_norm = record.grad_norm_at_step = record.clip_coefficient = bad;
-    record.loss_scale = record.grad_abs_max = record.grad_health = record.weight_norm = bad;
-    record.update_ratio = record.step_seconds = record.tokens = record.samples = bad;
+    for (const record::StepNumber& number : record::kStepNumbers)
+      if (number.stored != nullptr) record.*number.stored = bad;
     record.time = record.agent_seconds = bad;
     record.lr.fill(bad);
     record.lr_count = record::kMaxLearningRates;
     record.user.fill(bad);
     record.phase_seconds.fill(bad);
-    detail.groups[0].grad_norm = detail.params[0].grad->norm = bad;
+    detail.params[0].grad->norm = bad;
+    for (const record::TensorNumber& number : record::kTensorNumbers) {
+      detail.groups[0].*number.group = bad;
+      if (number.value != nullptr) (*detail.params[0].grad).*number.value = bad;
+    }
     EXPECT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::ok);
   }
 }

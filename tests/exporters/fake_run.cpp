@@ -22,6 +22,7 @@ record::TensorNumbers numbers(std::int64_t numel, double norm) {
   record::TensorNumbers result;
   result.numel = numel;
   result.zero = numel / 100;
+  result.subnormal = numel / 1000;
   result.norm = norm;
   result.sum = norm / 8;
   result.abs_max = norm / 4;
@@ -93,6 +94,7 @@ FakeStep& FakeTraining::next() {
   record.clip_coefficient = std::min(1.0, 1.0 / *record.grad_norm);
   record.read_at = record::ReadAt::clip;
   record.grad_abs_max = *record.grad_norm / 4;
+  record.grad_abs_min_nonzero = 1e-9;
   record.grad_health = 1;
   record.lr = {1e-3};
   record.lr_count = 1;
@@ -133,13 +135,16 @@ FakeStep& FakeTraining::next() {
     }
     record.grad_numel += info.numel;
     record.grad_zero += stats.grad->zero;
+    record.grad_subnormal += stats.grad->subnormal;
     ++record.params[static_cast<std::size_t>(ParamState::finite)];
 
     record::GroupStats& group = step.detail.groups[static_cast<std::size_t>(info.group)];
     ++group.params;
     group.grad_norm = std::hypot(group.grad_norm.value_or(0), norm);
     group.grad_abs_max = std::max(group.grad_abs_max.value_or(0), norm / 4);
+    group.grad_abs_min_nonzero = 1e-9;
     group.grad_zero_ratio = 0.01;
+    group.grad_subnormal_ratio = 0.001;
     if (reads_weights) {
       group.weight_norm = 7;
       group.update_ratio = 1e-3;

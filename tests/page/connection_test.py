@@ -122,7 +122,7 @@ def test_steps_that_nobody_recorded_break_the_line(serve, window):
 
 
 def test_hours_of_a_fast_run_keep_the_memory_bounded(serve, window):
-    # 4,000 steps a second is as much as 40 seconds of a fast run in each.
+    # 4,000 steps per second is as much as 40 seconds of a fast run in each.
     server = serve(MockRun(rate=4000, step=30_000))
     page = window()
     page.open(server.address)

@@ -86,7 +86,9 @@ class MockRun:
             "grad_norm_at_step": None if self.is_bad(step, "grad") and bad_loss else after,
             "clip_coefficient": after / norm,
             "grad_abs_max": norm * 0.04,
+            "grad_abs_min_nonzero": 1e-9 * norm,
             "grad_zero_ratio": 0.02 + 0.01 * abs(noise(step, 4)),
+            "grad_subnormal_ratio": 0.001 * abs(noise(step, 6)),
             "weight_norm": 40 + step * 0.002 if weighed and not bad_weight else None,
             "update_ratio": 0.0012 * (1 + 0.2 * noise(step, 5)) if weighed and not bad_weight else None,
             "lr": 3e-4 * min(1, step / 100) * (0.5 + 0.5 * math.cos(min(1, step / 5000) * math.pi)),
@@ -180,7 +182,8 @@ class MockRun:
             return None
         depth = row % 16
         scale = {"grad_norm": 0.3 * math.exp(-depth * 0.35) * (1 + 3 * math.exp(-step / 200)),
-                 "grad_abs_max": 0.01 * math.exp(-depth * 0.35), "grad_zero_ratio": 0.04 * (row % 7 + 1),
+                 "grad_abs_max": 0.01 * math.exp(-depth * 0.35), "grad_abs_min_nonzero": 1e-9,
+                 "grad_zero_ratio": 0.04 * (row % 7 + 1), "grad_subnormal_ratio": 0.001 * (row % 5),
                  "weight_norm": 8.0 + row % 9, "update_ratio": 0.001 * (1 + row % 4)}[value]
         return scale * max(wave, 0.05)
 

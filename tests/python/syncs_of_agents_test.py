@@ -19,7 +19,7 @@ def valid(path):
 
 
 def counted(document):
-    """Kind, calls a step and rounded blocked time of each place."""
+    """Kind, calls per step and rounded blocked time of each place."""
     return [(site["kind"], site["calls_per_step"]) for site in document["sites"]]
 
 

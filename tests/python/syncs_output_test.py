@@ -124,9 +124,9 @@ def test_programs_are_told_the_same(seen):
     parts = {part: document["parts"][part]["calls"] for part in document["parts"]}
     a_step = f"{parts['in_steps'] / whole:.4g}"
     assert calls == sum(parts.values())
-    assert f": {document['steps']} steps, {calls} host syncs, {a_step} a step, the CPU blocked" in table
+    assert f": {document['steps']} steps, {calls} host syncs, {a_step} per step, the CPU blocked" in table
     assert re.search(rf"in no step: {parts['start_up']} before the first step ended, [^;]+; {parts['between_steps']} between steps and "
                      rf"after the last, [^;]+; {parts['other_threads']} by threads that do not train, ", table)
     most = document["most_in_step"]
-    assert (f"over the budget of {document['budget']} a step: {document['steps_over']['training']} steps had more, at most "
+    assert (f"over the budget of {document['budget']} per step: {document['steps_over']['training']} steps had more, at most "
             f"{most['calls']} in step {most['run_step']}\n") in judged

@@ -33,9 +33,9 @@ def test_the_planted_lines_are_named_in_the_order_of_time_lost(tmp_path, way):
     assert [(row.site, row.kind, row.per_step) for row in found] == planted_sites(script)
     assert [row.calls for row in found] == [STEPS, STEPS, planted.SELDOM]
     assert 0 < found[0].share < 100 and all(0 <= row.share < 100 for row in found)
-    assert re.search(rf"^train, pid \d+: {STEPS} steps, {2 * STEPS + planted.SELDOM} host syncs, 2\.5 a step, the CPU blocked for [\d.]+ m?s in all$",
+    assert re.search(rf"^train, pid \d+: {STEPS} steps, {2 * STEPS + planted.SELDOM} host syncs, 2\.5 per step, the CPU blocked for [\d.]+ m?s in all$",
                      done.stderr, re.MULTILINE)
-    assert "Gradvane's own: 0 host syncs; 0 a step are its budget, no step had more" in done.stderr
+    assert "Gradvane's own: 0 host syncs; budget 0 per step, no step had more" in done.stderr
     assert done.stdout.startswith("trained ")
 
 
@@ -81,8 +81,8 @@ def test_a_script_sees_itself_and_ends_as_under_python(tmp_path, ending):
 
 @pytest.mark.parametrize(("budget", "status", "sentence"), [
     # A copy that blocked may have waited for the GPU, or not: it spends no budget.
-    (2, 0, r"within the budget of 2 a step: at most 2, in step 11"),
-    (1, 3, r"over the budget of 1 a step: 4 steps had more, at most 2 in step 11"),
+    (2, 0, r"within the budget of 2 per step: at most 2, in step 11"),
+    (1, 3, r"over the budget of 1 per step: 4 steps had more, at most 2 in step 11"),
 ])
 def test_a_job_can_be_held_to_a_budget(tmp_path, budget, status, sentence):
     script = running.write(tmp_path, TRAINING)

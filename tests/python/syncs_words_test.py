@@ -122,15 +122,15 @@ def told(*reports, top=20):
 
 def test_a_table_is_of_the_training_alone_and_the_rest_stands_below():
     assert told(report()) == [
-        "gpt, pid 1: 20 steps, 40 host syncs, 1.947 a step, the CPU blocked for 2 s in all, 14,000 polls",
+        "gpt, pid 1: 20 steps, 40 host syncs, 1.947 per step, the CPU blocked for 2 s in all, 14,000 polls",
         "site kind calls calls per step time blocked share of wall time",
         "a.py:7 f d2h_read 35 1.737 1.75 s 17.5 %",
         "a.py:9 f d2h_read 5 0.2105 250 ms 2.5 %",
         "in no step: 3 before the first step ended, 100 ms",
-        "Gradvane's own: 20 host syncs, 10 ms; 0 a step are its budget, no step had more",
+        "Gradvane's own: 20 host syncs, 10 ms; budget 0 per step, no step had more",
         "PyTorch's profiler's own: 2 host syncs, 500 ms",
         "3 calls refused during a graph capture, which did not wait: a.py:11",
-        "within the budget of 3 a step: at most 2, in step 13",
+        "within the budget of 3 per step: at most 2, in step 13",
     ]
     kinds = {"d2h_read": {"calls": 1, "seconds": 1.0}, "alloc_free": {"calls": 1, "seconds": 1.0}, "module_load": {"calls": 1, "seconds": 1.0}}
     assert told(report(totals={"training": kinds}))[-1] == "alloc_free, module_load: such a call only may wait, so it spends no budget"
@@ -195,7 +195,7 @@ def test_names_cannot_command_a_terminal():
     ([report()], None),
     ([report(), report(NEVER, reason="no_cuda")], None),
     ([report(), report(steps=0, most_in_step=None, budget=None)], None),  # a helper that takes no steps
-    ([report(steps_over={"training": 2, "gradvane": 0}), report(NEVER)], "over the budget of 3 a step: 2 steps had more, at most 2 in step 13"),
+    ([report(steps_over={"training": 2, "gradvane": 0}), report(NEVER)], "over the budget of 3 per step: 2 steps had more, at most 2 in step 13"),
     ([report(), report(NEVER)], "could not be judged: another tool"),
     ([report(gaps=1)], "could not be judged throughout: counting stopped once"),
     ([report(source="none", reason="yielded")], "could not be judged throughout: a profiler has"),
@@ -205,7 +205,7 @@ def test_names_cannot_command_a_terminal():
     ([report(steps_uncounted=0)], None),
     ([report(steps_uncounted=1)], "could not be judged throughout: 1 step was not counted"),
     ([report(steps_uncounted=1200, most_in_step=None)], "could not be judged throughout: 1,200 steps were not counted"),
-    ([report(steps_uncounted=4, steps_over={"training": 1, "gradvane": 0})], "over the budget of 3 a step: 1 step had more"),
+    ([report(steps_uncounted=4, steps_over={"training": 1, "gradvane": 0})], "over the budget of 3 per step: 1 step had more"),
     ([report(steps=0, most_in_step=None)], "no steps were seen"),
     ([report(NEVER, reason="no_cuda")], "nothing was counted"),
     ([], "nothing was counted"),

@@ -7,14 +7,14 @@ import sys
 _USAGE = """\
 usage: gradvane run [options] script.py [arguments]    watch a training script, unchanged
        gradvane run [options] -m module [arguments]
-       gradvane syncs [options] -- COMMAND ...         say where a program makes the CPU wait for the GPU
-       gradvane replay FILE                            say what a recording of a run tells
-       gradvane diff A B                               say where two recordings part
-       gradvane status URL                             say how a run is doing
+       gradvane syncs [options] -- COMMAND ...         show where a program makes the CPU wait for the GPU
+       gradvane replay FILE                            show what broke, from a recording
+       gradvane diff A B                               compare two recordings
+       gradvane status URL                             show the status of a run
        gradvane top URL                                the same, live
        gradvane --version
 
-gradvane COMMAND --help says more.
+Run gradvane COMMAND --help for the options of a command.
 """
 
 

@@ -139,7 +139,7 @@ def judge(report: Report) -> Verdict | None:
     if over and most:
         plural = "step" if over == 1 else "steps"
         return Verdict(
-            f"over the budget of {document['budget']} a step: {over:,} {plural} had more, "
+            f"over the budget of {document['budget']} per step: {over:,} {plural} had more, "
             f"at most {most['calls']:,} in step {most['run_step']:,}",
             is_over=True,
         )
@@ -153,7 +153,7 @@ def judge(report: Report) -> Verdict | None:
             why = "the agent has none"
         return Verdict(f"the budget could not be judged: {why}", is_unseen=True)
     return Verdict(
-        f"within the budget of {document['budget']} a step: at most {most['calls']:,}, in step {most['run_step']:,}"
+        f"within the budget of {document['budget']} per step: at most {most['calls']:,}, in step {most['run_step']:,}"
     )
 
 

@@ -56,7 +56,7 @@ def headline(report: Report) -> str:
     if report.steps:
         what = f"{count(report.steps, 'step')}, {what}"
     if report.whole_steps:
-        what += f", {number(report.in_steps() / report.whole_steps)} a step"
+        what += f", {number(report.in_steps() / report.whole_steps)} per step"
     line = f"{report.name}: {what}, the CPU blocked for {duration(blocked)} in all"
     polls = report.document["polls"]["training"]["calls"]
     return f"{line}, {polls:,} polls" if polls >= _MANY_POLLS else line
@@ -181,7 +181,7 @@ def _of_others(report: Report) -> list[str]:
         if report.steps:
             over = document["steps_over"]["gradvane"]
             kept = f"{count(over, 'step')} had more" if over else "no step had more"
-            own += f"; {document['own_budget']:,} a step are its budget, {kept}"
+            own += f"; budget {document['own_budget']:,} per step, {kept}"
         lines.append(own)
     calls, blocked = report.waited("profiler")
     if calls:

@@ -55,9 +55,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--json", action="store_true", help="the reports as a JSON array on the standard output; that of "
                         "the program goes to the standard error")
-    parser.add_argument("--budget", type=_natural, metavar="N", help="host syncs that a step of the training may have")
+    parser.add_argument("--budget", type=_natural, metavar="N", help="most host syncs per step of the training")
     parser.add_argument("--fail", action="store_true", help="exit status 3 if a step had more than the budget, or if "
-                        "nobody can say")
+                        "that is not known")
     parser.add_argument("--top", type=_natural, default=20, metavar="N", help="places shown; default %(default)s")
     parser.add_argument("--port", type=int, metavar="P", help="of the metrics; default 9464, or the next free one; "
                         "-1: none")

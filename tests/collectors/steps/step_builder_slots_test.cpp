@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectors/steps/step_builder.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::collectors {
 namespace {
@@ -63,11 +64,10 @@ std::int32_t in_state(const record::StepRecord& record, ParamState state) {
 }
 
 void expect_nothing_measured(const record::StepRecord& record, const record::StepDetail& detail) {
-  for (const auto& number :
-       {record.loss, record.grad_norm, record.grad_norm_at_step, record.clip_coefficient,
-        record.loss_scale, record.grad_abs_max, record.grad_health, record.weight_norm,
-        record.update_ratio, record.step_seconds, record.tokens, record.samples})
-    EXPECT_FALSE(number);
+  for (const record::StepNumber& number : record::kStepNumbers) {
+    if (number.stored == nullptr) continue;
+    EXPECT_FALSE(record.*number.stored) << number.key;
+  }
   EXPECT_THAT(record.site_measured, Each(testing::Eq(std::nullopt)));
   EXPECT_FALSE(record.first_nonfinite);
   EXPECT_THAT(record.first_by_site, Each(testing::Eq(std::nullopt)));
@@ -79,11 +79,8 @@ void expect_nothing_measured(const record::StepRecord& record, const record::Ste
   }
   for (const auto& group : detail.groups) {
     EXPECT_EQ(group.params, 0);
-    EXPECT_FALSE(group.grad_norm);
-    EXPECT_FALSE(group.grad_abs_max);
-    EXPECT_FALSE(group.grad_zero_ratio);
-    EXPECT_FALSE(group.weight_norm);
-    EXPECT_FALSE(group.update_ratio);
+    for (const record::TensorNumber& number : record::kTensorNumbers)
+      EXPECT_FALSE(group.*number.group) << number.key;
     for (const auto& counts : group.nonfinite) EXPECT_THAT(counts, Each(0));
   }
 }

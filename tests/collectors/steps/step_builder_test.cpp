@@ -223,11 +223,28 @@ TEST_F(StepBuilderTest, NormsAddUpOverParametersAndGroups) {
   EXPECT_THAT(groups[0].grad_norm, Optional(DoubleEq(5)));
   EXPECT_THAT(groups[1].grad_norm, Optional(DoubleEq(12)));
   EXPECT_THAT(groups[0].grad_abs_max, Optional(4));
+  EXPECT_THAT(record.grad_abs_min_nonzero, Optional(3));
+  EXPECT_THAT(groups[0].grad_abs_min_nonzero, Optional(3));
+  EXPECT_THAT(groups[1].grad_abs_min_nonzero, Optional(12));
   EXPECT_THAT(groups[0].grad_zero_ratio, Optional(DoubleEq(1.0 / 3)));
   EXPECT_THAT(groups[1].grad_zero_ratio, Optional(DoubleEq(0.5)));
   EXPECT_THAT(groups[1].nonfinite[at(Site::grad)], ElementsAre(1, 0, 0));
   EXPECT_FALSE(groups[0].weight_norm);
   EXPECT_FALSE(groups[0].update_ratio);
+}
+
+TEST_F(StepBuilderTest, SubnormalsAreAShareOfTheGroupAndZerosAloneHaveNoSmallestMagnitude) {
+  const TensorStats a = stats_of({1e-310, 1});
+  const TensorStats b = stats_of({1, 1});
+  const TensorStats zeros = stats_of({0, 0});
+  const auto& record = build({a, b, zeros, no_loss_});
+  const auto& groups = builder_.detail().groups;
+  EXPECT_EQ(record.grad_subnormal, 1);
+  EXPECT_THAT(groups[0].grad_subnormal_ratio, Optional(DoubleEq(0.25)));
+  EXPECT_THAT(groups[1].grad_subnormal_ratio, Optional(0));
+  EXPECT_THAT(record.grad_abs_min_nonzero, Optional(1e-310));
+  EXPECT_FALSE(groups[1].grad_abs_min_nonzero);
+  EXPECT_THAT(groups[1].grad_abs_max, Optional(0));
 }
 
 TEST_F(StepBuilderTest, WhereNoElementIsFiniteThereIsNoNormAndNoLargestMagnitude) {

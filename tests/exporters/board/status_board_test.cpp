@@ -135,7 +135,14 @@ TEST_F(StatusBoardTest, KeepsTheLastWeightsWithTheStepTheyAreOf) {
   EXPECT_EQ(params->rows[0].weight->run_step, 10);
   EXPECT_EQ(params->rows[0].grad->run_step, 13);
   EXPECT_EQ(board_.status()->weight_norm->run_step, 10);
-  EXPECT_EQ(board_.status()->groups[0].weight_norm->run_step, 10);
+  for (std::size_t n = 0; n < record::kTensorNumbers.size(); ++n) {
+    const record::TensorNumber& number = record::kTensorNumbers[n];
+    const auto& kept = board_.status()->groups[0].of_weights[n];
+    ASSERT_EQ(kept.has_value(), number.site == record::Site::weight) << number.key;
+    if (kept) {
+      EXPECT_EQ(kept->run_step, 10) << number.key;
+    }
+  }
 }
 
 TEST_F(StatusBoardTest, KeepsWhatOnlySomeStepsMeasure) {

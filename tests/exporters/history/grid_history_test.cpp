@@ -10,7 +10,7 @@ namespace {
 
 GridCell cell(double norm, bool is_bad = false) {
   GridCell made;
-  made.set(GridValue::grad_norm, norm);
+  made.values[0] = code_of(norm);
   made.bad_steps = is_bad ? 1 : 0;
   return made;
 }
@@ -43,6 +43,18 @@ TEST(GridHistory, KeepsTheLargestOfThePointsSteps) {
         most = std::max(most, norm_at(step, row));
       ASSERT_NEAR(norm_of(columns.cells[row * width + i]) / most, 1, 0.002);
     }
+  }
+}
+
+TEST(GridHistory, KeepsTheSmallestOfANumberThatIsAMinimum) {
+  for (std::size_t i = 0; i < kGridValues; ++i) {
+    GridCell sum, other;
+    sum.values[i] = code_of(2.0);
+    other.values[i] = code_of(8.0);
+    sum.join(other);
+    sum.join(GridCell{});  // not measured
+    const bool is_minimum = record::kTensorNumbers[i].join == record::Join::min;
+    EXPECT_EQ(magnitude_of(sum.values[i]), is_minimum ? 2.0 : 8.0) << record::kTensorNumbers[i].key;
   }
 }
 

@@ -54,7 +54,7 @@ TEST_F(PageSyncsTest, SaysWhyNothingIsCountedWhateverTheReason) {
     EXPECT_THAT(page(), HasSubstr("<dt>Host syncs</dt><dd>not counted</dd><dd class=\"note\">" +
                                   words + "</dd>"));
     EXPECT_THAT(page(), HasSubstr("<p class=\"empty\">Host syncs are not counted: " + words + "."));
-    EXPECT_THAT(page(), Not(HasSubstr("calls a step")));
+    EXPECT_THAT(page(), Not(HasSubstr("calls per step")));
   }
 }
 

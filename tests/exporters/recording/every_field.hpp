@@ -31,26 +31,26 @@ auto fields(like<record::StepRecord> auto& r) {
   auto& [step, run_step, optimizer, micro_steps, time, monotonic, loss, grad_norm,
          grad_norm_at_step, shard_grad_norm, norm_contribution, clip_coefficient, loss_scale,
          read_at, skipped, overflow_persists, grad_numel, grad_zero, grad_subnormal, grad_abs_max,
-         grad_health, vanishing, exploding, params, nonfinite, site_measured, first_nonfinite,
-         first_by_site, bad_micro_step, nonfinite_total, nonfinite_steps_total, weight_norm,
-         update_ratio, lr, lr_count, user, user_count, step_seconds, phase_seconds, agent_seconds,
-         tokens, samples, process_resident_bytes, device_allocated_bytes, device_reserved_bytes,
-         syncs, own_sync_budget, dropped_before, contiguous_copies] = r;
+         grad_abs_min_nonzero, grad_health, vanishing, exploding, params, nonfinite, site_measured,
+         first_nonfinite, first_by_site, bad_micro_step, nonfinite_total, nonfinite_steps_total,
+         weight_norm, update_ratio, lr, lr_count, user, user_count, step_seconds, phase_seconds,
+         agent_seconds, tokens, samples, process_resident_bytes, device_allocated_bytes,
+         device_reserved_bytes, syncs, own_sync_budget, dropped_before, contiguous_copies] = r;
   return std::tie(step, run_step, optimizer, micro_steps, time, monotonic, loss, grad_norm,
                   grad_norm_at_step, shard_grad_norm, norm_contribution, clip_coefficient,
                   loss_scale, read_at, skipped, overflow_persists, grad_numel, grad_zero,
-                  grad_subnormal, grad_abs_max, grad_health, vanishing, exploding, params,
-                  nonfinite, site_measured, first_nonfinite, first_by_site, bad_micro_step,
-                  nonfinite_total, nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count,
-                  user, user_count, step_seconds, phase_seconds, agent_seconds, tokens, samples,
-                  process_resident_bytes, device_allocated_bytes, device_reserved_bytes, syncs,
-                  own_sync_budget, dropped_before, contiguous_copies);
+                  grad_subnormal, grad_abs_max, grad_abs_min_nonzero, grad_health, vanishing,
+                  exploding, params, nonfinite, site_measured, first_nonfinite, first_by_site,
+                  bad_micro_step, nonfinite_total, nonfinite_steps_total, weight_norm, update_ratio,
+                  lr, lr_count, user, user_count, step_seconds, phase_seconds, agent_seconds,
+                  tokens, samples, process_resident_bytes, device_allocated_bytes,
+                  device_reserved_bytes, syncs, own_sync_budget, dropped_before, contiguous_copies);
 }
 auto fields(like<record::GroupStats> auto& r) {
-  auto& [params, grad_norm, grad_abs_max, grad_zero_ratio, weight_norm, update_ratio, nonfinite] =
-      r;
-  return std::tie(params, grad_norm, grad_abs_max, grad_zero_ratio, weight_norm, update_ratio,
-                  nonfinite);
+  auto& [params, grad_norm, grad_abs_max, grad_abs_min_nonzero, grad_zero_ratio,
+         grad_subnormal_ratio, weight_norm, update_ratio, nonfinite] = r;
+  return std::tie(params, grad_norm, grad_abs_max, grad_abs_min_nonzero, grad_zero_ratio,
+                  grad_subnormal_ratio, weight_norm, update_ratio, nonfinite);
 }
 auto fields(like<record::TensorNumbers> auto& r) {
   auto& [numel, zero, subnormal, nonfinite, first_nonfinite, norm, sum, abs_max, abs_min_nonzero] =

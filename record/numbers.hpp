@@ -1,0 +1,467 @@
+#pragma once
+// The table of numbers: each number of a step, of a group and of a parameter that is shown anywhere, in one row.
+// Metrics, API, history, heat map, sorting, recordings, diff, drift and the page go over these rows: a number
+// that gets a row here is in all of them. docs/numbers.md and the page's numbers.ts are made from it.
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string_view>
+
+#include "record/metric_catalogue.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::record {
+
+// ---- what a tensor's numbers say ----------------------------------------------------------------------
+// Norms and magnitudes are over finite elements. If an element is not finite they are those of a part and no
+// measure of the whole; if none is finite there is no such number.
+
+[[nodiscard]] inline std::int64_t sum_of(const NonfiniteCounts& counts) noexcept {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+[[nodiscard]] inline std::int64_t nonfinite_at(const StepRecord& record, Site site) noexcept {
+  return sum_of(record.nonfinite[static_cast<std::size_t>(site)]);
+}
+
+/// False for an empty tensor too.
+[[nodiscard]] inline bool has_finite(const TensorNumbers& numbers) noexcept {
+  return sum_of(numbers.nonfinite) < numbers.numel;
+}
+
+/// False if gradients were read and none of their elements was finite.
+[[nodiscard]] inline bool has_finite_gradient(const StepRecord& record) noexcept {
+  const std::int64_t bad = nonfinite_at(record, Site::grad);
+  return bad == 0 || bad < record.grad_numel;
+}
+
+/// `count` of `numel`; absent if there are no elements.
+[[nodiscard]] inline std::optional<double> share_of(std::int64_t count,
+                                                    std::int64_t numel) noexcept {
+  if (numel <= 0) return std::nullopt;
+  return static_cast<double>(count) / static_cast<double>(numel);
+}
+
+// ---- numbers of tensors: of a parameter, and of a group ------------------------------------------------
+
+enum class Unit : std::uint8_t { plain, share, ratio, seconds, bytes, per_second, calls };
+
+/// How a group's number follows from those of its parameters.
+enum class Join : std::uint8_t {
+  norm,   ///< root of the sum of squares
+  max,    ///< the largest
+  min,    ///< the smallest
+  share,  ///< elements that count, of all elements
+  update  ///< the step builder's own rule: it is a ratio of two norms over a sample
+};
+
+struct TensorNumber {
+  std::string_view key;  ///< in the API, the history and the address of the page
+  /// In the API beside the other numbers of a gradient or a weight; empty: it is not there.
+  std::string_view tensor_key = {};
+  std::string_view title;  ///< a heading: "Gradient norm"
+  std::string_view label;  ///< a column: "grad norm"
+  std::string_view words;  ///< in a sentence: "gradient norm"
+  Site site;               ///< which tensor of the parameter it is of
+  Join join;
+  Unit unit = Unit::plain;
+  double TensorNumbers::* value = nullptr;        ///< for joins norm, max and min
+  std::int64_t TensorNumbers::* count = nullptr;  ///< for join share
+  std::optional<double> GroupStats::* group;
+  /// The step's own, if it is joined like a group's; others have a rule of their own in the step builder.
+  std::optional<double> StepRecord::* step = nullptr;
+  Metric metric;               ///< of a group
+  std::uint32_t recording_id;  ///< of a group's column in a recording: for good, never used again
+  bool is_compared = true;     ///< by diff
+  bool drifts = false;         ///< its course before a fault is reported
+};
+
+inline constexpr std::array kTensorNumbers{
+    TensorNumber{.key = "grad_norm",
+                 .tensor_key = "norm",
+                 .title = "Gradient norm",
+                 .label = "grad norm",
+                 .words = "gradient norm",
+                 .site = Site::grad,
+                 .join = Join::norm,
+                 .value = &TensorNumbers::norm,
+                 .group = &GroupStats::grad_norm,
+                 .metric = Metric::group_grad_norm,
+                 .recording_id = 2,
+                 .drifts = true},
+    TensorNumber{.key = "grad_abs_max",
+                 .tensor_key = "abs_max",
+                 .title = "Largest gradient",
+                 .label = "grad max",
+                 .words = "largest gradient",
+                 .site = Site::grad,
+                 .join = Join::max,
+                 .value = &TensorNumbers::abs_max,
+                 .group = &GroupStats::grad_abs_max,
+                 .step = &StepRecord::grad_abs_max,
+                 .metric = Metric::group_grad_abs_max,
+                 .recording_id = 3,
+                 .drifts = true},
+    TensorNumber{.key = "grad_abs_min_nonzero",
+                 .tensor_key = "abs_min_nonzero",
+                 .title = "Smallest nonzero gradient",
+                 .label = "grad min",
+                 .words = "smallest nonzero gradient",
+                 .site = Site::grad,
+                 .join = Join::min,
+                 .value = &TensorNumbers::abs_min_nonzero,
+                 .group = &GroupStats::grad_abs_min_nonzero,
+                 .step = &StepRecord::grad_abs_min_nonzero,
+                 .metric = Metric::group_grad_abs_min_nonzero,
+                 .recording_id = 7},
+    TensorNumber{.key = "grad_zero_ratio",
+                 .tensor_key = "zero_ratio",
+                 .title = "Zeros in the gradient",
+                 .label = "zeros",
+                 .words = "zeros",
+                 .site = Site::grad,
+                 .join = Join::share,
+                 .unit = Unit::share,
+                 .count = &TensorNumbers::zero,
+                 .group = &GroupStats::grad_zero_ratio,
+                 .metric = Metric::group_grad_zero_ratio,
+                 .recording_id = 4},
+    TensorNumber{.key = "grad_subnormal_ratio",
+                 .tensor_key = "subnormal_ratio",
+                 .title = "Subnormals in the gradient",
+                 .label = "subnormals",
+                 .words = "subnormals",
+                 .site = Site::grad,
+                 .join = Join::share,
+                 .unit = Unit::share,
+                 .count = &TensorNumbers::subnormal,
+                 .group = &GroupStats::grad_subnormal_ratio,
+                 .metric = Metric::group_grad_subnormal_ratio,
+                 .recording_id = 8},
+    TensorNumber{.key = "weight_norm",
+                 .title = "Weight norm",
+                 .label = "weight norm",
+                 .words = "weight norm",
+                 .site = Site::weight,
+                 .join = Join::norm,
+                 .value = &TensorNumbers::norm,
+                 .group = &GroupStats::weight_norm,
+                 .metric = Metric::group_weight_norm,
+                 .recording_id = 5},
+    TensorNumber{.key = "update_ratio",
+                 .title = "Update / weight",
+                 .label = "update / weight",
+                 .words = "update ratio",
+                 .site = Site::weight,
+                 .join = Join::update,
+                 .unit = Unit::ratio,
+                 .group = &GroupStats::update_ratio,
+                 .metric = Metric::group_update_ratio,
+                 .recording_id = 6},
+};
+
+/// A tensor's own number; absent if nothing of the kind was measured. Not for join update.
+[[nodiscard]] inline std::optional<double> value_of(const TensorNumber& number,
+                                                    const TensorNumbers& tensor) noexcept {
+  if (number.count != nullptr) return share_of(tensor.*number.count, tensor.numel);
+  if (number.value == nullptr || !has_finite(tensor)) return std::nullopt;
+  const double value = tensor.*number.value;
+  // The smallest of nothing is infinite.
+  if (number.join == Join::min && !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+/// A parameter's number in one step.
+[[nodiscard]] inline std::optional<double> value_of(const TensorNumber& number,
+                                                    const ParamStats& param) noexcept {
+  if (number.join == Join::update) return param.update_ratio;
+  const auto& tensor = number.site == Site::grad ? param.grad : param.weight;
+  return tensor ? value_of(number, *tensor) : std::nullopt;
+}
+
+/// Adds `value` to what is there, by a rule that needs no other number. Not for joins share and update.
+inline void join_into(std::optional<double>& into, Join join, double value) noexcept {
+  if (!into)
+    into = value;
+  else if (join == Join::norm)
+    into = std::hypot(*into, value);  // neither over- nor underflows
+  else
+    into = join == Join::max ? std::fmax(*into, value) : std::fmin(*into, value);
+}
+
+/// Sum of a tensor's finite elements over their number.
+[[nodiscard]] inline std::optional<double> mean_of(const TensorNumbers& numbers) noexcept {
+  const std::int64_t finite = numbers.numel - sum_of(numbers.nonfinite);
+  if (finite <= 0) return std::nullopt;
+  return numbers.sum / static_cast<double>(finite);
+}
+
+// ---- numbers of steps ----------------------------------------------------------------------------------
+
+struct StepNumber {
+  std::string_view key;    ///< in the history, and in the step log if it stands there
+  std::string_view title;  ///< a heading: "Gradient norm"
+  std::string_view words;  ///< in a sentence: "gradient norm"
+  Unit unit = Unit::plain;
+  std::optional<double> StepRecord::* stored = nullptr;  ///< where the record has it
+  std::optional<double> (*of)(const StepRecord&) =
+      nullptr;  ///< if more than that decides what is shown
+  std::optional<Metric> metric =
+      {};                         ///< a gauge that has this value, by optimizer if it has the label
+  std::optional<Site> site = {};  ///< it is a number over the finite elements of this site
+  bool is_logged = false;         ///< in the step log and in /api/v1/steps, under its key
+  bool is_charted = false;        ///< in /api/v1/history
+  bool is_compared = false;       ///< by diff
+  bool is_seldom = false;  ///< measured in some steps only: two steps are compared if both have it
+  bool drifts = false;     ///< its course before a fault is reported
+};
+
+namespace detail {
+
+template <auto member>
+std::optional<double> field(const StepRecord& record) {
+  const auto& value = record.*member;
+  if constexpr (requires { value.has_value(); }) {
+    if (!value) return std::nullopt;
+    return static_cast<double>(*value);
+  } else {
+    return static_cast<double>(value);
+  }
+}
+
+/// Only if gradients were read.
+template <auto member>
+std::optional<double> gradient_field(const StepRecord& record) {
+  return record.grad_numel > 0 ? field<member>(record) : std::nullopt;
+}
+
+/// Only if an element was finite. Of sharded gradients other processes may have had one.
+template <auto member>
+std::optional<double> norm_field(const StepRecord& record) {
+  const bool is_known = has_finite_gradient(record) || record.norm_contribution.has_value() ||
+                        record.shard_grad_norm.has_value();
+  return is_known ? record.*member : std::nullopt;
+}
+template <auto member>
+std::optional<double> own_norm_field(const StepRecord& record) {
+  return has_finite_gradient(record) ? record.*member : std::nullopt;
+}
+
+template <auto member>
+std::optional<double> share_field(const StepRecord& record) {
+  return share_of(record.*member, record.grad_numel);
+}
+
+std::optional<double> largest_rate(const StepRecord& record);
+std::optional<double> agent_seconds(const StepRecord& record);
+std::optional<double> host_syncs(const StepRecord& record);
+std::optional<double> host_sync_seconds(const StepRecord& record);
+std::optional<double> tokens_per_second(const StepRecord& record);
+
+}  // namespace detail
+
+inline constexpr std::array kStepNumbers{
+    StepNumber{.key = "loss",
+               .title = "Loss",
+               .words = "loss",
+               .stored = &StepRecord::loss,
+               .metric = Metric::loss,
+               .is_logged = true,
+               .is_charted = true,
+               .is_compared = true,
+               .drifts = true},
+    StepNumber{.key = "grad_norm",
+               .title = "Gradient norm",
+               .words = "gradient norm",
+               .stored = &StepRecord::grad_norm,
+               .of = detail::norm_field<&StepRecord::grad_norm>,
+               .metric = Metric::grad_norm,
+               .site = Site::grad,
+               .is_logged = true,
+               .is_charted = true,
+               .is_compared = true,
+               .drifts = true},
+    StepNumber{.key = "grad_norm_at_step",
+               .title = "Gradient norm after clipping",
+               .words = "gradient norm after clipping",
+               .stored = &StepRecord::grad_norm_at_step,
+               .of = detail::norm_field<&StepRecord::grad_norm_at_step>,
+               .metric = Metric::grad_norm_at_step,
+               .site = Site::grad,
+               .is_logged = true,
+               .is_charted = true},
+    StepNumber{.key = "shard_grad_norm",
+               .title = "Gradient norm of this shard",
+               .words = "gradient norm of this shard",
+               .stored = &StepRecord::shard_grad_norm,
+               .of = detail::own_norm_field<&StepRecord::shard_grad_norm>,
+               .metric = Metric::shard_grad_norm,
+               .site = Site::grad,
+               .is_logged = true},
+    StepNumber{.key = "clip_coefficient",
+               .title = "Clip coefficient",
+               .words = "clip coefficient",
+               .stored = &StepRecord::clip_coefficient,
+               .metric = Metric::clip_coefficient,
+               .is_logged = true,
+               .is_charted = true},
+    StepNumber{.key = "grad_abs_max",
+               .title = "Largest gradient",
+               .words = "largest gradient",
+               .stored = &StepRecord::grad_abs_max,
+               .of = detail::own_norm_field<&StepRecord::grad_abs_max>,
+               .metric = Metric::grad_abs_max,
+               .site = Site::grad,
+               .is_logged = true,
+               .is_charted = true,
+               .is_compared = true,
+               .drifts = true},
+    StepNumber{.key = "grad_abs_min_nonzero",
+               .title = "Smallest nonzero gradient",
+               .words = "smallest nonzero gradient",
+               .stored = &StepRecord::grad_abs_min_nonzero,
+               .of = detail::own_norm_field<&StepRecord::grad_abs_min_nonzero>,
+               .metric = Metric::grad_abs_min_nonzero,
+               .site = Site::grad,
+               .is_logged = true,
+               .is_charted = true},
+    StepNumber{.key = "grad_zero_ratio",
+               .title = "Zeros in the gradients",
+               .words = "share of zeros",
+               .unit = Unit::share,
+               .of = detail::share_field<&StepRecord::grad_zero>,
+               .metric = Metric::grad_zero_ratio,
+               .is_charted = true},
+    StepNumber{.key = "grad_subnormal_ratio",
+               .title = "Subnormals in the gradients",
+               .words = "share of subnormals",
+               .unit = Unit::share,
+               .of = detail::share_field<&StepRecord::grad_subnormal>,
+               .metric = Metric::grad_subnormal_ratio,
+               .is_charted = true},
+    StepNumber{.key = "grad_health",
+               .title = "Health of the gradients",
+               .words = "health of the gradients",
+               .stored = &StepRecord::grad_health,
+               .metric = Metric::grad_health,
+               .is_logged = true},
+    StepNumber{.key = "params_vanishing",
+               .title = "Parameters that vanish",
+               .words = "parameters that vanish",
+               .of = detail::gradient_field<&StepRecord::vanishing>,
+               .metric = Metric::params_vanishing},
+    StepNumber{.key = "params_exploding",
+               .title = "Parameters that explode",
+               .words = "parameters that explode",
+               .of = detail::gradient_field<&StepRecord::exploding>,
+               .metric = Metric::params_exploding},
+    StepNumber{.key = "weight_norm",
+               .title = "Weight norm",
+               .words = "weight norm",
+               .stored = &StepRecord::weight_norm,
+               .metric = Metric::weight_norm,
+               .site = Site::weight,
+               .is_logged = true,
+               .is_charted = true,
+               .is_compared = true,
+               .is_seldom = true},
+    StepNumber{.key = "update_ratio",
+               .title = "Update / weight",
+               .words = "update ratio",
+               .unit = Unit::ratio,
+               .stored = &StepRecord::update_ratio,
+               .metric = Metric::update_ratio,
+               .is_logged = true,
+               .is_charted = true},
+    StepNumber{.key = "lr",
+               .title = "Learning rate",
+               .words = "largest learning rate",
+               .of = detail::largest_rate,
+               .is_charted = true},
+    StepNumber{.key = "loss_scale",
+               .title = "Loss scale",
+               .words = "loss scale",
+               .stored = &StepRecord::loss_scale,
+               .metric = Metric::loss_scale,
+               .is_logged = true,
+               .is_charted = true,
+               .is_compared = true,
+               .drifts = true},
+    StepNumber{.key = "step_seconds",
+               .title = "Step time",
+               .words = "step time",
+               .unit = Unit::seconds,
+               .stored = &StepRecord::step_seconds,
+               .is_logged = true,
+               .is_charted = true,
+               .drifts = true},
+    StepNumber{.key = "agent_seconds",
+               .title = "Time in Gradvane's hooks",
+               .words = "time in Gradvane's hooks",
+               .unit = Unit::seconds,
+               .of = detail::agent_seconds,
+               .is_charted = true},
+    StepNumber{.key = "host_syncs",
+               .title = "Host syncs",
+               .words = "host syncs",
+               .unit = Unit::calls,
+               .of = detail::host_syncs,
+               .is_charted = true,
+               .drifts = true},
+    StepNumber{.key = "host_sync_seconds",
+               .title = "Time blocked by host syncs",
+               .words = "time blocked by host syncs",
+               .unit = Unit::seconds,
+               .of = detail::host_sync_seconds,
+               .is_charted = true},
+    StepNumber{.key = "tokens_per_second",
+               .title = "Tokens per second",
+               .words = "tokens per second",
+               .unit = Unit::per_second,
+               .of = detail::tokens_per_second,
+               .is_charted = true},
+    StepNumber{.key = "tokens",
+               .title = "Tokens",
+               .words = "tokens",
+               .stored = &StepRecord::tokens,
+               .is_logged = true},
+    StepNumber{.key = "samples",
+               .title = "Samples",
+               .words = "samples",
+               .stored = &StepRecord::samples,
+               .is_logged = true},
+    StepNumber{.key = "process_resident_bytes",
+               .title = "Resident memory",
+               .words = "resident memory",
+               .unit = Unit::bytes,
+               .of = detail::field<&StepRecord::process_resident_bytes>,
+               .metric = Metric::process_resident_memory_bytes,
+               .is_logged = true,
+               .is_charted = true},
+    StepNumber{.key = "device_allocated_bytes",
+               .title = "Device memory allocated",
+               .words = "device memory allocated",
+               .unit = Unit::bytes,
+               .of = detail::field<&StepRecord::device_allocated_bytes>,
+               .metric = Metric::device_memory_allocated_bytes,
+               .is_logged = true,
+               .is_charted = true},
+    StepNumber{.key = "device_reserved_bytes",
+               .title = "Device memory reserved",
+               .words = "device memory reserved",
+               .unit = Unit::bytes,
+               .of = detail::field<&StepRecord::device_reserved_bytes>,
+               .metric = Metric::device_memory_reserved_bytes,
+               .is_logged = true},
+};
+
+/// A step's number, as it is shown; absent if it was not measured.
+[[nodiscard]] inline std::optional<double> value_of(const StepNumber& number,
+                                                    const StepRecord& record) {
+  return number.of != nullptr ? number.of(record) : record.*number.stored;
+}
+
+}  // namespace gradvane::record

@@ -1,0 +1,145 @@
+#include "record/numbers.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+#include <string>
+
+namespace gradvane::record {
+namespace {
+
+using testing::DoubleNear;
+using testing::Optional;
+
+const TensorNumber& tensor_number(std::string_view key) {
+  for (const TensorNumber& number : kTensorNumbers)
+    if (number.key == key) return number;
+  throw std::out_of_range(std::string(key));
+}
+
+const StepNumber& step_number(std::string_view key) {
+  for (const StepNumber& number : kStepNumbers)
+    if (number.key == key) return number;
+  throw std::out_of_range(std::string(key));
+}
+
+TEST(Numbers, HaveKeysMetricsAndRecordingIdsOfTheirOwn) {
+  std::set<std::string_view> keys, tensor_keys;
+  std::set<Metric> metrics;
+  std::set<std::uint32_t> ids{1};  // the group's count of parameters
+  for (const TensorNumber& number : kTensorNumbers) {
+    EXPECT_TRUE(keys.insert(number.key).second) << number.key;
+    EXPECT_TRUE(metrics.insert(number.metric).second) << number.key;
+    EXPECT_TRUE(ids.insert(number.recording_id).second) << number.key;
+    EXPECT_LT(number.recording_id, 16U) << "counts of non-finite elements begin there";
+    if (!number.tensor_key.empty()) {
+      EXPECT_TRUE(tensor_keys.insert(number.tensor_key).second);
+    }
+  }
+  keys.clear();
+  for (const StepNumber& number : kStepNumbers) {
+    EXPECT_TRUE(keys.insert(number.key).second) << number.key;
+    if (number.metric) {
+      EXPECT_TRUE(metrics.insert(*number.metric).second) << number.key;
+    }
+  }
+}
+
+TEST(Numbers, SayHowTheyAreReadAndWhatTheyAreCalled) {
+  for (const TensorNumber& number : kTensorNumbers) {
+    const bool has_value = number.value != nullptr;
+    const bool has_count = number.count != nullptr;
+    EXPECT_EQ(has_count, number.join == Join::share) << number.key;
+    EXPECT_EQ(has_value, !has_count && number.join != Join::update) << number.key;
+    EXPECT_FALSE(number.title.empty() || number.label.empty() || number.words.empty());
+    EXPECT_NE(number.group, nullptr);
+  }
+  for (const StepNumber& number : kStepNumbers) {
+    EXPECT_TRUE(number.of != nullptr || number.stored != nullptr) << number.key;
+    EXPECT_FALSE(number.title.empty() || number.words.empty()) << number.key;
+    EXPECT_TRUE(number.metric || number.is_logged || number.is_charted) << "shown nowhere";
+  }
+}
+
+/// What has a number in a group has a row: a member that is added without one is seen here.
+TEST(Numbers, OfAGroupAreAllInTheTable) {
+  GroupStats stats;
+  auto& [params, grad_norm, grad_abs_max, grad_abs_min_nonzero, grad_zero_ratio,
+         grad_subnormal_ratio, weight_norm, update_ratio, nonfinite] = stats;
+  std::set<const void*> in_table;
+  for (const TensorNumber& number : kTensorNumbers) in_table.insert(&(stats.*number.group));
+  for (const auto* member : {&grad_norm, &grad_abs_max, &grad_abs_min_nonzero, &grad_zero_ratio,
+                             &grad_subnormal_ratio, &weight_norm, &update_ratio})
+    EXPECT_EQ(in_table.erase(member), 1U);
+  EXPECT_TRUE(in_table.empty());
+}
+
+TEST(Numbers, OfATensorAreOverItsFiniteElements) {
+  TensorNumbers tensor;
+  tensor.numel = 8;
+  tensor.zero = 2;
+  tensor.subnormal = 1;
+  tensor.norm = 5;
+  tensor.abs_max = 4;
+  tensor.abs_min_nonzero = 1e-40;
+  EXPECT_THAT(value_of(tensor_number("grad_norm"), tensor), Optional(5.0));
+  EXPECT_THAT(value_of(tensor_number("grad_abs_max"), tensor), Optional(4.0));
+  EXPECT_THAT(value_of(tensor_number("grad_abs_min_nonzero"), tensor), Optional(1e-40));
+  EXPECT_THAT(value_of(tensor_number("grad_zero_ratio"), tensor), Optional(0.25));
+  EXPECT_THAT(value_of(tensor_number("grad_subnormal_ratio"), tensor), Optional(0.125));
+
+  tensor.nonfinite[0] = 8;
+  EXPECT_FALSE(value_of(tensor_number("grad_norm"), tensor));
+  EXPECT_FALSE(value_of(tensor_number("grad_abs_max"), tensor));
+  EXPECT_THAT(value_of(tensor_number("grad_zero_ratio"), tensor), Optional(0.25));
+  EXPECT_FALSE(value_of(tensor_number("grad_zero_ratio"), TensorNumbers{}));
+}
+
+TEST(Numbers, OfZerosAloneHaveNoSmallestMagnitude) {
+  TensorNumbers tensor;
+  tensor.numel = tensor.zero = 3;
+  tensor.abs_min_nonzero = std::numeric_limits<double>::infinity();
+  EXPECT_FALSE(value_of(tensor_number("grad_abs_min_nonzero"), tensor));
+  EXPECT_THAT(value_of(tensor_number("grad_abs_max"), tensor), Optional(0.0));
+}
+
+TEST(Numbers, OfAParameterAreThoseOfTheTensorThatTheySay) {
+  ParamStats param;
+  param.weight.emplace().numel = 1;
+  param.weight->norm = 7;
+  EXPECT_THAT(value_of(tensor_number("weight_norm"), param), Optional(7.0));
+  EXPECT_FALSE(value_of(tensor_number("grad_norm"), param));
+  EXPECT_FALSE(value_of(tensor_number("update_ratio"), param));
+  param.update_ratio = 1e-3;
+  EXPECT_THAT(value_of(tensor_number("update_ratio"), param), Optional(1e-3));
+}
+
+TEST(Numbers, JoinAsTheirRuleSays) {
+  const auto joined = [](Join join) {
+    std::optional<double> all;
+    for (const double value : {3.0, 4.0, 12.0}) join_into(all, join, value);
+    return all;
+  };
+  EXPECT_THAT(joined(Join::norm), Optional(DoubleNear(13, 1e-12)));
+  EXPECT_THAT(joined(Join::max), Optional(12.0));
+  EXPECT_THAT(joined(Join::min), Optional(3.0));
+}
+
+TEST(Numbers, OfAStepWithoutAFiniteGradientElementHaveNoNorm) {
+  StepRecord record;
+  record.grad_numel = 4;
+  record.grad_zero = 1;
+  record.grad_norm = record.grad_abs_max = 0;
+  EXPECT_THAT(value_of(step_number("grad_norm"), record), Optional(0.0));
+  record.nonfinite[static_cast<std::size_t>(Site::grad)][0] = 4;
+  EXPECT_FALSE(value_of(step_number("grad_norm"), record));
+  EXPECT_FALSE(value_of(step_number("grad_abs_max"), record));
+  EXPECT_THAT(value_of(step_number("grad_zero_ratio"), record), Optional(0.25));
+  record.shard_grad_norm = 0;  // other processes may have had a finite one
+  EXPECT_THAT(value_of(step_number("grad_norm"), record), Optional(0.0));
+}
+
+}  // namespace
+}  // namespace gradvane::record
