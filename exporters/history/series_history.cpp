@@ -76,7 +76,8 @@ void make_room(std::vector<T>& column, std::size_t count) {
 }  // namespace
 
 SeriesHistory::SeriesHistory() : axis_(kPoints) {
-  for (const record::StepNumber& number : charted()) series_.push_back({std::string(number.key), {}});
+  for (const record::StepNumber& number : charted())
+    series_.push_back({std::string(number.key), {}});
 }
 
 /// All memory is had before the axis changes: columns must never be longer than it.
