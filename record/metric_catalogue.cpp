@@ -80,6 +80,8 @@ constexpr Words kAtZero = "From the start of the run, at 0.";
 constexpr Words kFirstStep = "From the first step on.";
 constexpr Words kGradRead = "From the first step whose gradients were read.";
 constexpr Words kGradFinite = "From the first step whose gradients had a finite element.";
+constexpr Words kGradNonzero =
+    "From the first step whose gradients had a finite element other than zero.";
 constexpr Words kWeightRead = "From the first step that read weights (every `weight_every` steps).";
 constexpr Words kCounted = "Once host syncs were counted, then at 0.";
 constexpr Words kPlaceCounted =
@@ -144,7 +146,7 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
     {Metric::grad_abs_max, "gradvane_grad_abs_max", gauge, "", kOptimizerLabels,
      "Largest magnitude among the finite elements of all gradients", kGradFinite, false},
     {Metric::grad_abs_min_nonzero, "gradvane_grad_abs_min_nonzero", gauge, "", kOptimizerLabels,
-     "Smallest nonzero magnitude among the finite elements of all gradients", kGradFinite, false},
+     "Smallest nonzero magnitude among the finite elements of all gradients", kGradNonzero, false},
     {Metric::grad_zero_ratio, "gradvane_grad_zero_ratio", gauge, "ratio", kOptimizerLabels,
      "Share of gradient elements that are exactly zero", kGradRead, false},
     {Metric::grad_subnormal_ratio, "gradvane_grad_subnormal_ratio", gauge, "ratio",
@@ -175,7 +177,7 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      "Largest magnitude among the finite elements of the group's gradients", kGradFinite, false},
     {Metric::group_grad_abs_min_nonzero, "gradvane_group_grad_abs_min_nonzero", gauge, "",
      kGroupLabels, "Smallest nonzero magnitude among the finite elements of the group's gradients",
-     kGradFinite, false},
+     kGradNonzero, false},
     {Metric::group_grad_zero_ratio, "gradvane_group_grad_zero_ratio", gauge, "ratio", kGroupLabels,
      "Share of the group's gradient elements that are exactly zero", kGradRead, false},
     {Metric::group_grad_subnormal_ratio, "gradvane_group_grad_subnormal_ratio", gauge, "ratio",

@@ -10,11 +10,6 @@ std::optional<double> largest_rate(const StepRecord& record) {
                            record.lr.begin() + std::min(record.lr_count, kMaxLearningRates));
 }
 
-std::optional<double> agent_seconds(const StepRecord& record) {
-  if (!record.step_seconds) return std::nullopt;
-  return record.agent_seconds;
-}
-
 std::optional<double> host_syncs(const StepRecord& record) {
   if (!record.syncs) return std::nullopt;
   return record.syncs->count(SyncOrigin::training);

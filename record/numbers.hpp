@@ -60,7 +60,8 @@ enum class Join : std::uint8_t {
 
 struct TensorNumber {
   std::string_view key;  ///< in the API, the history and the address of the page
-  /// In the API beside the other numbers of a gradient or a weight; empty: it is not there.
+  /// In the API beside the other numbers of its tensor; a weight has there what a gradient has. Empty: it stands
+  /// by itself.
   std::string_view tensor_key = {};
   std::string_view title;  ///< a heading: "Gradient norm"
   std::string_view label;  ///< a column: "grad norm"
@@ -116,7 +117,8 @@ inline constexpr std::array kTensorNumbers{
                  .group = &GroupStats::grad_abs_min_nonzero,
                  .step = &StepRecord::grad_abs_min_nonzero,
                  .metric = Metric::group_grad_abs_min_nonzero,
-                 .recording_id = 7},
+                 .recording_id = 7,
+                 .is_compared = false},  // one element decides it: like runs differ by decades
     TensorNumber{.key = "grad_zero_ratio",
                  .tensor_key = "zero_ratio",
                  .title = "Zeros in the gradient",
@@ -140,8 +142,10 @@ inline constexpr std::array kTensorNumbers{
                  .count = &TensorNumbers::subnormal,
                  .group = &GroupStats::grad_subnormal_ratio,
                  .metric = Metric::group_grad_subnormal_ratio,
-                 .recording_id = 8},
+                 .recording_id = 8,
+                 .is_compared = false},  // one against none is a larger factor than any norm's
     TensorNumber{.key = "weight_norm",
+                 .tensor_key = "norm",
                  .title = "Weight norm",
                  .label = "weight norm",
                  .words = "weight norm",
@@ -202,20 +206,20 @@ inline void join_into(std::optional<double>& into, Join join, double value) noex
 // ---- numbers of steps ----------------------------------------------------------------------------------
 
 struct StepNumber {
-  std::string_view key;    ///< in the history, and in the step log if it stands there
+  std::string_view key;    ///< in the history, and in the step log if it is there
   std::string_view title;  ///< a heading: "Gradient norm"
   std::string_view words;  ///< in a sentence: "gradient norm"
   Unit unit = Unit::plain;
-  std::optional<double> StepRecord::* stored = nullptr;  ///< where the record has it
-  std::optional<double> (*of)(const StepRecord&) =
-      nullptr;  ///< if more than that decides what is shown
-  std::optional<Metric> metric =
-      {};                         ///< a gauge that has this value, by optimizer if it has the label
-  std::optional<Site> site = {};  ///< it is a number over the finite elements of this site
-  bool is_logged = false;         ///< in the step log and in /api/v1/steps, under its key
-  bool is_charted = false;        ///< in /api/v1/history
-  bool is_compared = false;       ///< by diff
-  bool is_seldom = false;  ///< measured in some steps only: two steps are compared if both have it
+  std::optional<double> StepRecord::* stored = nullptr;       ///< where the record has it
+  std::optional<std::int64_t> StepRecord::* bytes = nullptr;  ///< the same, for whole numbers
+  /// If more than what is stored decides what is shown.
+  std::optional<double> (*of)(const StepRecord&) = nullptr;
+  std::optional<Metric> metric = {};  ///< a gauge of this value, by optimizer if it has the label
+  std::optional<Site> site = {};      ///< it is a number over the finite elements of this site
+  bool is_logged = false;             ///< in the step log and in /api/v1/steps, under its key
+  bool is_charted = false;            ///< in /api/v1/history
+  bool is_compared = false;           ///< by diff
+  bool is_seldom = false;  ///< measured in some steps only: compared in steps in which both have it
   bool drifts = false;     ///< its course before a fault is reported
 };
 
@@ -256,7 +260,6 @@ std::optional<double> share_field(const StepRecord& record) {
 }
 
 std::optional<double> largest_rate(const StepRecord& record);
-std::optional<double> agent_seconds(const StepRecord& record);
 std::optional<double> host_syncs(const StepRecord& record);
 std::optional<double> host_sync_seconds(const StepRecord& record);
 std::optional<double> tokens_per_second(const StepRecord& record);
@@ -334,6 +337,7 @@ inline constexpr std::array kStepNumbers{
                .unit = Unit::share,
                .of = detail::share_field<&StepRecord::grad_zero>,
                .metric = Metric::grad_zero_ratio,
+               .site = Site::grad,
                .is_charted = true},
     StepNumber{.key = "grad_subnormal_ratio",
                .title = "Subnormals in the gradients",
@@ -341,6 +345,7 @@ inline constexpr std::array kStepNumbers{
                .unit = Unit::share,
                .of = detail::share_field<&StepRecord::grad_subnormal>,
                .metric = Metric::grad_subnormal_ratio,
+               .site = Site::grad,
                .is_charted = true},
     StepNumber{.key = "grad_health",
                .title = "Health of the gradients",
@@ -402,7 +407,8 @@ inline constexpr std::array kStepNumbers{
                .title = "Time in Gradvane's hooks",
                .words = "time in Gradvane's hooks",
                .unit = Unit::seconds,
-               .of = detail::agent_seconds,
+               .of = detail::field<&StepRecord::agent_seconds>,
+               .is_logged = true,
                .is_charted = true},
     StepNumber{.key = "host_syncs",
                .title = "Host syncs",
@@ -437,6 +443,7 @@ inline constexpr std::array kStepNumbers{
                .title = "Resident memory",
                .words = "resident memory",
                .unit = Unit::bytes,
+               .bytes = &StepRecord::process_resident_bytes,
                .of = detail::field<&StepRecord::process_resident_bytes>,
                .metric = Metric::process_resident_memory_bytes,
                .is_logged = true,
@@ -445,6 +452,7 @@ inline constexpr std::array kStepNumbers{
                .title = "Device memory allocated",
                .words = "device memory allocated",
                .unit = Unit::bytes,
+               .bytes = &StepRecord::device_allocated_bytes,
                .of = detail::field<&StepRecord::device_allocated_bytes>,
                .metric = Metric::device_memory_allocated_bytes,
                .is_logged = true,
@@ -453,6 +461,7 @@ inline constexpr std::array kStepNumbers{
                .title = "Device memory reserved",
                .words = "device memory reserved",
                .unit = Unit::bytes,
+               .bytes = &StepRecord::device_reserved_bytes,
                .of = detail::field<&StepRecord::device_reserved_bytes>,
                .metric = Metric::device_memory_reserved_bytes,
                .is_logged = true},

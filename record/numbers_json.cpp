@@ -1,5 +1,6 @@
 // Writes the number table to standard output as JSON: scripts/make_numbers.py makes the page's numbers.ts,
 // docs/numbers.md and the number parts of the API's schemas from it.
+#include <array>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@ constexpr std::array<std::string_view, 7> kUnits{"plain", "share",      "ratio",
                                                  "bytes", "per_second", "calls"};
 constexpr std::array<std::string_view, 5> kJoins{"norm", "max", "min", "share", "update"};
 
-/// No text of the table needs escaping: the catalogue's tests refuse quotes and line breaks.
+/// No text of the tables needs escaping: their tests refuse quotes, backslashes and line breaks.
 void put(std::string& json, std::string_view key, std::string_view value) {
   json.append("\"").append(key).append("\": \"").append(value).append("\", ");
 }
@@ -47,6 +48,7 @@ int main() {
     put(json, "site", name_of(number.site));
     put(json, "join", kJoins[static_cast<std::size_t>(number.join)]);
     put(json, "unit", kUnits[static_cast<std::size_t>(number.unit)]);
+    put(json, "is_compared", number.is_compared);
     put_metric(json, number.metric);
     end(json);
   }
@@ -58,6 +60,7 @@ int main() {
     put(json, "title", number.title);
     put(json, "words", number.words);
     put(json, "unit", kUnits[static_cast<std::size_t>(number.unit)]);
+    put(json, "site", number.site ? name_of(*number.site) : std::string_view());
     put(json, "is_logged", number.is_logged);
     put(json, "is_charted", number.is_charted);
     if (number.metric) put_metric(json, *number.metric);

@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBER = {"$ref": "#/$defs/number"}
+OTHER_FORM = ["lr"]  # in the step log too, as a number or an array
 UNITS = {"share": "share", "ratio": "ratio", "seconds": "seconds", "bytes": "bytes", "per_second": "per second",
          "calls": "calls", "plain": ""}
 
@@ -28,7 +29,7 @@ def numbers_ts(table: dict) -> str:
         + rows("TENSOR_NUMBERS", table["tensor"], ["key", "tensor_key", "title", "label", "site", "join", "unit"])
         + "export type TensorNumber = (typeof TENSOR_NUMBERS)[number];\n\n"
         "/** Numbers of a step that the history has. */\n"
-        + rows("STEP_NUMBERS", [n for n in table["step"] if n["is_charted"]], ["key", "title", "words", "unit"]))
+        + rows("STEP_NUMBERS", [n for n in table["step"] if n["is_charted"]], ["key", "title", "words", "unit", "site"]))
 
 
 def numbers_md(table: dict) -> str:
@@ -48,11 +49,14 @@ def numbers_md(table: dict) -> str:
     text += row("Key", "Unit", "Metric", "Step log", "History") + row(*["---"] * 5)
     for n in table["step"]:
         text += row(f"`{n['key']}`", UNITS[n["unit"]], metric(n), yes(n["is_logged"]), yes(n["is_charted"]))
-    text += ("\n## Of a group and of a parameter\n\nThe heat map, the parameter table, `/api/v1/param` and `gradvane "
-             "diff` have each of them.\n\n")
-    text += row("Key", "Unit", "Metric of a group", "Meaning") + row(*["---"] * 4)
+    text += ("\nThe step log has some of them in another form: `lr`, `vanishing`, `exploding`, the counts `zero`, "
+             "`subnormal` and\n`numel`, and host syncs in `syncs`. The time of a step, tokens, samples and learning "
+             "rates have metrics of their own kind\n([metrics.md](metrics.md)).\n"
+             "\n## Of a group and of a parameter\n\nThe heat map, the parameter table and `/api/v1/param` have each of "
+             "them.\n\n")
+    text += row("Key", "Unit", "Metric of a group", "`gradvane diff`", "Meaning") + row(*["---"] * 5)
     for n in table["tensor"]:
-        text += row(f"`{n['key']}`", UNITS[n["unit"]], metric(n), n["help"])
+        text += row(f"`{n['key']}`", UNITS[n["unit"]], metric(n), yes(n["is_compared"]), n["help"])
     return text
 
 
@@ -87,17 +91,19 @@ def schemas(table: dict) -> dict[str, dict]:
     of_tensor = read["params.schema.json"]["$defs"]["tensor"]
     of_tensor["properties"] = with_properties(
         of_tensor["properties"],
-        {n["tensor_key"]: {"description": f"{n['title']}.", **NUMBER} for n in tensor if n["tensor_key"]},
-        lambda key: False)
+        {n["tensor_key"]: NUMBER for n in tensor if n["site"] == "grad"},
+        lambda key: of_tensor["properties"][key].get("$ref") == NUMBER["$ref"] and key != "mean")
     of_group = read["status.schema.json"]["properties"]["groups"]["items"]
     of_group["properties"] = with_properties(
         of_group["properties"],
         {n["key"]: NUMBER if n["site"] == "grad" else {"$ref": "#/$defs/dated"} for n in tensor},
         lambda key: key not in ("name", "params"))
     of_step = read["step.schema.json"]
-    for n in step:
-        if n["is_logged"] and n["key"] not in of_step["properties"]:
-            of_step["properties"][n["key"]] = {"description": f"{n.get('help', n['title'])}.", **NUMBER}
+    logged = {n["key"]: {"description": f"{n.get('help', n['title'])}.", **NUMBER} for n in step if n["is_logged"]}
+    known = {n["key"] for n in step} - set(OTHER_FORM)
+    of_step["properties"] = ({key: there for key, there in of_step["properties"].items()
+                              if key in logged or key not in known}
+                             | {key: new for key, new in logged.items() if key not in of_step["properties"]})
     return {f"docs/api/{name}": schema for name, schema in read.items()}
 
 

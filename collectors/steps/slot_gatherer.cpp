@@ -4,7 +4,6 @@
 
 namespace gradvane::collectors {
 
-
 template <typename Visit>
 void SlotGatherer::for_each_device_read(const StepFacts& facts, Visit visit) {
   std::uint32_t number = 0;

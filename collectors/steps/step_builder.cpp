@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "collectors/steps/clip_coefficient.hpp"
 #include "record/numbers.hpp"
@@ -232,7 +231,7 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
     ++read;
     if (has_finite(*out.grad)) add_norm(norm, out.grad->norm);
     for (const record::TensorNumber& number : record::kTensorNumbers)
-      if (number.step != nullptr)
+      if (number.step != nullptr && number.site == Site::grad)
         if (const auto value = value_of(number, *out.grad))
           record::join_into(record_.*number.step, number.join, *value);
     record_.grad_numel += stats[i].numel;

@@ -86,10 +86,17 @@ def norms() -> Row:
               [Query(f"{by('group', 'max', of_group('gradvane_group_grad_subnormal_ratio'))}\nand on (group) topk($topk, "
                      f"{by('group', 'max', at_end('gradvane_group_grad_subnormal_ratio'))})", "{{group}}")],
               Look(many=True, from_zero=True, height=10, has_page=False)),
-        graph("Smallest nonzero gradient", "Smallest magnitude of an element that is not zero, over all parameters of "
-              "each rank. fp16 has nothing between 0 and 6e-8 over the loss scale.", units.ScientificNotation,
+        graph("Smallest nonzero gradient by group", "Smallest magnitude of an element that is not zero. fp16 has "
+              "nothing between 0 and 6e-8 over the loss scale.", units.ScientificNotation,
+              [Query(f"{by('group', 'min', of_group('gradvane_group_grad_abs_min_nonzero'))}\nand on (group) topk($topk, "
+                     f"{by('group', 'max', at_end('gradvane_group_grad_norm'))})", "{{group}}")],
+              Look(many=True, logarithmic=True, height=10, has_page=False, decimals=1)),
+        graph("Subnormal gradients", "Share of gradient elements, over all parameters of each rank.",
+              units.PercentUnit, [Query(each_rank("gradvane_grad_subnormal_ratio"), "rank {{whose}}")],
+              Look(width=12, from_zero=True)),
+        graph("Smallest nonzero gradient", "Over all parameters of each rank.", units.ScientificNotation,
               [Query(each_rank("gradvane_grad_abs_min_nonzero"), "rank {{whose}}")],
-              Look(logarithmic=True, height=10, decimals=1)),
+              Look(width=12, logarithmic=True, decimals=1)),
         graph("Parameters that vanish and explode", "How many have a gradient norm below or above the thresholds, "
               "most of the ranks. Half of them vanishing: the signal does not reach them.", units.Short, [
                   Query(each_optimizer("vanishing", "max", "gradvane_params_vanishing"), "{{whose}}"),

@@ -26,7 +26,7 @@ Json numbers_json(const Dated<record::TensorNumbers>& dated) {
   const record::TensorNumbers& numbers = dated.value;
   Json json{{"run_step", dated.run_step}, {"numel", numbers.numel}};
   for (const record::TensorNumber& number : record::kTensorNumbers)
-    if (!number.tensor_key.empty()) put(json, number.tensor_key, value_of(number, numbers));
+    if (number.site == record::Site::grad) put(json, number.tensor_key, value_of(number, numbers));
   put(json, "mean", record::mean_of(numbers));
   json["zero"] = numbers.zero;
   json["subnormal"] = numbers.subnormal;

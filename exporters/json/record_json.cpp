@@ -83,7 +83,6 @@ void put_time(Json& json, const record::StepRecord& record) {
     }
   }
   if (!phases.empty()) json["phase_seconds"] = std::move(phases);
-  json["agent_seconds"] = to_json(record.agent_seconds);
 }
 
 Json origin_syncs(const record::StepSyncs& syncs, record::SyncOrigin origin) {
@@ -124,17 +123,14 @@ void put_user_metrics(Json& json, const record::StepRecord& record,
   if (!user.empty()) json["user"] = std::move(user);
 }
 
-/// Bytes are whole numbers.
+/// Bytes are whole numbers, kept whole even where a double would round them.
 void put_numbers(Json& json, const record::StepRecord& record) {
   for (const record::StepNumber& number : record::kStepNumbers) {
     if (!number.is_logged) continue;
-    const std::optional<double> value = value_of(number, record);
-    if (!value) continue;
-    const std::string key(number.key);
-    if (number.unit == record::Unit::bytes)
-      json[key] = static_cast<std::int64_t>(*value);
+    if (number.bytes != nullptr)
+      put(json, number.key, record.*number.bytes);
     else
-      json[key] = to_json(*value);
+      put(json, number.key, value_of(number, record));
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 
 #include "exporters/board/param_order.hpp"
 #include "exporters/text/human_text.hpp"
@@ -28,6 +27,7 @@ std::string remark_of(const ParamRow& row) {
 std::string text_of(const record::TensorNumber& number, const ParamRow& row) {
   const auto value = value_of(number, row);
   if (number.unit == record::Unit::share) return human_percent(value);
+  if (number.unit == record::Unit::ratio) return human_number(value);
   const auto& tensor = number.site == record::Site::grad ? row.grad : row.weight;
   const bool is_ruined = tensor && !record::has_finite(tensor->value) && !value;
   return human_number(is_ruined ? std::numeric_limits<double>::quiet_NaN() : value);

@@ -39,8 +39,7 @@ struct SettingDifference {
 /// One number of one group or parameter at the moment that is compared.
 struct RatioDifference {
   std::string name;
-  std::string
-      what;  ///< gradient norm, largest gradient, zeros, weight norm, update ratio, elements not finite
+  std::string what;  ///< the words of the number table, or how much of a site was not finite
   double a = 0;
   double b = 0;
   double log_ratio = 0;  ///< of b to a

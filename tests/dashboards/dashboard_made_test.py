@@ -15,6 +15,7 @@ pytest.importorskip("grafana_foundation_sdk", reason="it wants Python 3.11")
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
 FOLDER = ROOT / "dashboards"
+SCRIPTS = ROOT / "scripts"
 
 
 def make(folder: Path, *arguments: str, **environment: str) -> dict[str, str]:
@@ -58,8 +59,8 @@ def test_runbooks_become_links_where_a_browser_can_follow_them(tmp_path):
 
 def test_types_are_declared_and_hold(tmp_path):
     pytest.importorskip("mypy", reason="make deps brings it")
-    sources = [FOLDER / "make_dashboards.py", FOLDER / "grafana_boards", FOLDER / "board_check"]
+    sources = [FOLDER / "make_dashboards.py", FOLDER / "grafana_boards", SCRIPTS / "board_check"]
     done = subprocess.run([sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--python-version",
                            "3.11", "--cache-dir", tmp_path, "--follow-imports=silent", *sources], capture_output=True,
-                          text=True, timeout=240, cwd=tmp_path, env={**os.environ, "MYPYPATH": str(FOLDER)})
+                          text=True, timeout=240, cwd=tmp_path, env={**os.environ, "MYPYPATH": f"{FOLDER}:{SCRIPTS}"})
     assert done.returncode == 0, done.stdout + done.stderr

@@ -16,6 +16,7 @@ from catalogue import catalogue, selectors, wrong_names
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
 FOLDER = ROOT / "dashboards"
+SCRIPTS = ROOT / "scripts"
 FILES = sorted((FOLDER / "alerts").glob("*.yaml"))
 RUNBOOKS = ROOT / "docs" / "runbooks"
 
@@ -179,10 +180,10 @@ def test_a_window_that_does_not_exist_is_refused(tmp_path):
 
 def test_types_are_declared_and_hold(tmp_path):
     pytest.importorskip("mypy", reason="make deps brings it")
-    sources = [FOLDER / "make_alerts.py", FOLDER / "alert_rules", FOLDER / "stack", FOLDER / "drill",
-               ROOT / "scripts" / "demo_stack.py", ROOT / "scripts" / "alert_drill.py"]
+    sources = [FOLDER / "make_alerts.py", FOLDER / "alert_rules", SCRIPTS / "stack", SCRIPTS / "drill",
+               SCRIPTS / "demo_stack.py", SCRIPTS / "alert_drill.py"]
     done = subprocess.run([sys.executable, "-m", "mypy", "--config-file", ROOT / "pyproject.toml", "--cache-dir",
                            tmp_path, "--follow-imports=silent",
                            *sources], capture_output=True, text=True, timeout=240, cwd=tmp_path,
-                          env={**os.environ, "MYPYPATH": f"{FOLDER}:{ROOT / 'python'}"})
+                          env={**os.environ, "MYPYPATH": f"{FOLDER}:{SCRIPTS}:{ROOT / 'python'}"})
     assert done.returncode == 0, done.stdout + done.stderr

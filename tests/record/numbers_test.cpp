@@ -26,7 +26,8 @@ const StepNumber& step_number(std::string_view key) {
 }
 
 TEST(Numbers, HaveKeysMetricsAndRecordingIdsOfTheirOwn) {
-  std::set<std::string_view> keys, tensor_keys;
+  std::set<std::string_view> keys;
+  std::set<std::pair<Site, std::string_view>> tensor_keys;
   std::set<Metric> metrics;
   std::set<std::uint32_t> ids{1};  // the group's count of parameters
   for (const TensorNumber& number : kTensorNumbers) {
@@ -35,7 +36,7 @@ TEST(Numbers, HaveKeysMetricsAndRecordingIdsOfTheirOwn) {
     EXPECT_TRUE(ids.insert(number.recording_id).second) << number.key;
     EXPECT_LT(number.recording_id, 16U) << "counts of non-finite elements begin there";
     if (!number.tensor_key.empty()) {
-      EXPECT_TRUE(tensor_keys.insert(number.tensor_key).second);
+      EXPECT_TRUE(tensor_keys.insert({number.site, number.tensor_key}).second);
     }
   }
   keys.clear();
@@ -45,6 +46,18 @@ TEST(Numbers, HaveKeysMetricsAndRecordingIdsOfTheirOwn) {
       EXPECT_TRUE(metrics.insert(*number.metric).second) << number.key;
     }
   }
+}
+
+/// They go into JSON and TypeScript as they are.
+TEST(Numbers, HaveWordsThatNeedNoEscaping) {
+  const auto is_plain = [](std::string_view text) {
+    return text.find_first_of("\"\\\n") == std::string_view::npos;
+  };
+  for (const TensorNumber& n : kTensorNumbers)
+    for (const auto text : {n.key, n.tensor_key, n.title, n.label, n.words})
+      EXPECT_TRUE(is_plain(text)) << text;
+  for (const StepNumber& n : kStepNumbers)
+    for (const auto text : {n.key, n.title, n.words}) EXPECT_TRUE(is_plain(text)) << text;
 }
 
 TEST(Numbers, SayHowTheyAreReadAndWhatTheyAreCalled) {

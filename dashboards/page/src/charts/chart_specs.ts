@@ -144,7 +144,7 @@ export const PARAM_SPECS: ChartSpec[] = TENSOR_NUMBERS.map((number) => ({
 function otherSpecs(): ChartSpec[] {
   const shown = new Set(SPECS.flatMap((spec) => spec.series.map(({ name }) => name)));
   return STEP_NUMBERS.filter(({ key }) => !shown.has(key)).map((number) => ({
-    id: number.key, title: number.title, unit: UNIT_WORDS[number.unit] ?? "", site: null,
+    id: number.key, title: number.title, unit: UNIT_WORDS[number.unit] ?? "", site: number.site || null,
     text: UNIT_TEXTS[number.unit], canLog: number.unit === "plain",
     series: [{ name: number.key, label: number.words }],
   }));

@@ -23,7 +23,7 @@ const COLUMNS: ColumnSpec[] = [
   { sort: "state", label: "state", look: "state-column", text: (p) => p.state },
   { sort: "numel", label: "elements", look: "n", text: (p) => countText(p.numel) },
   ...TENSOR_NUMBERS.map((number) => ({
-    sort: number.key, label: number.label, look: number.label.length > 11 ? "n long" : "n",
+    sort: number.key, label: number.label, look: number.label.length > 10 ? "n long" : "n",
     text: (p: Param) => statText(tensorOf(number, p), numberOf(number, p), number.unit),
   })),
   { sort: "nonfinite_steps", label: "not finite", look: "remark", text: remarkOf },
@@ -34,8 +34,8 @@ function tensorOf(number: TensorNumber, param: Param): Tensor | undefined {
 }
 
 function numberOf(number: TensorNumber, param: Param): Num | undefined {
-  if (number.key === "update_ratio") return param.update_ratio?.value;
-  return number.tensor_key === "" ? param.weight?.norm : tensorOf(number, param)?.[number.tensor_key];
+  if (number.tensor_key === "") return param.update_ratio?.value;
+  return tensorOf(number, param)?.[number.tensor_key];
 }
 
 /** Norms are over finite elements; a tensor without one has none. */
