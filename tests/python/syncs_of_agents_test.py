@@ -65,7 +65,8 @@ def test_the_metrics_of_a_run_have_the_planted_kinds_while_it_runs(tmp_path):
     script = running.write(tmp_path, BEGIN + ASK + """
     train(12)
     # They are exported once a second, perhaps in the middle of the training.
-    print(ask("/metrics", lambda text: "} 18" in text and "} 12" in text))
+    print(ask("/metrics", lambda text: 'kind="d2h_read",origin="training"} 18\\n' in text
+                                        and 'kind="async_copy_blocked",origin="training"} 12\\n' in text))
     """)
     done = syncs("--json", "--", sys.executable, script, cwd=tmp_path)
     found = dict(re.findall(r'^gradvane_host_syncs_total\{[^}]*kind="(\w+)",origin="training"[^}]*\} (\S+)$',
