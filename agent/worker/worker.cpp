@@ -60,11 +60,18 @@ Worker::Worker(const Options& options, record::RunInfo run, collectors::Handoff&
   exporters_.add(board_);
   if (options_.port >= 0) exporters_.add(history_);
   if (ledger_ != nullptr) syncs_before_ = ledger_->summary();
-  start_exporters();
-  status_.state = name_of(RunState::starting);
-  if (options_.port >= 0) start_endpoint();
-  join_process_watch(*this);
-  start_thread();
+  try {
+    start_exporters();
+    status_.state = name_of(RunState::starting);
+    if (options_.port >= 0) start_endpoint();
+    join_process_watch(*this);
+    start_thread();
+  } catch (...) {
+    // A set-up that fails leaves no files: the ring on disk is for runs that are killed.
+    (void)exporters_.set_run_state(RunState::finished, "");
+    (void)exporters_.finish(std::chrono::milliseconds(0));
+    throw;
+  }
 }
 
 Worker::~Worker() { end(RunState::finished, "", Linger::no); }

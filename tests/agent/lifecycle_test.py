@@ -149,6 +149,8 @@ def test_what_was_asked_for_and_cannot_be_had_stops_the_set_up(tmp_path, option,
     run = Run(tmp_path, "return", **{f"GRADVANE_{option}": value})
     assert run.wait() not in (0, None)
     assert why in run.err and "name another" in run.err
+    left = [file for file in tmp_path.rglob("*") if file.suffix in (".gvrec", ".lock")]
+    assert not left, "a set-up that fails leaves no ring"
 
 
 def test_a_handler_of_the_programs_own_is_left_alone(tmp_path):

@@ -380,6 +380,7 @@ steps(3)
     ranks("two ranks, tensor parallel, clipped with torch's function", "tensors, torch's clip"),
     ranks("two ranks, tensor parallel, clipped with ours", "tensors, our clip"),
     Program("processes that train one shared model, with one step log", """
+        os.makedirs(os.path.dirname(os.environ["GRADVANE_STEP_LOG"]))
         shared = tiny.make(seed=2)[0].share_memory()
         context = mp.get_context("fork")
         children = [context.Process(target=hogwild, args=(shared, seed)) for seed in range(2)]

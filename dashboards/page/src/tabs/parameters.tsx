@@ -21,12 +21,12 @@ interface ColumnSpec {
 const COLUMNS: ColumnSpec[] = [
   { sort: "name", label: "parameter", look: "name", text: (p) => p.name },
   { sort: "state", label: "state", look: "state-column", text: (p) => p.state },
+  { sort: "nonfinite_steps", label: "not finite", look: "remark", text: remarkOf },
   { sort: "numel", label: "elements", look: "n", text: (p) => countText(p.numel) },
   ...TENSOR_NUMBERS.map((number) => ({
     sort: number.key, label: number.label, look: number.label.length > 10 ? "n long" : "n",
     text: (p: Param) => statText(tensorOf(number, p), numberOf(number, p), number.unit),
   })),
-  { sort: "nonfinite_steps", label: "not finite", look: "remark", text: remarkOf },
 ];
 
 function tensorOf(number: TensorNumber, param: Param): Tensor | undefined {

@@ -33,7 +33,7 @@ export function Tiles({ data }: { data: AgentData }) {
       <NormTile status={status} />
       <RateTile status={status} />
       <Tile
-        label="Steps per second"
+        label="Steps/s"
         value={numberText(stepsPerSecond(data))}
         note={status.skipped_steps > 0 ? plural(status.skipped_steps, "step") + " skipped" : ""}
       />
