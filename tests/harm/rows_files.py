@@ -2,7 +2,7 @@
 
 import signal
 
-from program import Act, Place, Program
+from program import WITHOUT_ATTACH, Act, Place, Program
 
 TRAIN_A_WHILE = """
 for _ in range(15):
@@ -18,6 +18,9 @@ def fifo(name: str) -> str:
     return f"{IN_RUN_FOLDER}mkfifo {name}{BACK}"
 
 
+REFUSED_BY_ATTACH = WITHOUT_ATTACH
+"""attach() refuses a step log that cannot be opened, as it does any option that cannot be had"""
+
 PROGRAMS = [
     Program("a FIFO lies where the endpoint file goes", TRAIN_A_WHILE,
             place=Place(prepare=fifo("endpoint.rank0.json")), acts=()),
@@ -25,12 +28,12 @@ PROGRAMS = [
             place=Place(prepare=fifo("endpoint.rank0.json")), acts=(Act(signal.SIGTERM, pause=1),), seconds=20),
     Program("a FIFO lies where the ring of recordings goes", TRAIN_A_WHILE,
             place=Place(prepare=fifo("ring.rank0.gvrec train.rank0.ring.gvrec lock.rank0"))),
-    Program("the step log is a FIFO that nobody reads", TRAIN_A_WHILE,
+    Program("the step log is a FIFO that nobody reads", TRAIN_A_WHILE, ways=REFUSED_BY_ATTACH,
             place=Place(prepare="mkfifo log", environment={"GRADVANE_STEP_LOG": "log"}), seconds=20),
     Program("the step log is a full disk", TRAIN_A_WHILE,
             place=Place(environment={"GRADVANE_STEP_LOG": "/dev/full"}),
             differs={"descriptors": "the log is open while the agent lives"}),
-    Program("the step log lies in a folder that is not there", TRAIN_A_WHILE,
+    Program("the step log lies in a folder that is not there", TRAIN_A_WHILE, ways=REFUSED_BY_ATTACH,
             place=Place(environment={"GRADVANE_STEP_LOG": "nowhere/steps.jsonl"})),
     Program("the temporary folder is a disk with 64 KiB", TRAIN_A_WHILE,
             place=Place(prepare="mount -t tmpfs -o size=64k tmpfs $TMPDIR")),

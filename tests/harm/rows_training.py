@@ -380,7 +380,6 @@ steps(3)
     ranks("two ranks, tensor parallel, clipped with torch's function", "tensors, torch's clip"),
     ranks("two ranks, tensor parallel, clipped with ours", "tensors, our clip"),
     Program("processes that train one shared model, with one step log", """
-        os.makedirs(os.path.dirname(os.environ["GRADVANE_STEP_LOG"]))
         shared = tiny.make(seed=2)[0].share_memory()
         context = mp.get_context("fork")
         children = [context.Process(target=hogwild, args=(shared, seed)) for seed in range(2)]
@@ -395,5 +394,6 @@ def hogwild(shared, seed):
     optimizer = torch.optim.SGD(shared.parameters(), 1e-3)
     way.attach(shared, optimizer)
     tiny.train(shared, optimizer, 20)
-""", place=Place(environment={"GRADVANE_STEP_LOG": "{folder}/tmp/gradvane-log/steps.jsonl"})),
+""", place=Place(prepare="mkdir -p $TMPDIR/gradvane-log",
+                         environment={"GRADVANE_STEP_LOG": "{folder}/tmp/gradvane-log/steps.jsonl"})),
 ]
