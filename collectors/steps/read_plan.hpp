@@ -21,8 +21,8 @@ struct ReadPlan {
   std::uint64_t id = 0;  ///< names the plan in ring slots; never reused
   std::int32_t optimizer = 0;
   std::shared_ptr<const record::ModelInfo> model;
-  std::vector<std::int32_t> params;        ///< entry -> index into model->params
-  std::vector<Shard> shards;  ///< by entry; empty: all of every parameter is here
+  std::vector<std::int32_t> params;  ///< entry -> index into model->params
+  std::vector<Shard> shards;         ///< by entry; empty: all of every parameter is here
 };
 
 }  // namespace gradvane::collectors

@@ -142,7 +142,8 @@ std::vector<collectors::Shard> PythonSource::shards(std::span<const at::Tensor> 
     }
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("gradvane: looking at sharded parameters");
-    shards.assign(params.size(), collectors::Shard{});  // they are read; what they add up to is not known
+    shards.assign(params.size(),
+                  collectors::Shard{});  // they are read; what they add up to is not known
   }
   return shards;
 }
