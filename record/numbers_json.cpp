@@ -39,7 +39,7 @@ void end_list(std::string& json) { json.replace(json.size() - 2, 2, "\n"); }
 int main() {
   std::string json = "{\"tensor\": [\n";
   for (const gr::TensorNumber& number : gr::kTensorNumbers) {
-    json += "{";
+    json += '{';
     put(json, "key", number.key);
     put(json, "tensor_key", number.tensor_key);
     put(json, "title", number.title);
@@ -55,7 +55,7 @@ int main() {
   end_list(json);
   json += "], \"step\": [\n";
   for (const gr::StepNumber& number : gr::kStepNumbers) {
-    json += "{";
+    json += '{';
     put(json, "key", number.key);
     put(json, "title", number.title);
     put(json, "words", number.words);

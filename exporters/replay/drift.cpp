@@ -34,13 +34,13 @@ double log_of(double value) { return std::log(std::max(value, 1e-45)); }
 template <const auto& table>
 const auto& drifting() {
   using Row = std::decay_t<decltype(table[0])>;
-  static const std::vector<const Row*> rows = [] {
+  static const std::vector<const Row*> kRows = [] {
     std::vector<const Row*> found;
     for (const Row& row : table)
       if (row.drifts) found.push_back(&row);
     return found;
   }();
-  return rows;
+  return kRows;
 }
 const auto& step_numbers() { return drifting<record::kStepNumbers>(); }
 const auto& tensor_numbers() { return drifting<record::kTensorNumbers>(); }
