@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dashboards")]
 
 from drill.course import Drill, stop_on_signals, table  # noqa: E402
 from drill.faults import FAULTS  # noqa: E402

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dashboards")]
 
 from alert_rules.files import rule_files  # noqa: E402
 from alert_rules.windows import Settings, windows_of  # noqa: E402

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dashboards")]
 
 from alert_rules.files import rule_files  # noqa: E402
 from alert_rules.windows import SHORT, Settings  # noqa: E402

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dashboards")]
 
 from drill.course import Drill, table  # noqa: E402
 from drill.faults import FAULTS, Outcome  # noqa: E402
