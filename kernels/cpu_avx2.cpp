@@ -14,8 +14,13 @@ struct DoubleSums {
   using V = __m256d;
   static constexpr std::size_t kLanes = 4;
   static constexpr std::size_t kRunLanes = kWideLanes;
+  static constexpr bool kAddsPairs = false;
   static V zero() noexcept { return _mm256_setzero_pd(); }
   static V add(V a, V b) noexcept { return _mm256_add_pd(a, b); }
+  static V abs(V a) noexcept {
+    return _mm256_castsi256_pd(
+        _mm256_and_si256(_mm256_castpd_si256(a), _mm256_set1_epi64x(0x7fffffffffffffff)));
+  }
   static V fma(V a, V b, V c) noexcept { return _mm256_fmadd_pd(a, b, c); }
   static V scale(V a, double factor) noexcept { return _mm256_mul_pd(a, _mm256_set1_pd(factor)); }
   static void add_to(V* part, const V* folded) noexcept {
@@ -28,8 +33,13 @@ struct FloatSums {
   using V = __m256;
   static constexpr std::size_t kLanes = 8;
   static constexpr std::size_t kRunLanes = kernels::kLanes;
+  static constexpr bool kAddsPairs = true;
   static V zero() noexcept { return _mm256_setzero_ps(); }
   static V add(V a, V b) noexcept { return _mm256_add_ps(a, b); }
+  static V abs(V a) noexcept {
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(_mm256_castps_si256(a), _mm256_set1_epi32(0x7fffffff)));
+  }
   static V fma(V a, V b, V c) noexcept { return _mm256_fmadd_ps(a, b, c); }
   static void add_to(__m256d* part, const V* folded) noexcept {
     part[0] = _mm256_add_pd(part[0], half(folded[0], 0));
@@ -162,11 +172,13 @@ struct F32 : ShortRuns<Ops32, DType::f32> {
   static constexpr std::size_t slot(std::size_t vector, std::size_t) noexcept { return vector; }
   struct Short : FloatSums {
     static constexpr std::size_t kPerHalf = 1;
+    static constexpr bool kMagnitudeFromBits = true;
     static V value(Raw x, std::size_t, std::size_t, __m256d) noexcept {
       return _mm256_castsi256_ps(x);
     }
   };
   struct Doubles : DoubleSums {
+    static constexpr bool kMagnitudeFromBits = false;
     static constexpr std::size_t kPerHalf = 2;
     static V value(Raw x, std::size_t, std::size_t i, __m256d) noexcept {
       return FloatSums::half(_mm256_castsi256_ps(x), i);
@@ -181,11 +193,13 @@ struct Narrow : ShortRuns<Ops16, dtype>, Half {
   static constexpr std::size_t kHalves = 2;
   struct Short : FloatSums {
     static constexpr std::size_t kPerHalf = 1;
+    static constexpr bool kMagnitudeFromBits = !Half::kConvertsFromMemory;
     static V value(auto x, std::size_t half, std::size_t, __m256d) noexcept {
       return Half::floats(x, half);
     }
   };
   struct Doubles : DoubleSums {
+    static constexpr bool kMagnitudeFromBits = false;
     static constexpr std::size_t kPerHalf = 2;
     static V value(__m256i x, std::size_t half, std::size_t i, __m256d) noexcept {
       return FloatSums::half(Half::floats(x, half), i);
@@ -288,10 +302,12 @@ struct F64 : Base {
     return _mm256_set1_pd(scale_exp == 0 ? 1 : scale_exp > 0 ? 0x1p-600 : 0x1p600);
   }
   struct Short : DoubleSums {
+    static constexpr bool kMagnitudeFromBits = true;
     static constexpr std::size_t kPerHalf = 1;
     static V value(Raw x, std::size_t, std::size_t, __m256d) noexcept { return doubles(x); }
   };
   struct Doubles : DoubleSums {
+    static constexpr bool kMagnitudeFromBits = false;
     static constexpr std::size_t kPerHalf = 1;
     static V value(Raw x, std::size_t, std::size_t, __m256d factor) noexcept {
       return _mm256_mul_pd(doubles(x), factor);

@@ -19,8 +19,10 @@ struct DoubleSums {
   using V = __m512d;
   static constexpr std::size_t kLanes = 8;
   static constexpr std::size_t kRunLanes = kWideLanes;
+  static constexpr bool kAddsPairs = false;
   static V zero() noexcept { return _mm512_setzero_pd(); }
   static V add(V a, V b) noexcept { return _mm512_add_pd(a, b); }
+  static V abs(V a) noexcept { return _mm512_abs_pd(a); }
   static V fma(V a, V b, V c) noexcept { return _mm512_fmadd_pd(a, b, c); }
   static V scale(V a, double factor) noexcept { return _mm512_mul_pd(a, _mm512_set1_pd(factor)); }
   static void add_to(V* part, const V* folded) noexcept { part[0] = add(part[0], folded[0]); }
@@ -30,8 +32,10 @@ struct FloatSums {
   using V = __m512;
   static constexpr std::size_t kLanes = 16;
   static constexpr std::size_t kRunLanes = kernels::kLanes;
+  static constexpr bool kAddsPairs = true;
   static V zero() noexcept { return _mm512_setzero_ps(); }
   static V add(V a, V b) noexcept { return _mm512_add_ps(a, b); }
+  static V abs(V a) noexcept { return _mm512_abs_ps(a); }
   static V fma(V a, V b, V c) noexcept { return _mm512_fmadd_ps(a, b, c); }
   static void add_to(__m512d* part, const V* folded) noexcept {
     const __m256 lanes =
@@ -145,11 +149,13 @@ struct F32 : ShortRuns<Ops32, DType::f32> {
   static constexpr std::size_t slot(std::size_t vector, std::size_t) noexcept { return vector; }
   struct Short : FloatSums {
     static constexpr std::size_t kPerHalf = 1;
+    static constexpr bool kMagnitudeFromBits = true;
     static V value(Raw x, std::size_t, std::size_t, __m512d) noexcept {
       return _mm512_castsi512_ps(x);
     }
   };
   struct Doubles : DoubleSums {
+    static constexpr bool kMagnitudeFromBits = false;
     static constexpr std::size_t kPerHalf = 2;
     static V value(Raw x, std::size_t, std::size_t i, __m512d) noexcept {
       return FloatSums::half(_mm512_castsi512_ps(x), i);
@@ -165,11 +171,13 @@ struct Narrow : ShortRuns<Ops16, dtype>, Half {
   static constexpr std::size_t slot(std::size_t, std::size_t half) noexcept { return half; }
   struct Short : FloatSums {
     static constexpr std::size_t kPerHalf = 1;
+    static constexpr bool kMagnitudeFromBits = !Half::kConvertsFromMemory;
     static V value(auto x, std::size_t half, std::size_t, __m512d) noexcept {
       return Half::floats(x, half);
     }
   };
   struct Doubles : DoubleSums {
+    static constexpr bool kMagnitudeFromBits = false;
     static constexpr std::size_t kPerHalf = 2;
     static V value(__m512i x, std::size_t half, std::size_t i, __m512d) noexcept {
       return FloatSums::half(Half::floats(x, half), i);
@@ -265,10 +273,12 @@ struct F64 : Base {
     return _mm512_set1_pd(scale_exp == 0 ? 1 : scale_exp > 0 ? 0x1p-600 : 0x1p600);
   }
   struct Short : DoubleSums {
+    static constexpr bool kMagnitudeFromBits = true;
     static constexpr std::size_t kPerHalf = 1;
     static V value(Raw x, std::size_t, std::size_t, __m512d) noexcept { return doubles(x); }
   };
   struct Doubles : DoubleSums {
+    static constexpr bool kMagnitudeFromBits = false;
     static constexpr std::size_t kPerHalf = 1;
     static V value(Raw x, std::size_t, std::size_t, __m512d factor) noexcept {
       return _mm512_mul_pd(doubles(x), factor);

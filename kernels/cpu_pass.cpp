@@ -56,6 +56,7 @@ TensorStats finish_part(PartTotals& totals, const TensorPart& part) noexcept {
   for (int width = kPartLanes / 2; width > 0; width /= 2) {
     for (int lane = 0; lane < width; ++lane) {
       totals.sum[lane] += totals.sum[lane + width];
+      totals.sum_abs[lane] += totals.sum_abs[lane + width];
       totals.sum_sq[lane] += totals.sum_sq[lane + width];
     }
   }
@@ -67,6 +68,7 @@ TensorStats finish_part(PartTotals& totals, const TensorPart& part) noexcept {
   stats.zero = totals.zero;
   stats.subnormal = totals.subnormal;
   stats.sum = totals.sum[0];
+  stats.sum_abs = totals.sum_abs[0];
   stats.sum_sq = totals.sum_sq[0];
   if (totals.abs_max_bits != 0) {
     stats.abs_max = magnitude_of(totals.abs_max_bits, part.dtype);
@@ -74,7 +76,7 @@ TensorStats finish_part(PartTotals& totals, const TensorPart& part) noexcept {
   }
   if (totals.first_nonfinite >= 0) {
     stats.first_nonfinite = part.begin + totals.first_nonfinite;
-    stats.first_kind = totals.first_kind;
+    stats.first_kind = static_cast<std::int16_t>(totals.first_kind);
   }
   stats.scale_exp = totals.scale_exp;
   return stats;

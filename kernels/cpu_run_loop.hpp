@@ -54,12 +54,31 @@ class RunLoop {
   struct RunSums {
     using V = typename S::V;
     static constexpr std::size_t kCount = S::kRunLanes / S::kLanes;
-    V sum[kCount];
+    static constexpr std::size_t kPairs = S::kAddsPairs ? kCount / 2 : kCount;
+    // Adds vectors by lane, or (S::kAddsPairs) those of a row's two halves to each other first.
+    struct Sum {
+      V lanes[kPairs];
+      V first[kPairs];  // waits for the other of its pair
+      [[gnu::always_inline]] void add(std::size_t slot, V value) noexcept {
+        if constexpr (!S::kAddsPairs) {
+          lanes[slot] = S::add(lanes[slot], value);
+        } else if (slot < kPairs) {
+          first[slot] = value;
+        } else {
+          const std::size_t pair = slot - kPairs;
+          lanes[pair] = S::add(lanes[pair], S::add(first[pair], value));
+        }
+      }
+    };
+    Sum sum;
+    Sum sum_abs;
     V sum_sq[kCount];
 
     [[gnu::always_inline]] RunSums() noexcept {
 #pragma GCC unroll 8
-      for (std::size_t i = 0; i < kCount; ++i) sum[i] = sum_sq[i] = S::zero();
+      for (std::size_t i = 0; i < kCount; ++i) sum_sq[i] = S::zero();
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < kPairs; ++i) sum.lanes[i] = sum_abs.lanes[i] = S::zero();
     }
     // Vector number `vector` of a row: its bits, or its address where T converts from memory.
     template <class Source>
@@ -70,26 +89,31 @@ class RunLoop {
         for (std::size_t i = 0; i < S::kPerHalf; ++i) {
           const V value = S::value(x, half, i, factor);
           const std::size_t slot = (T::slot(vector, half) * S::kPerHalf + i) % kCount;
-          sum[slot] = S::add(sum[slot], value);
+          sum.add(slot, value);
           sum_sq[slot] = S::fma(value, value, sum_sq[slot]);
+          if constexpr (S::kMagnitudeFromBits) {
+            sum_abs.add(slot, S::value(T::magnitude(x), half, i, factor));
+          } else {
+            sum_abs.add(slot, S::abs(value));
+          }
         }
       }
     }
     [[gnu::always_inline]] void add_to(RunLoop& loop) noexcept {
-      fold<kCount / 2>();
-      S::add_to(loop.sum_, sum);
+      fold<kPairs / 2>(sum.lanes);
+      fold<kPairs / 2>(sum_abs.lanes);
+      fold<kCount / 2>(sum_sq);
+      S::add_to(loop.sum_, sum.lanes);
+      S::add_to(loop.sum_abs_, sum_abs.lanes);
       S::add_to(loop.sum_sq_, sum_sq);
     }
     // Whole vectors, while more than kPartLanes are left; S::add_to does the rest.
     template <std::size_t n>
-    [[gnu::always_inline]] void fold() noexcept {
+    [[gnu::always_inline]] static void fold(V* lanes) noexcept {
       if constexpr (n > 0 && n * S::kLanes >= kPartLanes) {
 #pragma GCC unroll 8
-        for (std::size_t i = 0; i < n; ++i) {
-          sum[i] = S::add(sum[i], sum[i + n]);
-          sum_sq[i] = S::add(sum_sq[i], sum_sq[i + n]);
-        }
-        fold<n / 2>();
+        for (std::size_t i = 0; i < n; ++i) lanes[i] = S::add(lanes[i], lanes[i + n]);
+        fold<n / 2>(lanes);
       }
     }
   };
@@ -244,6 +268,7 @@ class RunLoop {
     for (; scale_exp_ < scale_exp; scale_exp_ += kScaleStep) {
       for (std::size_t i = 0; i < kParts; ++i) {
         sum_[i] = T::Doubles::scale(sum_[i], 0x1p-600);
+        sum_abs_[i] = T::Doubles::scale(sum_abs_[i], 0x1p-600);
         sum_sq_[i] = T::Doubles::scale(T::Doubles::scale(sum_sq_[i], 0x1p-600), 0x1p-600);
       }
     }
@@ -296,6 +321,7 @@ class RunLoop {
 
   void finish(PartTotals& totals) const noexcept {
     std::memcpy(totals.sum, sum_, sizeof(totals.sum));
+    std::memcpy(totals.sum_abs, sum_abs_, sizeof(totals.sum_abs));
     std::memcpy(totals.sum_sq, sum_sq_, sizeof(totals.sum_sq));
     totals.abs_max_bits = largest();
     totals.abs_min_bits = smallest();
@@ -313,6 +339,7 @@ class RunLoop {
 
   using Total = typename T::Total;
   Wide sum_[kParts] = {};
+  Wide sum_abs_[kParts] = {};
   Wide sum_sq_[kParts] = {};
   Raw max_ = T::no_max();
   Raw min_ = T::no_min();

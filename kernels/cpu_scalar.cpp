@@ -57,24 +57,44 @@ double count_run(const std::byte* run, int count, std::int64_t index, PartTotals
 template <DType dtype, typename Real>
 void sum_run(const std::byte* run, int count, Real factor, PartTotals& totals) noexcept {
   constexpr int kCount = sizeof(Real) == sizeof(double) ? kWideLanes : kLanes;
-  Real sum[static_cast<std::size_t>(kCount)] = {};
+  // In fp32, elements of lanes i and i + kPairs are added to each other before they are added up.
+  constexpr bool kAddsPairs = kCount == kLanes;
+  constexpr int kPairs = kAddsPairs ? kCount / 2 : kCount;
+  Real sum[static_cast<std::size_t>(kPairs)] = {};
+  Real sum_abs[static_cast<std::size_t>(kPairs)] = {};
   Real sum_sq[static_cast<std::size_t>(kCount)] = {};
-  for (int i = 0; i < count; ++i) {
-    const auto bits = load<dtype>(run + i * size_in_bytes(dtype));
-    if (classify<dtype>(bits) >= ElementClass::infinity) continue;
-    const Real x = static_cast<Real>(value<dtype>(bits)) * factor;
-    const int lane = lane_of<dtype>(i) % kCount;
-    sum[lane] += x;
-    sum_sq[lane] = std::fma(x, x, sum_sq[lane]);
+  for (int begin = 0; begin < count; begin += kLanes) {
+    Real row[static_cast<std::size_t>(kLanes)] = {};
+    for (int i = begin; i < std::min(begin + kLanes, count); ++i) {
+      const auto bits = load<dtype>(run + i * size_in_bytes(dtype));
+      if (classify<dtype>(bits) >= ElementClass::infinity) continue;
+      row[lane_of<dtype>(i)] = static_cast<Real>(value<dtype>(bits)) * factor;
+    }
+    for (int lane = 0; lane < kLanes; ++lane)
+      sum_sq[lane % kCount] = std::fma(row[lane], row[lane], sum_sq[lane % kCount]);
+    if constexpr (kAddsPairs) {
+      for (int lane = 0; lane < kPairs; ++lane) {
+        sum[lane] += row[lane] + row[lane + kPairs];
+        sum_abs[lane] += std::fabs(row[lane]) + std::fabs(row[lane + kPairs]);
+      }
+    } else {
+      for (int lane = 0; lane < kLanes; ++lane) {
+        sum[lane % kPairs] += row[lane];
+        sum_abs[lane % kPairs] += std::fabs(row[lane]);
+      }
+    }
   }
   for (int width = kCount / 2; width >= kPartLanes; width /= 2) {
     for (int lane = 0; lane < width; ++lane) {
-      sum[lane] += sum[lane + width];
       sum_sq[lane] += sum_sq[lane + width];
+      if (width == kPairs) continue;  // those are added already
+      sum[lane] += sum[lane + width];
+      sum_abs[lane] += sum_abs[lane + width];
     }
   }
   for (int lane = 0; lane < kPartLanes; ++lane) {
     totals.sum[lane] += static_cast<double>(sum[lane]);
+    totals.sum_abs[lane] += static_cast<double>(sum_abs[lane]);
     totals.sum_sq[lane] += static_cast<double>(sum_sq[lane]);
   }
 }
@@ -91,6 +111,7 @@ void read_part(const void* data, std::int64_t count, PartTotals& totals) noexcep
       const int scale_exp = scale_exp_for(value<dtype>(totals.abs_max_bits));
       for (int lane = 0; lane < kPartLanes; ++lane) {
         totals.sum[lane] = rescale_sum(totals.sum[lane], totals.scale_exp, scale_exp);
+        totals.sum_abs[lane] = rescale_sum(totals.sum_abs[lane], totals.scale_exp, scale_exp);
         totals.sum_sq[lane] = rescale_sum_sq(totals.sum_sq[lane], totals.scale_exp, scale_exp);
       }
       totals.scale_exp = scale_exp;

@@ -107,7 +107,7 @@ GRADVANE_HOST_DEVICE inline void accumulate(TensorStats& stats, Bits<dtype> bits
     stats.neg_inf += nonfinite == NonfiniteKind::neg_inf;
     if (stats.first_nonfinite < 0 || index < stats.first_nonfinite) {
       stats.first_nonfinite = index;
-      stats.first_kind = static_cast<std::int32_t>(nonfinite);
+      stats.first_kind = static_cast<std::int16_t>(nonfinite);
     }
     return;
   }
@@ -124,6 +124,7 @@ GRADVANE_HOST_DEVICE inline void accumulate(TensorStats& stats, Bits<dtype> bits
     const int scale_exp = scale_exp_for(magnitude);
     if (scale_exp != stats.scale_exp) {
       stats.sum = rescale_sum(stats.sum, stats.scale_exp, scale_exp);
+      stats.sum_abs = rescale_sum(stats.sum_abs, stats.scale_exp, scale_exp);
       stats.sum_sq = rescale_sum_sq(stats.sum_sq, stats.scale_exp, scale_exp);
       stats.scale_exp = scale_exp;
     }
@@ -131,6 +132,7 @@ GRADVANE_HOST_DEVICE inline void accumulate(TensorStats& stats, Bits<dtype> bits
   if (magnitude < stats.abs_min_nonzero) stats.abs_min_nonzero = magnitude;
   const double scaled = x * element_factor(stats.scale_exp);
   stats.sum += scaled;
+  stats.sum_abs += ::fabs(scaled);
   stats.sum_sq = ::fma(scaled, scaled, stats.sum_sq);
 }
 

@@ -2,6 +2,7 @@
 // The table of numbers: each number of a step, of a group and of a parameter that is shown anywhere, in one row.
 // Metrics, API, history, heat map, sorting, recordings, diff, drift and the page go over these rows: a number
 // that gets a row here is in all of them. docs/numbers.md and the page's numbers.ts are made from it.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -29,6 +30,7 @@ struct StepNumber {
   bool is_charted = false;            ///< in /api/v1/history
   bool is_compared = false;           ///< by diff
   bool is_seldom = false;  ///< measured in some steps only: compared in steps in which both have it
+  bool needs_finite = false;     ///< absent if no gradient element of this process is finite
   bool drifts = false;     ///< its course before a fault is reported
 };
 
@@ -59,11 +61,6 @@ std::optional<double> norm_field(const StepRecord& record) {
   return is_known ? record.*member : std::nullopt;
 }
 template <auto member>
-std::optional<double> own_norm_field(const StepRecord& record) {
-  return has_finite_gradient(record) ? record.*member : std::nullopt;
-}
-
-template <auto member>
 std::optional<double> share_field(const StepRecord& record) {
   return share_of(record.*member, record.grad_numel);
 }
@@ -73,9 +70,7 @@ std::optional<double> host_syncs(const StepRecord& record);
 std::optional<double> host_sync_seconds(const StepRecord& record);
 std::optional<double> tokens_per_second(const StepRecord& record);
 
-}  // namespace detail
-
-inline constexpr std::array kStepNumbers{
+inline constexpr std::array kFirstNumbers{
     StepNumber{.key = "loss",
                .title = "Loss",
                .words = "loss",
@@ -109,10 +104,10 @@ inline constexpr std::array kStepNumbers{
                .title = "Gradient norm of this shard",
                .words = "gradient norm of this shard",
                .stored = &StepRecord::shard_grad_norm,
-               .of = detail::own_norm_field<&StepRecord::shard_grad_norm>,
                .metric = Metric::shard_grad_norm,
                .site = Site::grad,
-               .is_logged = true},
+               .is_logged = true,
+               .needs_finite = true},
     StepNumber{.key = "clip_coefficient",
                .title = "Clip coefficient",
                .words = "clip coefficient",
@@ -120,26 +115,25 @@ inline constexpr std::array kStepNumbers{
                .metric = Metric::clip_coefficient,
                .is_logged = true,
                .is_charted = true},
-    StepNumber{.key = "grad_abs_max",
-               .title = "Largest gradient",
-               .words = "largest gradient",
-               .stored = &StepRecord::grad_abs_max,
-               .of = detail::own_norm_field<&StepRecord::grad_abs_max>,
-               .metric = Metric::grad_abs_max,
-               .site = Site::grad,
-               .is_logged = true,
-               .is_charted = true,
-               .is_compared = true,
-               .drifts = true},
-    StepNumber{.key = "grad_abs_min_nonzero",
-               .title = "Smallest nonzero gradient",
-               .words = "smallest nonzero gradient",
-               .stored = &StepRecord::grad_abs_min_nonzero,
-               .of = detail::own_norm_field<&StepRecord::grad_abs_min_nonzero>,
-               .metric = Metric::grad_abs_min_nonzero,
-               .site = Site::grad,
-               .is_logged = true,
-               .is_charted = true},
+};
+
+/// Those that are joined over tensors as a group's are: their rows are in kTensorNumbers.
+constexpr StepNumber of_step(const TensorNumber& number) {
+  return {.key = number.key,
+          .title = number.title,
+          .words = number.words,
+          .unit = number.unit,
+          .stored = number.step,
+          .metric = number.step_metric,
+          .site = number.site,
+          .is_logged = true,
+          .is_charted = true,
+          .is_compared = number.is_compared,
+          .needs_finite = true,
+          .drifts = number.drifts};
+}
+
+inline constexpr std::array kLaterNumbers{
     StepNumber{.key = "grad_zero_ratio",
                .title = "Zeros in the gradients",
                .words = "share of zeros",
@@ -276,10 +270,25 @@ inline constexpr std::array kStepNumbers{
                .is_logged = true},
 };
 
+}  // namespace detail
+
+inline constexpr auto kStepNumbers = [] {
+  constexpr auto kJoined = static_cast<std::size_t>(std::ranges::count_if(
+      kTensorNumbers, [](const TensorNumber& number) { return number.step != nullptr; }));
+  std::array<StepNumber, detail::kFirstNumbers.size() + kJoined + detail::kLaterNumbers.size()>
+      numbers{};
+  auto at = std::ranges::copy(detail::kFirstNumbers, numbers.begin()).out;
+  for (const TensorNumber& number : kTensorNumbers)
+    if (number.step != nullptr) *at++ = detail::of_step(number);
+  std::ranges::copy(detail::kLaterNumbers, at);
+  return numbers;
+}();
+
 /// A step's number, as it is shown; absent if it was not measured.
 [[nodiscard]] inline std::optional<double> value_of(const StepNumber& number,
                                                     const StepRecord& record) {
-  return number.of != nullptr ? number.of(record) : record.*number.stored;
+  if (number.of != nullptr) return number.of(record);
+  return number.needs_finite && !has_finite_gradient(record) ? std::nullopt : record.*number.stored;
 }
 
 }  // namespace gradvane::record

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<std::string_view, 7> kUnits{"plain", "share",      "ratio", "seconds",
                                                  "bytes", "per_second", "calls"};
-constexpr std::array<std::string_view, 5> kJoins{"norm", "max", "min", "share", "update"};
+constexpr std::array<std::string_view, 6> kJoins{"norm", "max", "min", "mean", "share", "update"};
 
 /// No text of the tables needs escaping: their tests refuse quotes, backslashes and line breaks.
 void put(std::string& json, std::string_view key, std::string_view value) {
@@ -49,6 +49,7 @@ int main() {
     put(json, "join", kJoins[static_cast<std::size_t>(number.join)]);
     put(json, "unit", kUnits[static_cast<std::size_t>(number.unit)]);
     put(json, "is_compared", number.is_compared);
+    put(json, "is_of_step", number.step != nullptr);
     put_metric(json, number.metric);
     end(json);
   }

@@ -123,6 +123,7 @@ struct StepRecord {
   std::int64_t grad_subnormal = 0;
   std::optional<double> grad_abs_max;
   std::optional<double> grad_abs_min_nonzero;
+  std::optional<double> grad_abs_mean;
   std::optional<double> grad_health;  ///< preset esper_v1, in [0, 1]
   std::int32_t vanishing = 0;         ///< parameters with a gradient norm below the threshold
   std::int32_t exploding = 0;
@@ -182,6 +183,7 @@ struct GroupStats {
   std::optional<double> grad_norm;
   std::optional<double> grad_abs_max;
   std::optional<double> grad_abs_min_nonzero;
+  std::optional<double> grad_abs_mean;
   std::optional<double> grad_zero_ratio;
   std::optional<double> grad_subnormal_ratio;
   std::optional<double> weight_norm;
@@ -200,6 +202,7 @@ struct TensorNumbers {
   double sum = 0;
   double abs_max = 0;
   double abs_min_nonzero = 0;  ///< +Inf where there is none
+  double abs_mean = 0;
 };
 
 /// One parameter in one step; index = ModelInfo::params.

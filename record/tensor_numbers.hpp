@@ -53,6 +53,7 @@ enum class Join : std::uint8_t {
   norm,   ///< root of the sum of squares
   max,    ///< the largest
   min,    ///< the smallest
+  mean,   ///< over all finite elements
   share,  ///< elements that count, of all elements
   update  ///< the step builder's own rule: it is a ratio of two norms over a sample
 };
@@ -68,15 +69,18 @@ struct TensorNumber {
   Site site;               ///< which tensor of the parameter it is of
   Join join;
   Unit unit = Unit::plain;
-  double TensorNumbers::* value = nullptr;        ///< for joins norm, max and min
+  double TensorNumbers::* value = nullptr;        ///< for joins norm, max, min and mean
   std::int64_t TensorNumbers::* count = nullptr;  ///< for join share
   std::optional<double> GroupStats::* group;
-  /// The step's own, if it is joined like a group's; others have a rule of their own in the step builder.
+  /// The step's own, if it is joined like a group's: such a number is a row of kStepNumbers too. Others have a
+  /// rule of their own in the step builder, and a row of their own there.
   std::optional<double> StepRecord::* step = nullptr;
-  Metric metric;               ///< of a group
+  Metric metric;                           ///< of a group
+  std::optional<Metric> step_metric = {};  ///< if `step` is set
   std::uint32_t recording_id;  ///< of a group's column in a recording: for good, never used again
-  bool is_compared = true;     ///< by diff
-  bool drifts = false;         ///< its course before a fault is reported
+  std::uint32_t step_recording_id = 0;  ///< of the step's field, if `step` is set
+  bool is_compared = true;              ///< by diff
+  bool drifts = false;                  ///< its course before a fault is reported
 };
 
 inline constexpr std::array kTensorNumbers{
@@ -103,7 +107,9 @@ inline constexpr std::array kTensorNumbers{
                  .group = &GroupStats::grad_abs_max,
                  .step = &StepRecord::grad_abs_max,
                  .metric = Metric::group_grad_abs_max,
+                 .step_metric = Metric::grad_abs_max,
                  .recording_id = 3,
+                 .step_recording_id = 20,
                  .drifts = true},
     TensorNumber{.key = "grad_abs_min_nonzero",
                  .tensor_key = "abs_min_nonzero",
@@ -116,8 +122,25 @@ inline constexpr std::array kTensorNumbers{
                  .group = &GroupStats::grad_abs_min_nonzero,
                  .step = &StepRecord::grad_abs_min_nonzero,
                  .metric = Metric::group_grad_abs_min_nonzero,
+                 .step_metric = Metric::grad_abs_min_nonzero,
                  .recording_id = 7,
+                 .step_recording_id = 48,
                  .is_compared = false},  // one element decides it: like runs differ by decades
+    TensorNumber{.key = "grad_abs_mean",
+                 .tensor_key = "abs_mean",
+                 .title = "Mean gradient magnitude",
+                 .label = "grad mean",
+                 .words = "mean gradient magnitude",
+                 .site = Site::grad,
+                 .join = Join::mean,
+                 .value = &TensorNumbers::abs_mean,
+                 .group = &GroupStats::grad_abs_mean,
+                 .step = &StepRecord::grad_abs_mean,
+                 .metric = Metric::group_grad_abs_mean,
+                 .step_metric = Metric::grad_abs_mean,
+                 .recording_id = 9,
+                 .step_recording_id = 49,
+                 .drifts = true},
     TensorNumber{.key = "grad_zero_ratio",
                  .tensor_key = "zero_ratio",
                  .title = "Zeros in the gradient",
@@ -166,6 +189,17 @@ inline constexpr std::array kTensorNumbers{
                  .recording_id = 6},
 };
 
+/// A tensor's numbers as the columns of a recording, by id: for good, never used again.
+struct TensorColumn {
+  std::uint32_t recording_id;
+  double TensorNumbers::* value;
+};
+inline constexpr std::array kTensorColumns{
+    TensorColumn{8, &TensorNumbers::norm},      TensorColumn{9, &TensorNumbers::sum},
+    TensorColumn{10, &TensorNumbers::abs_max},  TensorColumn{11, &TensorNumbers::abs_min_nonzero},
+    TensorColumn{12, &TensorNumbers::abs_mean},
+};
+
 /// A tensor's own number; absent if nothing of the kind was measured. Not for join update.
 [[nodiscard]] inline std::optional<double> value_of(const TensorNumber& number,
                                                     const TensorNumbers& tensor) noexcept {
@@ -185,7 +219,7 @@ inline constexpr std::array kTensorNumbers{
   return tensor ? value_of(number, *tensor) : std::nullopt;
 }
 
-/// Adds `value` to what is there, by a rule that needs no other number. Not for joins share and update.
+/// Adds `value` to what is there, by a rule that needs no other number: joins norm, max and min.
 inline void join_into(std::optional<double>& into, Join join, double value) noexcept {
   if (!into)
     into = value;
@@ -194,6 +228,35 @@ inline void join_into(std::optional<double>& into, Join join, double value) noex
   else
     into = join == Join::max ? std::fmax(*into, value) : std::fmin(*into, value);
 }
+
+/// One number of several tensors: of a group or of a step. Not for join update.
+class JoinedNumber {
+ public:
+  void add(const TensorNumber& number, const TensorNumbers& tensor) noexcept {
+    if (number.join == Join::share) {
+      count_ += tensor.*number.count;
+      elements_ += tensor.numel;
+      value_ = share_of(count_, elements_);
+      return;
+    }
+    const std::optional<double> value = value_of(number, tensor);
+    if (!value) return;
+    if (number.join != Join::mean) return join_into(value_, number.join, *value);
+    const std::int64_t finite = tensor.numel - sum_of(tensor.nonfinite);
+    elements_ += finite;
+    const double before = value_.value_or(0);
+    // Means, not sums, so that it does not overflow.
+    value_ =
+        before + (*value - before) * (static_cast<double>(finite) / static_cast<double>(elements_));
+  }
+  /// Absent if nothing of the kind was measured.
+  [[nodiscard]] std::optional<double> value() const noexcept { return value_; }
+
+ private:
+  std::optional<double> value_;
+  std::int64_t count_ = 0;     ///< of join share
+  std::int64_t elements_ = 0;  ///< of joins share and mean
+};
 
 /// Sum of a tensor's finite elements over their number.
 [[nodiscard]] inline std::optional<double> mean_of(const TensorNumbers& numbers) noexcept {

@@ -2,7 +2,8 @@
 
     build/release/bin/gradvane_numbers | python3 scripts/make_numbers.py
 
-That is the page's numbers.ts, docs/numbers.md, and the number parts of docs/api/*.schema.json. With --check nothing
+That is the page's numbers.ts, docs/numbers.md, a few rows of docs/step-log.md, and the number parts of
+docs/api/*.schema.json. With --check nothing
 is written: it names the files that are out of date, and ends with status 1 if there are any.
 """
 
@@ -60,6 +61,17 @@ def numbers_md(table: dict) -> str:
     return text
 
 
+def step_log_md(table: dict) -> str:
+    """The page of the step log, with a row for each number that is joined over tensors."""
+    joined = {n["key"] for n in table["tensor"] if n["is_of_step"]}
+    rows = [f"| `{n['key']}` | {n['help'][0].lower()}{n['help'][1:]} |\n" for n in table["step"] if n["key"] in joined]
+    lines = (ROOT / "docs/step-log.md").read_text().splitlines(keepends=True)
+    old = [line for line in lines if line.startswith(tuple(f"| `{key}`" for key in joined))]
+    at = lines.index(old[0])
+    return "".join([*(line for line in lines[:at] if line not in old), *rows,
+                    *(line for line in lines[at:] if line not in old)])
+
+
 def with_properties(there: dict, wanted: dict[str, dict], old: Callable[[str], bool]) -> dict:
     """`there` with `wanted` in the place of what is `old`; a property that stays keeps its description."""
     result, placed = {}, False
@@ -109,7 +121,8 @@ def schemas(table: dict) -> dict[str, dict]:
 
 def main() -> int:
     table = json.load(sys.stdin)
-    files = {"dashboards/page/src/words/numbers.ts": numbers_ts(table), "docs/numbers.md": numbers_md(table)}
+    files = {"dashboards/page/src/words/numbers.ts": numbers_ts(table), "docs/numbers.md": numbers_md(table),
+             "docs/step-log.md": step_log_md(table)}
     files |= {name: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in schemas(table).items()}
     stale = [name for name, text in files.items()
              if not (ROOT / name).exists() or (ROOT / name).read_text() != text]

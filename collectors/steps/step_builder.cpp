@@ -34,6 +34,7 @@ record::TensorNumbers numbers_of(const TensorStats& stats, double factor = 1) {
   numbers.sum = stats.total() * factor;
   numbers.abs_max = stats.abs_max * factor;
   numbers.abs_min_nonzero = stats.abs_min_nonzero * factor;
+  numbers.abs_mean = stats.mean_magnitude() * factor;
   return numbers;
 }
 
@@ -216,6 +217,7 @@ void StepBuilder::take_user(std::span<const TensorStats> stats) {
 void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorStats> stats) {
   std::int32_t read = 0;
   std::optional<double> norm;
+  std::array<record::JoinedNumber, record::kTensorNumbers.size()> joined;
   // The loss comes before every gradient; among gradients the one nearest the loss, the last, is the
   // first that backward reaches.
   std::int32_t last_bad = -1;
@@ -230,10 +232,9 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
 
     ++read;
     if (has_finite(*out.grad)) add_norm(norm, out.grad->norm);
-    for (const record::TensorNumber& number : record::kTensorNumbers)
-      if (number.step != nullptr && number.site == Site::grad)
-        if (const auto value = value_of(number, *out.grad))
-          record::join_into(record_.*number.step, number.join, *value);
+    for (std::size_t n = 0; n < joined.size(); ++n)
+      if (const auto& number = record::kTensorNumbers[n]; number.step != nullptr)
+        joined[n].add(number, *out.grad);
     record_.grad_numel += stats[i].numel;
     record_.grad_zero += stats[i].zero;
     record_.grad_subnormal += stats[i].subnormal;
@@ -249,6 +250,9 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
   if (read == 0) return;
   record_.site_measured[index(Site::grad)] = true;
   record_.grad_norm = norm;
+  for (std::size_t n = 0; n < joined.size(); ++n)
+    if (const auto step = record::kTensorNumbers[n].step; step != nullptr)
+      record_.*step = joined[n].value();
   if (!norm) record_.grad_norm_at_step.reset();  // clipping may have told one of what it left
   if (!plan.shards.empty()) {  // what it is over all processes, they tell each other
     record_.shard_grad_norm = norm;
@@ -331,8 +335,7 @@ void StepBuilder::take_global_norm(record::StepRecord& record, double norm,
 
 void StepBuilder::sum_up_groups(const ReadPlan& plan) {
   struct Sums {
-    std::array<std::int64_t, record::kTensorNumbers.size()> counts{};  // of joins share
-    std::array<std::int64_t, record::kTensorNumbers.size()> numels{};
+    std::array<record::JoinedNumber, record::kTensorNumbers.size()> numbers;
     double updated_norm = 0;
     std::optional<double> update;
   };
@@ -346,13 +349,7 @@ void StepBuilder::sum_up_groups(const ReadPlan& plan) {
     for (std::size_t n = 0; n < record::kTensorNumbers.size(); ++n) {
       const record::TensorNumber& number = record::kTensorNumbers[n];
       const auto& tensor = number.site == Site::grad ? param.grad : param.weight;
-      if (!tensor || number.join == record::Join::update) continue;
-      if (number.join == record::Join::share) {
-        sums[g].counts[n] += (*tensor).*number.count;
-        sums[g].numels[n] += tensor->numel;
-      } else if (const auto value = value_of(number, *tensor)) {
-        record::join_into(group.*number.group, number.join, *value);
-      }
+      if (tensor && number.join != record::Join::update) sums[g].numbers[n].add(number, *tensor);
     }
     if (param.weight && param.update_ratio) {
       add_norm(sums[g].update, *param.update_ratio * param.weight->norm);
@@ -361,9 +358,8 @@ void StepBuilder::sum_up_groups(const ReadPlan& plan) {
   }
   for (std::size_t g = 0; g < sums.size(); ++g) {
     for (std::size_t n = 0; n < record::kTensorNumbers.size(); ++n)
-      if (record::kTensorNumbers[n].join == record::Join::share)
-        detail_.groups[g].*record::kTensorNumbers[n].group =
-            record::share_of(sums[g].counts[n], sums[g].numels[n]);
+      if (record::kTensorNumbers[n].join != record::Join::update)
+        detail_.groups[g].*record::kTensorNumbers[n].group = sums[g].numbers[n].value();
     if (sums[g].update && sums[g].updated_norm > 0)
       detail_.groups[g].update_ratio = *sums[g].update / sums[g].updated_norm;
   }
@@ -374,7 +370,7 @@ void StepBuilder::blame(Site site, std::int32_t param, const TensorStats& stats)
   first.site = site;
   first.param = param;
   first.element = stats.first_nonfinite;
-  first.kind = static_cast<record::NonfiniteKind>(std::max(stats.first_kind, 0));
+  first.kind = static_cast<record::NonfiniteKind>(std::max<int>(stats.first_kind, 0));
   auto& of_site = record_.first_by_site[index(site)];
   if (!of_site) of_site = first;
   if (!record_.first_nonfinite) record_.first_nonfinite = first;

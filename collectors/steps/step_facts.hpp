@@ -81,22 +81,23 @@ struct StepFacts {
 };
 static_assert(std::is_trivially_copyable_v<StepFacts>);
 
-/// What became of a slot's entry. One that was not read says so in place of its number of elements.
-enum class EntryTag : std::int64_t {
-  read = 1,
-  empty = 0,
-  frozen = -1,
-  missing = -2,
-  unsupported = -3,
-  elsewhere = -4  ///< on another device: another slot of the same step has it
+/// What became of a slot's entry: TensorStats::absence, except that a tensor without elements is `empty`.
+enum class EntryTag : std::int16_t {
+  read,
+  empty,
+  frozen,
+  missing,
+  unsupported,
+  elsewhere  ///< on another device: another slot of the same step has it
 };
 
 [[nodiscard]] inline EntryTag tag_of(const kernels::TensorStats& stats) noexcept {
-  return stats.numel > 0 ? EntryTag::read : static_cast<EntryTag>(stats.numel);
+  if (stats.absence != 0) return static_cast<EntryTag>(stats.absence);
+  return stats.numel > 0 ? EntryTag::read : EntryTag::empty;
 }
 [[nodiscard]] inline kernels::TensorStats not_read(EntryTag tag) noexcept {
   kernels::TensorStats stats;
-  stats.numel = static_cast<std::int64_t>(tag);
+  stats.absence = static_cast<std::int16_t>(tag);
   return stats;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 /// An entry that is not read: the address stands for its tag, see CudaPass::enqueue.
 const void* absent(EntryTag tag) noexcept {
-  return std::bit_cast<const void*>(static_cast<std::uintptr_t>(-static_cast<std::int64_t>(tag)));
+  return std::bit_cast<const void*>(static_cast<std::uintptr_t>(tag));
 }
 
 /// Reads until the next attempt, where there was no memory.

@@ -81,6 +81,14 @@ def norms() -> Row:
               "65,504 over the loss scale.", units.ScientificNotation,
               [Query(each_rank("gradvane_grad_abs_max"), "rank {{whose}}")],
               Look(width=8, logarithmic=True, decimals=1)),
+        graph("Mean gradient magnitude by group", "Over the finite elements. Unlike the norm it does not grow with the "
+              "size of the group.", units.ScientificNotation,
+              [Query(f"{by('group', 'max', of_group('gradvane_group_grad_abs_mean'))}\nand on (group) topk($topk, "
+                     f"{by('group', 'max', at_end('gradvane_group_grad_abs_mean'))})", "{{group}}")],
+              Look(many=True, logarithmic=True, height=10, has_page=False, decimals=1)),
+        graph("Mean gradient magnitude", "Over all parameters of each rank.", units.ScientificNotation,
+              [Query(each_rank("gradvane_grad_abs_mean"), "rank {{whose}}")],
+              Look(width=12, logarithmic=True, decimals=1)),
         graph("Subnormal gradients by group", "Share of gradient elements so small that their dtype keeps only part of "
               "their digits. A share that grows in fp16 means that the loss scale is too small.", units.PercentUnit,
               [Query(f"{by('group', 'max', of_group('gradvane_group_grad_subnormal_ratio'))}\nand on (group) topk($topk, "

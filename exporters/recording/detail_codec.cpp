@@ -46,10 +46,8 @@ void each_number(Wholes wholes, Reals reals) {
   wholes(5, nonfinite(1), 0);
   wholes(6, nonfinite(2), 0);
   wholes(7, [](auto& n) -> auto& { return n.first_nonfinite; }, -1);
-  reals(8, [](auto& n) -> auto& { return n.norm; });
-  reals(9, [](auto& n) -> auto& { return n.sum; });
-  reals(10, [](auto& n) -> auto& { return n.abs_max; });
-  reals(11, [](auto& n) -> auto& { return n.abs_min_nonzero; });
+  for (const record::TensorColumn& column : record::kTensorColumns)
+    reals(column.recording_id, [&](auto& n) -> auto& { return n.*column.value; });
 }
 static_assert(record::kNonfiniteKinds == 3, "a kind of non-finite value needs a column of its own");
 static_assert(record::kSites <= 6 && record::kNonfiniteKinds <= static_cast<int>(kKindsOfSite));

@@ -2,7 +2,11 @@
 // The fields of every record, with the ids they have in a recording. An id is for good: a new field takes the
 // next free one of its struct and stands at the end, one that goes leaves its id unused.
 // tests/exporters/recording/codec_test.cpp fails to compile when a struct has a field that is not here.
+#include <cstdint>
+#include <limits>
+
 #include "exporters/recording/archive.hpp"
+#include "record/tensor_numbers.hpp"
 
 namespace gradvane::exporters::recording {
 
@@ -17,6 +21,16 @@ void describe(auto& a, like<record::StepSyncs> auto& r) {
   a(1, r.calls);
   a(2, r.seconds);
   a(3, r.polls);
+}
+
+/// Numbers that are joined over tensors, which have their ids in record/tensor_numbers.hpp: those from `from` on
+/// and below `until`. Fields are in the order of their ids.
+void describe_joined(auto& a, like<record::StepRecord> auto& r, std::uint32_t from,
+                     std::uint32_t until) {
+  for (const record::TensorNumber& number : record::kTensorNumbers)
+    if (number.step != nullptr && number.step_recording_id >= from &&
+        number.step_recording_id < until)
+      a(number.step_recording_id, r.*number.step);
 }
 
 void describe(auto& a, like<record::StepRecord> auto& r) {
@@ -39,7 +53,7 @@ void describe(auto& a, like<record::StepRecord> auto& r) {
   a(17, r.grad_numel);
   a(18, r.grad_zero);
   a(19, r.grad_subnormal);
-  a(20, r.grad_abs_max);
+  describe_joined(a, r, 20, 21);
   a(21, r.grad_health);
   a(22, r.vanishing);
   a(23, r.exploding);
@@ -67,7 +81,7 @@ void describe(auto& a, like<record::StepRecord> auto& r) {
   a(45, r.dropped_before);
   a(46, r.contiguous_copies);
   a(47, r.bad_micro_step);
-  a(48, r.grad_abs_min_nonzero);
+  describe_joined(a, r, 48, std::numeric_limits<std::uint32_t>::max());  // the next free one is 50
 }
 
 void describe(auto& a, like<record::Appearance> auto& r) {

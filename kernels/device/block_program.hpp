@@ -132,7 +132,7 @@ class BlockProgram {
     if (share.absent()) {
       if (lane_.thread() % kWarp == 0) {
         stats = TensorStats{};
-        stats.numel = -static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(share.data));
+        stats.absence = static_cast<std::int16_t>(reinterpret_cast<std::uintptr_t>(share.data));
       }
     } else {
       read_share<kWarp>(share, stats);

@@ -39,7 +39,7 @@ class CudaPass {
   CudaPass& operator=(const CudaPass&) = delete;
 
   /// Enqueues one read. data[i] is the address of tensor i on this device, aligned to its element; a
-  /// number below device::kAddressLimit: the tensor is absent, and its numel comes out as minus it.
+  /// number below device::kAddressLimit: the tensor is absent, and its `absence` is that number.
   /// Allocates nothing, waits for nothing, leaves no error behind and takes none away; legal in a
   /// capturing stream. An error other than success means that nothing was enqueued, or that the device
   /// is lost.

@@ -5,7 +5,7 @@
 //
 // Sums of fp32, fp16 and bf16 are taken in fp32 over sixteen elements an accumulator, folded and added to
 // the thread's fp64 sums. Their rounding: at most 16 additions and 2 folds, 18 * 2^-24 = 1.1e-6 of a
-// sum of squares, half of that of a norm.
+// sum of squares or of magnitudes, half of that of a norm.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -27,14 +27,17 @@ namespace detail {
 template <std::size_t kAccumulators>
 struct ShortSums {
   float sum[kAccumulators];
+  float sum_abs[kAccumulators];
   float sum_sq[kAccumulators];
 
   GRADVANE_HOST_DEVICE void start(std::size_t accumulator, float x) noexcept {
     sum[accumulator] = x;
+    sum_abs[accumulator] = ::fabsf(x);
     sum_sq[accumulator] = x * x;
   }
   GRADVANE_HOST_DEVICE void add(std::size_t accumulator, float x) noexcept {
     sum[accumulator] += x;
+    sum_abs[accumulator] += ::fabsf(x);
     sum_sq[accumulator] = ::fmaf(x, x, sum_sq[accumulator]);
   }
   GRADVANE_HOST_DEVICE void fold() noexcept {
@@ -43,6 +46,7 @@ struct ShortSums {
       GRADVANE_UNROLL
       for (std::size_t i = 0; i < width; ++i) {
         sum[i] += sum[i + width];
+        sum_abs[i] += sum_abs[i + width];
         sum_sq[i] += sum_sq[i + width];
       }
     }
@@ -307,6 +311,7 @@ GRADVANE_HOST_DEVICE inline bool add_sums(const Group& group, Magnitude min,
     }
   }
   tally.sum += static_cast<double>(sums.sum[0]);
+  tally.sum_abs += static_cast<double>(sums.sum_abs[0]);
   tally.sum_sq += static_cast<double>(sums.sum_sq[0]);
   detail::raise_extremes(tally, max, min);
   return true;
@@ -336,6 +341,7 @@ GRADVANE_HOST_DEVICE inline bool add_counting(const Group& group, std::uint32_t 
   double max = 0;
   double min = std::numeric_limits<double>::infinity();
   double sum = 0;
+  double sum_abs = 0;
   double sum_sq = 0;
   std::uint32_t zero = 0;
   bool finite = true;
@@ -351,6 +357,7 @@ GRADVANE_HOST_DEVICE inline bool add_counting(const Group& group, std::uint32_t 
       min = magnitude != 0 && magnitude < min ? magnitude : min;
       zero += magnitude == 0;
       sum += x;
+      sum_abs += magnitude;
       sum_sq = ::fma(x, x, sum_sq);
     }
   }
@@ -359,6 +366,7 @@ GRADVANE_HOST_DEVICE inline bool add_counting(const Group& group, std::uint32_t 
     return false;
   }
   tally.sum += sum;
+  tally.sum_abs += sum_abs;
   tally.sum_sq += sum_sq;
   tally.max = max > tally.max ? max : tally.max;
   tally.min = min < tally.min ? min : tally.min;

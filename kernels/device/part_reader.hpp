@@ -161,6 +161,7 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
   GRADVANE_UNROLL
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     tally.sum += lane.shuffle_down(tally.sum, distance);
+    tally.sum_abs += lane.shuffle_down(tally.sum_abs, distance);
     tally.sum_sq += lane.shuffle_down(tally.sum_sq, distance);
     const std::uint64_t max = lane.shuffle_down(extremes.max, distance);
     const std::uint64_t min = lane.shuffle_down(extremes.min, distance);
@@ -175,6 +176,7 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
   if (mine == 0) {
     TensorStats stats;
     stats.sum = tally.sum;
+    stats.sum_abs = tally.sum_abs;
     stats.sum_sq = tally.sum_sq;
     stats.zero = zero;
     stats.subnormal = subnormal;

@@ -65,7 +65,7 @@ struct PassTables {
   std::uint64_t plan_id = 0;
 };
 
-/// An address below this says why a tensor is not there: its numel is published as minus the number.
+/// An address below this says why a tensor is not there: its `absence` is published as that number.
 inline constexpr std::uintptr_t kAddressLimit = 64;
 
 /// One kernel launch: tensors [tensor_begin, tensor_end) of the plan, all of whose blocks are in

@@ -19,6 +19,7 @@ struct Extremes {
 template <DType dtype>
 struct Tally {
   double sum = 0;
+  double sum_abs = 0;
   double sum_sq = 0;
   std::uint32_t max = 0;  ///< packed
   std::uint32_t min = kPackedInf;
@@ -37,6 +38,7 @@ struct Tally {
 template <>
 struct Tally<DType::f32> {
   double sum = 0;
+  double sum_abs = 0;
   double sum_sq = 0;
   float max = 0;
   float min = std::numeric_limits<float>::infinity();
@@ -53,6 +55,7 @@ struct Tally<DType::f32> {
 template <>
 struct Tally<DType::f64> {
   double sum = 0;
+  double sum_abs = 0;
   double sum_sq = 0;
   double max = 0;
   double min = std::numeric_limits<double>::infinity();

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import calendar
 import math
+import re
+from pathlib import Path
 
 from board_check import known_syncs
 from board_check.known_shapes import Course, Known, bent, between, counted, flat, held, noise, only, stairs
@@ -30,6 +32,7 @@ GROUPS = ("embed", *(f"blocks.{block}" for block in range(8)), "ln_f", "head")
 KINDS = ("nan", "pos_inf", "neg_inf")
 SITES = ("loss", "grad", "weight")
 PARAM = "blocks.4.attention.qkv.weight"
+NUMBERS = Path(__file__).resolve().parents[2] / "docs/numbers.md"
 
 
 def minute(value: float) -> float:
@@ -89,6 +92,11 @@ def warm_up(rate: float) -> Course:
     return lambda t: rate * min(1.0, (t + 15) / 240)
 
 
+def small_numbers(prefix: str) -> dict[str, Course]:
+    """Every metric of docs/numbers.md that begins so: for those that no course of their own is written for."""
+    return {metric: flat(0.002) for metric in re.findall(rf"`({prefix}\w+)`", NUMBERS.read_text(encoding="utf-8"))}
+
+
 def gradients(rank: int) -> dict[str, Course]:
     found: dict[str, Course] = {
         "gradvane_loss": loss(rank), "gradvane_grad_norm": total_norm,
@@ -106,7 +114,7 @@ def gradients(rank: int) -> dict[str, Course]:
         "gradvane_loss_scale": stairs((0, 65536), (minute(5), 32768), (minute(9), 16384), (minute(12), 32768),
                                       (minute(17), 16384), (minute(22), 32768)),
     }
-    return found
+    return small_numbers("gradvane_grad_") | found
 
 
 def process(rank: int) -> dict[str, Course]:
@@ -188,7 +196,7 @@ def of_group(group: str) -> list[Known]:
     ratio = {"embed": 3e-4, "head": 4.2e-3, "ln_f": 2e-3}.get(group, 8e-4 + 1e-4 * index)
     zeros = 0.62 if group == "embed" else 0.01 * index
     course = norm(group)
-    courses: dict[str, Course] = {
+    courses: dict[str, Course] = small_numbers("gradvane_group_") | {
         "gradvane_group_grad_norm": course,
         "gradvane_group_grad_abs_max": lambda t: 0.08 * (course(t) or 0.0),
         "gradvane_group_grad_abs_min_nonzero": flat(1e-9),

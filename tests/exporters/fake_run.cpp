@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "record/tensor_numbers.hpp"
+
 namespace gradvane::exporters::fakes {
 
 using record::NonfiniteKind;
@@ -27,6 +29,8 @@ record::TensorNumbers numbers(std::int64_t numel, double norm) {
   result.sum = norm / 8;
   result.abs_max = norm / 4;
   result.abs_min_nonzero = norm / 1e6;
+  for (const record::TensorColumn& column : record::kTensorColumns)
+    if (result.*column.value == 0) result.*column.value = norm / 16;
   return result;
 }
 
@@ -145,6 +149,12 @@ FakeStep& FakeTraining::next() {
     group.grad_abs_min_nonzero = 1e-9;
     group.grad_zero_ratio = 0.01;
     group.grad_subnormal_ratio = 0.001;
+    for (const record::TensorNumber& number : record::kTensorNumbers) {
+      if (number.site != Site::grad) continue;
+      if (!(group.*number.group)) group.*number.group = value_of(number, stats);
+      if (number.step != nullptr && !(record.*number.step))
+        record.*number.step = value_of(number, stats);
+    }
     if (reads_weights) {
       group.weight_norm = 7;
       group.update_ratio = 1e-3;

@@ -177,7 +177,7 @@ TEST(DeviceSchedule, AnAbsentTensorSaysWhyAndLeavesTheOthersAlone) {
       EXPECT_TRUE(same_bits(pass.stats()[i], before[i]));
     } else {
       TensorStats absent;
-      absent.numel = -static_cast<std::int64_t>(i % 5);
+      absent.absence = static_cast<std::int16_t>(i % 5);
       EXPECT_TRUE(same_bits(pass.stats()[i], absent));
     }
   }

@@ -80,6 +80,7 @@ TEST(Element, AccumulateCountsEachKindAndKeepsTheFirst) {
   EXPECT_EQ(stats.first_nonfinite, 12);
   EXPECT_EQ(stats.first_kind, static_cast<int>(NonfiniteKind::neg_inf));
   EXPECT_EQ(stats.sum, -1 + 0x1p-149);
+  EXPECT_EQ(stats.sum_abs, 7 + 0x1p-149);
   EXPECT_EQ(stats.norm(), 5);
   EXPECT_EQ(stats.abs_max, 4);
   EXPECT_EQ(stats.abs_min_nonzero, 0x1p-149);

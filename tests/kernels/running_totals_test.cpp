@@ -27,7 +27,7 @@ TensorStats bad(std::int64_t nan, std::int64_t pos_inf, std::int64_t neg_inf, st
   stats.pos_inf = pos_inf;
   stats.neg_inf = neg_inf;
   stats.first_nonfinite = first;
-  stats.first_kind = static_cast<std::int32_t>(kind);
+  stats.first_kind = static_cast<std::int16_t>(kind);
   return stats;
 }
 

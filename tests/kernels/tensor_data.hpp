@@ -1,6 +1,8 @@
 #pragma once
 // Tensors for the tests of the pass: elements of any dtype at any address, and what the pass should
 // say of them, worked out in long double by other means than the pass's own.
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -24,9 +26,9 @@ inline void PrintTo(CpuPath path, std::ostream* out) { *out << name(path); }
 inline void PrintTo(const TensorStats& s, std::ostream* out) {
   *out << "{numel " << s.numel << " nan " << s.nan << " +inf " << s.pos_inf << " -inf " << s.neg_inf
        << " zero " << s.zero << " subnormal " << s.subnormal << std::hexfloat << " sum " << s.sum
-       << " sum_sq " << s.sum_sq << " max " << s.abs_max << " min " << s.abs_min_nonzero
-       << std::defaultfloat << " first " << s.first_nonfinite << " kind " << s.first_kind
-       << " scale " << s.scale_exp << "}";
+       << " sum_abs " << s.sum_abs << " sum_sq " << s.sum_sq << " max " << s.abs_max << " min "
+       << s.abs_min_nonzero << std::defaultfloat << " first " << s.first_nonfinite << " kind "
+       << s.first_kind << " scale " << s.scale_exp << " absence " << s.absence << "}";
 }
 
 namespace test {
@@ -149,11 +151,41 @@ inline void fill_normal(TensorData& tensor, std::mt19937_64& random, int low, in
 }
 
 struct Expected {
-  TensorStats exact;  ///< all but sum, sum_sq and scale_exp
+  TensorStats exact;  ///< all but the sums and their scale
   long double sum = 0;
   long double sum_abs = 0;
   long double sum_sq = 0;
+
+  /// With the sums, at scale 0.
+  [[nodiscard]] TensorStats whole() const {
+    TensorStats stats = exact;
+    stats.sum = static_cast<double>(sum);
+    stats.sum_abs = static_cast<double>(sum_abs);
+    stats.sum_sq = static_cast<double>(sum_sq);
+    return stats;
+  }
 };
+
+/// What does not depend on the order of additions.
+inline TensorStats without_sums(TensorStats stats) {
+  stats.sum = stats.sum_abs = stats.sum_sq = 0;
+  stats.scale_exp = 0;
+  return stats;
+}
+
+/// @param sum_tolerance   of the sums, relative to the sum of magnitudes
+/// @param norm_tolerance  of the norm, relative to it
+inline void expect_sums(const TensorStats& actual, const Expected& expected, double sum_tolerance,
+                        double norm_tolerance) {
+  const auto unscaled = [&](double sum, int exponents) {
+    return std::ldexp(static_cast<long double>(sum), exponents * actual.scale_exp);
+  };
+  const long double sum_error = sum_tolerance * expected.sum_abs;
+  EXPECT_LE(std::fabs(unscaled(actual.sum, 1) - expected.sum), sum_error);
+  EXPECT_LE(std::fabs(unscaled(actual.sum_abs, 1) - expected.sum_abs), sum_error);
+  const long double norm = std::sqrt(expected.sum_sq);
+  EXPECT_LE(std::fabs(std::sqrt(unscaled(actual.sum_sq, 2)) - norm), norm_tolerance * norm);
+}
 
 inline Expected expect_of(const TensorData& tensor) {
   Expected expected;
@@ -174,7 +206,7 @@ inline Expected expect_of(const TensorData& tensor) {
                                         : stats.neg_inf) += 1;
       if (stats.first_nonfinite < 0) {
         stats.first_nonfinite = i;
-        stats.first_kind = static_cast<std::int32_t>(kind);
+        stats.first_kind = static_cast<std::int16_t>(kind);
       }
       continue;
     }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mock_run import NO_COUNTS, SITES, MockRun, noise
+from mock_run import NO_COUNTS, SITES, TENSOR_NUMBERS, MockRun, noise
+
+GRADIENT_NUMBERS = [key.removeprefix("grad_") for key in TENSOR_NUMBERS if key.startswith("grad_")]
 
 SETTINGS = [("run", "char_gpt", "code"), ("port", "9464", "default"), ("host", "127.0.0.1", "default"),
             ("weight_every", "50", "environment GRADVANE_WEIGHT_EVERY"),
@@ -99,7 +101,8 @@ def param(run: MockRun, index: int, name: str, group: str) -> dict:
     is_bad = bool(bad_steps) and run.is_bad(now, "grad")
     norm = 0.3 * (1 + noise(index, 7)) * (1 + 0.1 * noise(now, index)) + 1e-7
     shape = [128, 128] if "weight" in name else [128]
-    tensor = {"run_step": now, "numel": 16384, "norm": norm, "abs_max": norm / 9,
+    tensor = dict.fromkeys(GRADIENT_NUMBERS, norm / 500) | {
+              "run_step": now, "numel": 16384, "norm": norm, "abs_max": norm / 9,
               "abs_min_nonzero": norm / 1e6, "zero_ratio": 0.01, "subnormal_ratio": 0.001, "zero": 164,
               "subnormal": 16, "nonfinite": {**NO_COUNTS, "nan": 16384 if is_bad else 0}}
     row = {"index": index, "name": name, "group": group, "shape": shape, "numel": 16384,
@@ -119,7 +122,7 @@ KEYS = {
     "state": lambda p: p["state"], "numel": lambda p: p["numel"],
     "worst": lambda p: (p["state"] != "nonfinite", p["nonfinite_steps"] == 0, -p["grad"]["norm"]),
     **{f"grad_{key}": lambda p, key=key: p["grad"][key]
-       for key in ("norm", "abs_max", "abs_min_nonzero", "zero_ratio", "subnormal_ratio")},
+       for key in GRADIENT_NUMBERS},
     "weight_norm": lambda p: p["weight"]["norm"],
     "update_ratio": lambda p: p["update_ratio"]["value"], "nonfinite_steps": lambda p: p["nonfinite_steps"]}
 ASCENDING = {"index", "name", "group", "state", "worst"}
@@ -143,12 +146,10 @@ def param_history(run: MockRun, name: str) -> dict | None:
     size = run.steps_per_point(now)
     points = [(begin, min(begin + size - 1, now)) for begin in range(1, now + 1, size)]
     is_culprit = name == run.culprit
-    values = ("grad_norm", "grad_abs_max", "grad_abs_min_nonzero", "grad_zero_ratio", "grad_subnormal_ratio",
-              "weight_norm", "update_ratio")
     return {**run.head(), "param": param(run, index, *names[index]), "steps_per_point": size,
             "first": [p[0] for p in points], "last": [p[1] for p in points],
             "time": [run.time_of(p[1]) for p in points],
-            "series": {value: [run.cell(value, index, end) for _, end in points] for value in values},
+            "series": {value: [run.cell(value, index, end) for _, end in points] for value in TENSOR_NUMBERS},
             "nonfinite": [run.bad_between(*p, "grad") if is_culprit else 0 for p in points]}
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 KEPT_STEPS = 4096
 MAX_POINTS = 1024
 SITES = ("loss", "grad", "weight")
 NO_COUNTS = {"nan": 0, "pos_inf": 0, "neg_inf": 0}
 START = 1_763_800_000.0
+API = Path(__file__).resolve().parents[2] / "docs/api"
+TENSOR_NUMBERS = tuple(json.loads((API / "heatmap.schema.json").read_text())["properties"]["value"]["enum"])
+"""of a group and of a parameter"""
+STEP_NUMBERS = tuple(re.findall(r"[a-z_]+", json.loads((API / "history.schema.json").read_text())
+                                ["properties"]["series"]["propertyNames"]["pattern"].split("|user")[0]))
 
 
 def noise(step: int, seed: int = 0) -> float:
@@ -80,7 +88,8 @@ class MockRun:
         seconds = self.seconds_per_step * (1 + 0.15 * abs(noise(step, 2)))
         bad_loss, bad_weight = self.is_bad(step, "loss"), self.is_bad(step, "weight")
         weighed = step % 50 == 0
-        return {
+        joined = [key for key in TENSOR_NUMBERS if key in STEP_NUMBERS]
+        return dict.fromkeys(joined, norm * 0.002) | {
             "loss": None if bad_loss else (decay + 0.08 * noise(step, 3) + 100 * optimizer) * (3.2 if step in self.spikes else 1),
             "grad_norm": None if self.is_bad(step, "grad") and bad_loss else norm,
             "grad_norm_at_step": None if self.is_bad(step, "grad") and bad_loss else after,
@@ -181,11 +190,11 @@ class MockRun:
         if value in ("weight_norm", "update_ratio") and step % 50 >= self.steps_per_point(self.step):
             return None
         depth = row % 16
-        scale = {"grad_norm": 0.3 * math.exp(-depth * 0.35) * (1 + 3 * math.exp(-step / 200)),
-                 "grad_abs_max": 0.01 * math.exp(-depth * 0.35), "grad_abs_min_nonzero": 1e-9,
-                 "grad_zero_ratio": 0.04 * (row % 7 + 1), "grad_subnormal_ratio": 0.001 * (row % 5),
-                 "weight_norm": 8.0 + row % 9, "update_ratio": 0.001 * (1 + row % 4)}[value]
-        return scale * max(wave, 0.05)
+        scales = {"grad_norm": 0.3 * math.exp(-depth * 0.35) * (1 + 3 * math.exp(-step / 200)),
+                  "grad_abs_max": 0.01 * math.exp(-depth * 0.35), "grad_abs_min_nonzero": 1e-9,
+                  "grad_zero_ratio": 0.04 * (row % 7 + 1), "grad_subnormal_ratio": 0.001 * (row % 5),
+                  "weight_norm": 8.0 + row % 9, "update_ratio": 0.001 * (1 + row % 4)}
+        return scales.get(value, 0.002) * max(wave, 0.05)
 
     def heat_map(self, rows: str, value: str, group: str, search: str, since: int, limit: int) -> dict:
         newest = self.tick()

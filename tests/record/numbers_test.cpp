@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstddef>
 #include <limits>
 #include <set>
 #include <string>
+#include <vector>
 
 namespace gradvane::record {
 namespace {
@@ -76,17 +79,42 @@ TEST(Numbers, SayHowTheyAreReadAndWhatTheyAreCalled) {
   }
 }
 
-/// What has a number in a group has a row: a member that is added without one is seen here.
+/// A number that a group has without a row would be shown nowhere.
 TEST(Numbers, OfAGroupAreAllInTheTable) {
-  GroupStats stats;
-  auto& [params, grad_norm, grad_abs_max, grad_abs_min_nonzero, grad_zero_ratio,
-         grad_subnormal_ratio, weight_norm, update_ratio, nonfinite] = stats;
   std::set<const void*> in_table;
+  const GroupStats stats;
   for (const TensorNumber& number : kTensorNumbers) in_table.insert(&(stats.*number.group));
-  for (const auto* member : {&grad_norm, &grad_abs_max, &grad_abs_min_nonzero, &grad_zero_ratio,
-                             &grad_subnormal_ratio, &weight_norm, &update_ratio})
-    EXPECT_EQ(in_table.erase(member), 1U);
-  EXPECT_TRUE(in_table.empty());
+  EXPECT_EQ(in_table.size(), kTensorNumbers.size());
+  const auto* const begin = reinterpret_cast<const std::byte*>(&stats.grad_norm);
+  const auto* const end = reinterpret_cast<const std::byte*>(&stats.nonfinite);
+  const auto members = static_cast<std::size_t>(end - begin) / sizeof(stats.grad_norm);
+  EXPECT_EQ(members, kTensorNumbers.size());
+}
+
+TEST(Numbers, OfATensorAreAllColumnsOfARecording) {
+  std::set<const void*> columns;
+  const TensorNumbers numbers;
+  std::uint32_t last = 7;  // the last of the counts
+  for (const TensorColumn& column : kTensorColumns) {
+    EXPECT_GT(column.recording_id, last) << "columns are written in the order of their ids";
+    last = column.recording_id;
+    columns.insert(&(numbers.*column.value));
+  }
+  for (const TensorNumber& number : kTensorNumbers)
+    if (number.value != nullptr) {
+      EXPECT_EQ(columns.count(&(numbers.*number.value)), 1U);
+    }
+}
+
+TEST(Numbers, OfAStepThatAreJoinedOverTensorsHaveAMetricAndAnId) {
+  std::set<std::uint32_t> ids;
+  for (const TensorNumber& number : kTensorNumbers) {
+    EXPECT_EQ(number.step != nullptr, number.step_metric.has_value()) << number.key;
+    EXPECT_EQ(number.step != nullptr, number.step_recording_id != 0) << number.key;
+    if (number.step != nullptr) {
+      EXPECT_TRUE(ids.insert(number.step_recording_id).second);
+    }
+  }
 }
 
 TEST(Numbers, OfATensorAreOverItsFiniteElements) {
@@ -97,9 +125,11 @@ TEST(Numbers, OfATensorAreOverItsFiniteElements) {
   tensor.norm = 5;
   tensor.abs_max = 4;
   tensor.abs_min_nonzero = 1e-40;
+  tensor.abs_mean = 1.5;
   EXPECT_THAT(value_of(tensor_number("grad_norm"), tensor), Optional(5.0));
   EXPECT_THAT(value_of(tensor_number("grad_abs_max"), tensor), Optional(4.0));
   EXPECT_THAT(value_of(tensor_number("grad_abs_min_nonzero"), tensor), Optional(1e-40));
+  EXPECT_THAT(value_of(tensor_number("grad_abs_mean"), tensor), Optional(1.5));
   EXPECT_THAT(value_of(tensor_number("grad_zero_ratio"), tensor), Optional(0.25));
   EXPECT_THAT(value_of(tensor_number("grad_subnormal_ratio"), tensor), Optional(0.125));
 
@@ -130,14 +160,38 @@ TEST(Numbers, OfAParameterAreThoseOfTheTensorThatTheySay) {
 }
 
 TEST(Numbers, JoinAsTheirRuleSays) {
-  const auto joined = [](Join join) {
-    std::optional<double> all;
-    for (const double value : {3.0, 4.0, 12.0}) join_into(all, join, value);
-    return all;
+  std::vector<TensorNumbers> tensors(3);
+  const std::array<double, 3> values{3, 4, 12};
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    TensorNumbers& tensor = tensors[i];
+    tensor.numel = std::int64_t{1} << (2 * i);  // 1, 4, 16
+    tensor.zero = static_cast<std::int64_t>(i);
+    tensor.norm = tensor.abs_max = tensor.abs_min_nonzero = tensor.abs_mean = values[i];
+  }
+  tensors.emplace_back();  // an empty one, and one without a finite element: neither has a norm
+  tensors.emplace_back().numel = 7;
+  tensors.back().nonfinite[0] = 7;
+  const auto joined = [&](std::string_view key) {
+    JoinedNumber all;
+    for (const TensorNumbers& tensor : tensors) all.add(tensor_number(key), tensor);
+    return all.value();
   };
-  EXPECT_THAT(joined(Join::norm), Optional(DoubleNear(13, 1e-12)));
-  EXPECT_THAT(joined(Join::max), Optional(12.0));
-  EXPECT_THAT(joined(Join::min), Optional(3.0));
+  EXPECT_THAT(joined("grad_norm"), Optional(DoubleNear(13, 1e-12)));
+  EXPECT_THAT(joined("grad_abs_max"), Optional(12.0));
+  EXPECT_THAT(joined("grad_abs_min_nonzero"), Optional(3.0));
+  EXPECT_THAT(joined("grad_abs_mean"),
+              Optional(DoubleNear((3.0 + 4 * 4 + 16 * 12) / (1 + 4 + 16), 1e-12)));
+  EXPECT_THAT(joined("grad_zero_ratio"), Optional(3.0 / (1 + 4 + 16 + 7)));
+  EXPECT_FALSE(JoinedNumber().value());
+}
+
+TEST(Numbers, OfHugeMagnitudesHaveAMeanThatIsFinite) {
+  TensorNumbers tensor;
+  tensor.numel = 1000;
+  tensor.abs_mean = std::numeric_limits<double>::max();
+  JoinedNumber all;
+  for (int i = 0; i < 10; ++i) all.add(tensor_number("grad_abs_mean"), tensor);
+  EXPECT_THAT(all.value(), Optional(std::numeric_limits<double>::max()));
 }
 
 TEST(Numbers, OfAStepWithoutAFiniteGradientElementHaveNoNorm) {

@@ -1,7 +1,7 @@
 #pragma once
 // Every field of every record, by structured bindings: when a struct gains a field, this fails to compile. Then
-// give the field the next free id in exporters/recording/fields.hpp (a table's: detail_codec.cpp), its name in
-// docs/recording-format.md, and a place here.
+// give the field the next free id and a place here. Ids are in exporters/recording/fields.hpp, those of a table's
+// columns in detail_codec.cpp, those of the numbers of tensors in record/tensor_numbers.hpp.
 #include <array>
 #include <concepts>
 #include <cstdint>
@@ -31,32 +31,33 @@ auto fields(like<record::StepRecord> auto& r) {
   auto& [step, run_step, optimizer, micro_steps, time, monotonic, loss, grad_norm,
          grad_norm_at_step, shard_grad_norm, norm_contribution, clip_coefficient, loss_scale,
          read_at, skipped, overflow_persists, grad_numel, grad_zero, grad_subnormal, grad_abs_max,
-         grad_abs_min_nonzero, grad_health, vanishing, exploding, params, nonfinite, site_measured,
-         first_nonfinite, first_by_site, bad_micro_step, nonfinite_total, nonfinite_steps_total,
-         weight_norm, update_ratio, lr, lr_count, user, user_count, step_seconds, phase_seconds,
-         agent_seconds, tokens, samples, process_resident_bytes, device_allocated_bytes,
-         device_reserved_bytes, syncs, own_sync_budget, dropped_before, contiguous_copies] = r;
-  return std::tie(step, run_step, optimizer, micro_steps, time, monotonic, loss, grad_norm,
-                  grad_norm_at_step, shard_grad_norm, norm_contribution, clip_coefficient,
-                  loss_scale, read_at, skipped, overflow_persists, grad_numel, grad_zero,
-                  grad_subnormal, grad_abs_max, grad_abs_min_nonzero, grad_health, vanishing,
-                  exploding, params, nonfinite, site_measured, first_nonfinite, first_by_site,
-                  bad_micro_step, nonfinite_total, nonfinite_steps_total, weight_norm, update_ratio,
-                  lr, lr_count, user, user_count, step_seconds, phase_seconds, agent_seconds,
-                  tokens, samples, process_resident_bytes, device_allocated_bytes,
-                  device_reserved_bytes, syncs, own_sync_budget, dropped_before, contiguous_copies);
+         grad_abs_min_nonzero, grad_abs_mean, grad_health, vanishing, exploding, params, nonfinite,
+         site_measured, first_nonfinite, first_by_site, bad_micro_step, nonfinite_total,
+         nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count, user, user_count,
+         step_seconds, phase_seconds, agent_seconds, tokens, samples, process_resident_bytes,
+         device_allocated_bytes, device_reserved_bytes, syncs, own_sync_budget, dropped_before,
+         contiguous_copies] = r;
+  return std::tie(
+      step, run_step, optimizer, micro_steps, time, monotonic, loss, grad_norm, grad_norm_at_step,
+      shard_grad_norm, norm_contribution, clip_coefficient, loss_scale, read_at, skipped,
+      overflow_persists, grad_numel, grad_zero, grad_subnormal, grad_abs_max, grad_abs_min_nonzero,
+      grad_abs_mean, grad_health, vanishing, exploding, params, nonfinite, site_measured,
+      first_nonfinite, first_by_site, bad_micro_step, nonfinite_total, nonfinite_steps_total,
+      weight_norm, update_ratio, lr, lr_count, user, user_count, step_seconds, phase_seconds,
+      agent_seconds, tokens, samples, process_resident_bytes, device_allocated_bytes,
+      device_reserved_bytes, syncs, own_sync_budget, dropped_before, contiguous_copies);
 }
 auto fields(like<record::GroupStats> auto& r) {
-  auto& [params, grad_norm, grad_abs_max, grad_abs_min_nonzero, grad_zero_ratio,
+  auto& [params, grad_norm, grad_abs_max, grad_abs_min_nonzero, grad_abs_mean, grad_zero_ratio,
          grad_subnormal_ratio, weight_norm, update_ratio, nonfinite] = r;
-  return std::tie(params, grad_norm, grad_abs_max, grad_abs_min_nonzero, grad_zero_ratio,
-                  grad_subnormal_ratio, weight_norm, update_ratio, nonfinite);
+  return std::tie(params, grad_norm, grad_abs_max, grad_abs_min_nonzero, grad_abs_mean,
+                  grad_zero_ratio, grad_subnormal_ratio, weight_norm, update_ratio, nonfinite);
 }
 auto fields(like<record::TensorNumbers> auto& r) {
-  auto& [numel, zero, subnormal, nonfinite, first_nonfinite, norm, sum, abs_max, abs_min_nonzero] =
-      r;
+  auto& [numel, zero, subnormal, nonfinite, first_nonfinite, norm, sum, abs_max, abs_min_nonzero,
+         abs_mean] = r;
   return std::tie(numel, zero, subnormal, nonfinite, first_nonfinite, norm, sum, abs_max,
-                  abs_min_nonzero);
+                  abs_min_nonzero, abs_mean);
 }
 auto fields(like<record::ParamStats> auto& r) {
   auto& [state, grad, weight, update_ratio] = r;
