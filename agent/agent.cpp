@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "agent/session.hpp"
+#include "agent/step/own_time.hpp"
 #include "collectors/model/libtorch_source.hpp"
 
 namespace gradvane {
 
 using agent::Clock;
+using agent::OwnTime;
 
 class Agent::Impl {
  public:
@@ -27,12 +29,12 @@ class Agent::Impl {
       update();
       return std::nullopt;
     }
-    const Clock::time_point begin = Clock::now();
+    OwnTime before(recorder());
     if (loss != nullptr) recorder().take_loss(*loss);
     if (!reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().before_update(index);
     const int phase = recorder().enter_phase(static_cast<int>(Phase::optimizer));
-    const Clock::time_point before = Clock::now();
+    const Clock::time_point update_began = before.stop();
     try {
       update();
     } catch (...) {
@@ -40,12 +42,12 @@ class Agent::Impl {
       recorder().abandon(index);
       throw;
     }
-    const Clock::time_point after = Clock::now();
+    OwnTime after(recorder());
     (void)recorder().enter_phase(phase);
-    recorder().add_phase(Phase::optimizer, after - before);
+    recorder().add_phase(Phase::optimizer, after.began() - update_began);
     if (reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().after_update(index);
-    recorder().add_agent_time(before - begin + (Clock::now() - after));
+    (void)after.stop();
     return session_.finish(index);
   }
 
@@ -92,10 +94,9 @@ void Agent::begin_step() noexcept {
 void Agent::after_backward() noexcept {
   const int only = impl_->live() ? impl_->recorder().only() : -1;
   if (only < 0) return;
-  const Clock::time_point begin = Clock::now();
+  const OwnTime own(impl_->recorder());
   impl_->recorder().read_gradients(only, record::ReadAt::backward);
   impl_->recorder().before_update(only);
-  impl_->recorder().add_agent_time(Clock::now() - begin);
 }
 
 void Agent::after_backward(const at::Tensor& loss) noexcept {
@@ -106,9 +107,10 @@ void Agent::after_backward(const at::Tensor& loss) noexcept {
 std::optional<StepResult> Agent::end_step() noexcept {
   const int only = impl_->live() ? impl_->recorder().only() : -1;
   if (only < 0) return std::nullopt;
-  const Clock::time_point begin = Clock::now();
-  impl_->recorder().after_update(only);
-  impl_->recorder().add_agent_time(Clock::now() - begin);
+  {
+    const OwnTime own(impl_->recorder());
+    impl_->recorder().after_update(only);
+  }
   return impl_->session().finish(only);
 }
 
@@ -124,10 +126,8 @@ void Agent::micro_step(const at::Tensor& loss) noexcept {
 
 at::Tensor Agent::clip_grad_norm(double max_norm) {
   (void)impl_->live();
-  const Clock::time_point begin = Clock::now();
-  at::Tensor norm = impl_->recorder().clip(impl_->recorder().only(), max_norm);
-  impl_->recorder().add_agent_time(Clock::now() - begin);
-  return norm;
+  const OwnTime own(impl_->recorder());
+  return impl_->recorder().clip(impl_->recorder().only(), max_norm);
 }
 
 PhaseScope Agent::phase(Phase which) noexcept { return {this, which}; }

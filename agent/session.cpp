@@ -7,6 +7,7 @@
 #include <array>
 #include <exception>
 
+#include "agent/step/own_time.hpp"
 #include "record/clocks.hpp"
 
 namespace gradvane::agent {
@@ -90,10 +91,8 @@ void Session::leave() noexcept {
 }
 
 std::optional<StepResult> Session::finish(int optimizer, record::SkipReason skipped) noexcept {
-  const Clock::time_point begin = Clock::now();
-  auto result = recorder_.finish(optimizer, skipped);
-  recorder_.add_agent_time(Clock::now() - begin);
-  return result;
+  const OwnTime own(recorder_);
+  return recorder_.finish(optimizer, skipped);
 }
 
 std::string Session::url() const {

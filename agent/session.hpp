@@ -14,7 +14,7 @@
 
 namespace gradvane::agent {
 
-/// The training thread's, but for url() and status(), which any thread may ask.
+/// For the training thread, except url() and status(), which any thread may call.
 class Session {
  public:
   /// Starts the worker and the endpoint, unless switched off. Throws.
@@ -44,8 +44,8 @@ class Session {
   /// Only where live().
   [[nodiscard]] Worker& worker() noexcept { return *worker_; }
 
-  /// Ends the step of `optimizer`. What handing it over costs is booked on the next one: this one's time
-  /// has gone with it.
+  /// Ends the step of `optimizer`. What handing it over costs counts in the next step, since the times
+  /// of this one are handed over.
   std::optional<StepResult> finish(int optimizer,
                                    record::SkipReason skipped = record::SkipReason::none) noexcept;
 

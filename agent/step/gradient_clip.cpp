@@ -14,8 +14,8 @@
 namespace gradvane::agent {
 namespace {
 
-/// Dense tensors of one device and type: torch's foreach operators take such a list in few launches.
-/// Lists of mixed types take one launch for each tensor.
+/// Dense tensors of one device and type: torch's foreach operators take such a list in few
+/// launches. Lists of mixed types take one launch for each tensor.
 using Group = std::vector<at::Tensor>;
 
 void add_to(std::vector<Group>& groups, const at::Tensor& tensor) {

@@ -1,4 +1,4 @@
-#include "agent/step/losses.hpp"
+#include "agent/step/facts/losses.hpp"
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/scalar_tensor.h>

@@ -8,14 +8,15 @@
 
 namespace gradvane::agent {
 
-/// Losses handed over by the loop are averaged. Those seen as roots of backward passes are added up: the
-/// gradients are those of their sum, and a loop that accumulates has divided them already. One that is
-/// handed over outdoes all that were seen. Training thread only; never waits.
+/// Losses that the loop passes are averaged. Those seen as roots of backward passes are added up:
+/// the gradients are those of their sum, and a loop that accumulates has divided them already. A
+/// loss that the loop passes overrides all that were seen. Training thread only; never waits.
 class Losses {
  public:
   enum class From : std::uint8_t { loop, backward };
 
-  /// Adds `loss`, of one element, on a CPU or on a device that `reads` takes. Anything else is left out.
+  /// Adds `loss`, of one element, on a CPU or on a device that `reads` takes. Anything else is left
+  /// out.
   void add(const at::Tensor& loss, From from, const collectors::DeviceReads& reads) noexcept;
   void clear() noexcept;
 
@@ -24,7 +25,7 @@ class Losses {
   [[nodiscard]] bool on_device() const noexcept { return device_count_ > 0; }
   /// The first micro-step whose loss was not finite, from 1; 0: none, or they are on a device.
   [[nodiscard]] std::int32_t first_bad() const noexcept { return first_bad_; }
-  /// Of those on a CPU.
+  /// The step's loss, from the losses on a CPU.
   [[nodiscard]] double host_value() const noexcept;
   /// The sum of those on a device, 0-dim fp64, and what to divide it by.
   [[nodiscard]] const at::Tensor& device_sum() const noexcept { return device_sum_; }

@@ -1,4 +1,4 @@
-#include "agent/step/losses.hpp"
+#include "agent/step/facts/losses.hpp"
 
 #include <ATen/ops/add.h>
 #include <c10/core/GradMode.h>

@@ -1,0 +1,91 @@
+#include "agent/step/attached_optimizers.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace gradvane::agent {
+namespace {
+
+constexpr int kFew = 8;  ///< optimizers up to which every attach() makes the plans at once
+
+}  // namespace
+
+AttachedOptimizers::AttachedOptimizers(const Options& options, bool enabled,
+                                       collectors::Handoff& handoff, StepLosses& losses,
+                                       UserMetrics& user)
+    : options_(options),
+      enabled_(enabled),
+      handoff_(handoff),
+      losses_(losses),
+      user_(user),
+      watch_(options.groups, options.max_groups) {}
+
+int AttachedOptimizers::attach(std::unique_ptr<collectors::ModelSource> source) {
+  const int index = watch_.add_later(std::move(source));
+  states_.push_back(std::make_unique<OptimizerState>());
+  is_stale_ = true;
+  if (watch_.live() > kFew && watch_.live() < 2 * planned_) return index;
+  rebuild();
+  return index;
+}
+
+void AttachedOptimizers::release(int optimizer) noexcept {
+  at(optimizer).release();
+  is_stale_ = true;
+  if (watch_.live() <= kFew) make_plans();
+}
+
+int AttachedOptimizers::only() const noexcept {
+  int only = -1;
+  for (int o = 0; o < watch_.optimizers(); ++o) {
+    if (watch_.is_removed(o)) continue;
+    if (only >= 0) return -1;
+    only = o;
+  }
+  return only;
+}
+
+void AttachedOptimizers::make_plans() noexcept try {
+  rebuild();
+} catch (...) {  // no memory: the next call tries again
+  is_stale_ = true;
+}
+
+void AttachedOptimizers::rebuild() {
+  watch_.rebuild();
+  std::vector<std::shared_ptr<const collectors::ReadPlan>> plans;
+  for (int o = 0; o < watch_.optimizers(); ++o) {
+    if (watch_.is_removed(o)) continue;
+    at(o).make_room(watch_.local_params(o), watch_.plan(o)->id, options_, enabled_, watch_.live());
+    plans.push_back(watch_.plan(o));
+  }
+  const std::uint64_t any_plan = plans.empty() ? 0 : plans.front()->id;
+  losses_.resize(options_.ring_slots, any_plan);
+  user_.resize(options_.ring_slots, any_plan);
+  handoff_.set_plans(plans, std::max(2 * watch_.largest_plan(), watch_.largest_plan() + 2));
+  planned_ = watch_.live();
+  is_stale_ = false;
+}
+
+void AttachedOptimizers::follow_changes(int optimizer, bool thorough, bool all) noexcept try {
+  const bool differs = thorough && (all ? watch_.changed_anywhere() : watch_.differs(optimizer));
+  if (!new_names_ && !watch_.changed(optimizer) && !differs) return;
+  new_names_ = false;
+  rebuild();
+} catch (...) {  // no memory: the old plan goes on, the next step tries again
+  new_names_ = true;
+}
+
+int AttachedOptimizers::user_metric(std::string_view name) {
+  const std::size_t before = watch_.user_metrics();
+  const int index = watch_.user_metric(name);
+  new_names_ |= watch_.user_metrics() != before;
+  return index;
+}
+
+void AttachedOptimizers::forget_read(OptimizerState& state) noexcept {
+  state.forget_read();
+  for (int o = 0; o < watch_.optimizers(); ++o) watch_.let_go_of_gradients(o);
+}
+
+}  // namespace gradvane::agent

@@ -1,0 +1,51 @@
+#pragma once
+// What backward passes show of a step, and what becomes of gradients that no step was taken with:
+// for loops that are seen from outside.
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+#include "agent/step/gradient_reader.hpp"
+
+namespace gradvane::agent {
+
+/// Sees which optimizers' gradients a backward pass writes to. Training thread only, or several
+/// that each train their own optimizers, one call at a time.
+class BackwardWatch {
+ public:
+  BackwardWatch(AttachedOptimizers& optimizers, RunSteps& run, StepLosses& losses,
+                GradientReader& gradients, collectors::Handoff& handoff)
+      : optimizers_(optimizers),
+        watch_(optimizers.watch()),
+        run_(run),
+        losses_(losses),
+        gradients_(gradients),
+        handoff_(handoff) {}
+
+  /// As StepRecorder's functions of these names.
+  int before_backward(bool within_step) noexcept;
+  void after_backward(const at::Tensor& loss) noexcept;
+  [[nodiscard]] bool is_unused(int optimizer) const noexcept;
+  void discard(int optimizer) noexcept;
+
+  /// A step was taken with the backward passes so far.
+  void step_taken(OptimizerState& state) noexcept;
+  /// Hands over gradients that were read although the loop went on without a step. They are
+  /// reported only if they were bad.
+  void hand_over_superseded(int optimizer) noexcept;
+  void hand_over_unfinished() noexcept;
+
+ private:
+  OptimizerState& at(int optimizer) noexcept { return optimizers_.at(optimizer); }
+
+  AttachedOptimizers& optimizers_;
+  collectors::ModelWatch& watch_;
+  RunSteps& run_;
+  StepLosses& losses_;
+  GradientReader& gradients_;
+  collectors::Handoff& handoff_;
+  std::uint64_t passes_ = 0;      ///< backward passes that have ended
+  std::uint64_t taken_pass_ = 0;  ///< the last one of those that a step was taken with
+};
+
+}  // namespace gradvane::agent

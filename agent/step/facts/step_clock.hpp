@@ -1,0 +1,31 @@
+#pragma once
+// Where the time of a step goes: the phases of the loop, and the agent's own calls.
+#include <array>
+#include <chrono>
+#include <optional>
+
+#include "agent/include/gradvane/agent.hpp"
+#include "collectors/steps/step_facts.hpp"
+
+namespace gradvane::agent {
+
+using Clock = std::chrono::steady_clock;
+
+/// Times of the step in progress. Training thread only.
+class StepClock {
+ public:
+  void add_phase(Phase phase, Clock::duration time) noexcept;
+  void add_agent_time(Clock::duration time) noexcept { agent_time_ += time; }
+  /// Ends the step: writes its times to `facts`, in seconds. The step began where the one before
+  /// ended.
+  void end_step(collectors::StepFacts& facts) noexcept;
+  /// Forgets the phases and the agent's time.
+  void clear() noexcept;
+
+ private:
+  std::array<Clock::duration, record::kPhases> phases_{};
+  Clock::duration agent_time_{};
+  std::optional<Clock::time_point> last_end_;
+};
+
+}  // namespace gradvane::agent

@@ -1,0 +1,44 @@
+#include "agent/step/facts/step_losses.hpp"
+
+#include <array>
+
+#include "agent/step/facts/device_sources.hpp"
+
+namespace gradvane::agent {
+
+StepLosses::StepLosses(collectors::Handoff& handoff) : handoff_(handoff) { reader_.resize(1); }
+
+void StepLosses::resize(int ring_slots, std::uint64_t plan_id) {
+  device_reads_.resize({kernels::Site::loss}, ring_slots, plan_id);
+}
+
+void StepLosses::add(const at::Tensor& loss) noexcept {
+  losses_.add(loss, Losses::From::loop, device_reads_);
+}
+
+void StepLosses::add(Losses& own, const at::Tensor& loss, Losses::From from) noexcept {
+  own.add(loss, from, device_reads_);
+}
+
+void StepLosses::read(const Losses& own, std::uint64_t plan_id,
+                      collectors::StepFacts& facts) noexcept {
+  const Losses& losses = of(own);
+  if (losses.on_device()) {
+    (void)device_reads_.set(0, losses.device_sum());
+    (void)device_reads_.read({&facts.device_loss, 1});
+    facts.losses = losses.device_divisor();
+    facts.captured |= device_reads_.captured();
+    pass_on_sources();
+    return;
+  }
+  if (!losses.on_host()) return;
+  value_ = losses.host_value();
+  reader_.set_scalar(0, &value_);
+  if (!reader_.read()) return;
+  constexpr std::array kSites{kernels::Site::loss};
+  facts.loss_sequence = handoff_.publish(plan_id, kSites, reader_.stats());
+}
+
+void StepLosses::pass_on_sources() noexcept { agent::pass_on_sources(device_reads_, handoff_); }
+
+}  // namespace gradvane::agent

@@ -1,0 +1,64 @@
+#include "agent/step/facts/user_metrics.hpp"
+
+#include <c10/core/GradMode.h>
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "agent/step/facts/device_sources.hpp"
+
+namespace gradvane::agent {
+
+UserMetrics::UserMetrics(collectors::Handoff& handoff) noexcept : handoff_(handoff) {
+  values_.fill(std::numeric_limits<double>::quiet_NaN());
+}
+
+void UserMetrics::resize(int ring_slots, std::uint64_t plan_id) {
+  reads_.resize(std::vector(record::kMaxUserMetrics, kernels::Site::scalar), ring_slots, plan_id);
+}
+
+bool UserMetrics::takes(const at::Tensor& value) const noexcept {
+  return reads_.takes(value) && value.numel() == 1;
+}
+
+void UserMetrics::set(int index, double value) noexcept {
+  if (index < 0)
+    refuse_name();
+  else
+    values_[static_cast<std::size_t>(index)] = value;
+}
+
+void UserMetrics::set(int index, const at::Tensor& value) {
+  if (index < 0) return refuse_name();
+  const c10::AutoGradMode off(false);
+  device_values_[static_cast<std::size_t>(index)] =
+      value.detach().reshape({}).to(at::kDouble, false, /*copy=*/true);
+  has_device_values_ = true;
+}
+
+void UserMetrics::read(collectors::StepFacts& facts) noexcept {
+  if (!has_device_values_) return;
+  has_device_values_ = false;
+  for (std::size_t i = 0; i < device_values_.size(); ++i)
+    if (device_values_[i].defined()) (void)reads_.set(i, std::exchange(device_values_[i], {}));
+  (void)reads_.read({&facts.device_user, 1});
+  facts.captured |= reads_.captured();
+  pass_on_sources();
+}
+
+void UserMetrics::write_to(collectors::StepFacts& facts, std::size_t count) noexcept {
+  facts.user = values_;
+  facts.user_count = static_cast<std::int32_t>(count);
+  facts.refused_names = std::exchange(refused_names_, 0);
+}
+
+void UserMetrics::pass_on_sources() noexcept { agent::pass_on_sources(reads_, handoff_); }
+
+void UserMetrics::clear() noexcept {
+  values_.fill(std::numeric_limits<double>::quiet_NaN());
+  if (has_device_values_) device_values_.fill({});
+  has_device_values_ = false;
+}
+
+}  // namespace gradvane::agent

@@ -1,0 +1,161 @@
+#include "agent/step/gradient_reader.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <thread>
+
+#include "agent/step/facts/device_sources.hpp"
+#include "collectors/tensors/tensor_view.hpp"
+
+namespace gradvane::agent {
+
+using collectors::EntryTag;
+
+/// Each step takes the cheap look. The walk over everything is taken only where weights are read
+/// anyway, and by one optimizer for all.
+void GradientReader::follow_changes(int optimizer) noexcept {
+  optimizers_.catch_up();
+  const bool thorough = optimizers_.is_enabled() && weights_.is_due(at(optimizer));
+  optimizers_.follow_changes(optimizer, thorough, run_.leads(optimizer));
+}
+
+void GradientReader::read(int optimizer, record::ReadAt where) noexcept {
+  if (!optimizers_.is_enabled() || at(optimizer).has_read) return;
+  follow_changes(optimizer);
+  run_.start(optimizer);
+  if (scan(optimizer)) publish(optimizer, where);
+}
+
+bool GradientReader::scan(int optimizer) noexcept {
+  OptimizerState& state = at(optimizer);
+  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  if (state.stamps.size() != params.size()) return false;  // no memory for a grown model
+  watch_.look_at_gradients(optimizer);
+  const Losses& losses = losses_.of(state.losses);
+  state.on_host = losses.on_host() || state.scale > 0;
+  state.all_read = true;
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const bool frozen = !params[i].requires_grad();
+    const at::Tensor& gradient = watch_.gradient(optimizer, i);
+    state.stamps[i] = GradientStamp::of(gradient);
+    const EntryTag tag = frozen               ? EntryTag::frozen
+                         : gradient.defined() ? EntryTag::read
+                                              : EntryTag::missing;
+    if (tag == EntryTag::read && state.device_gradients.takes(gradient)) {
+      state.all_read &= state.device_gradients.set(i, gradient) != EntryTag::unsupported;
+      state.gradients.set(i, gradient, EntryTag::elsewhere);
+      continue;
+    }
+    state.gradients.set(i, gradient, tag);
+    if (tag == EntryTag::read) {
+      state.on_host = true;
+      state.all_read &= gradient.is_cpu();
+    } else {
+      state.device_gradients.leave_out(i, tag);
+    }
+  }
+  if (losses.on_host()) state.loss_value = losses.host_value();
+  state.gradients.set_scalar(params.size(), losses.on_host() ? &state.loss_value : nullptr);
+  if (losses.on_device()) (void)state.device_gradients.set(params.size(), losses.device_sum());
+  state.gradients.set_scalar(params.size() + 1, state.scale > 0 ? &state.scale : nullptr);
+  if (state.device_scale.defined())
+    (void)state.device_gradients.set(params.size() + 1, state.device_scale);
+  return state.gradients.read();
+}
+
+void GradientReader::publish(int optimizer, record::ReadAt where) noexcept {
+  OptimizerState& state = at(optimizer);
+  state.has_read = true;
+  state.reader = std::this_thread::get_id();
+  state.loss_in_gradients = losses_.of(state.losses).any();
+  collectors::StepFacts& facts = state.facts;
+  facts.read_at = where;
+  facts.contiguous_copies += state.gradients.copies();
+  read_on_devices(state);
+  // What devices hold is in their own slots, and these say too what is missing.
+  if (!state.on_host && state.device_reads > 0) return;
+  publish_again(optimizer);
+}
+
+void GradientReader::publish_again(int optimizer) noexcept {
+  OptimizerState& state = at(optimizer);
+  state.facts.grad_sequence =
+      handoff_.publish(watch_.plan(optimizer)->id, state.gradient_sites, state.gradients.stats());
+}
+
+void GradientReader::read_on_devices(OptimizerState& state) noexcept {
+  collectors::DeviceReads& reads = state.device_gradients;
+  state.device_reads = reads.read(state.facts.device_gradients);
+  state.all_read &= reads.all_read();
+  state.facts.contiguous_copies += reads.copies();
+  state.facts.captured |= reads.captured();
+  state.facts.losses = losses_.of(state.losses).device_divisor();
+  pass_on_sources(reads, handoff_);
+}
+
+void GradientReader::note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept
+    try {
+  OptimizerState& state = at(optimizer);
+  if (state.has_read) return;
+  state.facts.has_scaler = true;
+  state.facts.gradients_scaled = is_scaled;
+  if (state.device_gradients.takes(scale)) {
+    state.device_scale = scale;
+  } else if (const auto value = collectors::scalar_value(scale); value && *value > 0) {
+    state.scale = *value;
+  }
+} catch (...) {  // without the scale the gradients are reported as they are
+}
+
+void GradientReader::stamp(int optimizer) noexcept {
+  watch_.look_at_gradients(optimizer);
+  std::vector<GradientStamp>& stamps = at(optimizer).stamps;
+  for (std::size_t i = 0; i < std::min(watch_.params(optimizer).size(), stamps.size()); ++i)
+    stamps[i] = GradientStamp::of(watch_.gradient(optimizer, i));
+}
+
+bool GradientReader::is_unchanged(int optimizer) const noexcept {
+  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  const OptimizerState& state = optimizers_.at(optimizer);
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const at::Tensor& gradient = watch_.gradient(optimizer, i);
+    // An inference tensor counts no versions: it may have been written to.
+    if (gradient.defined() && gradient.is_inference()) return false;
+    if (GradientStamp::of(gradient) != state.stamps[i]) return false;
+  }
+  return true;
+}
+
+void GradientReader::look_again(int optimizer) noexcept {
+  OptimizerState& state = at(optimizer);
+  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  if (!state.has_read || state.facts.has_scaler || state.device_reads > 0 ||
+      state.stamps.size() != params.size())
+    return;
+  watch_.look_at_gradients(optimizer);
+  if (!state.reads_norm_again && is_unchanged(optimizer)) return;
+  const bool was_bad = state.is_bad();
+  for (std::size_t i = 0; i < params.size(); ++i)
+    if (watch_.gradient(optimizer, i).defined() && !watch_.gradient(optimizer, i).is_cpu()) return;
+  // What the first read found is in the ring by now: its reader is free.
+  if (!scan(optimizer)) return;
+  state.reads_norm_again = false;
+  double norm = 0;
+  for (const kernels::TensorStats& stats : state.gradients.stats().first(params.size()))
+    if (collectors::tag_of(stats) == EntryTag::read) norm = std::hypot(norm, stats.norm());
+  const bool is_whole = state.all_read && watch_.plan(optimizer)->shards.empty();
+  if (is_whole) state.facts.norm_after_clip = norm;
+  if (!was_bad && state.is_bad()) publish_again(optimizer);
+}
+
+void GradientReader::after_evaluation(int optimizer) noexcept {
+  OptimizerState& state = at(optimizer);
+  if (!optimizers_.is_enabled() || state.has_read) return;
+  follow_changes(optimizer);
+  run_.start(optimizer);
+  for (const at::Tensor& param : watch_.params(optimizer))
+    if (param.grad().defined() && !param.grad().is_cpu()) return;
+  if (scan(optimizer) && state.is_bad()) publish(optimizer, record::ReadAt::backward);
+}
+
+}  // namespace gradvane::agent

@@ -1,0 +1,56 @@
+#pragma once
+// Reads the gradients of one optimizer, with the loss so far, and hands what was read to the
+// worker.
+#include <ATen/core/Tensor.h>
+
+#include "agent/step/attached_optimizers.hpp"
+#include "agent/step/run_steps.hpp"
+#include "agent/step/weight_reader.hpp"
+
+namespace gradvane::agent {
+
+/// Training thread only. Never waits; it allocates when parameters have changed.
+class GradientReader {
+ public:
+  GradientReader(AttachedOptimizers& optimizers, RunSteps& run, StepLosses& losses,
+                 WeightReader& weights, collectors::Handoff& handoff)
+      : optimizers_(optimizers),
+        watch_(optimizers.watch()),
+        run_(run),
+        losses_(losses),
+        weights_(weights),
+        handoff_(handoff) {}
+
+  /// Reads for the current step, unless that was done already.
+  void read(int optimizer, record::ReadAt where) noexcept;
+  /// As StepRecorder's functions of these names.
+  void note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept;
+  void look_again(int optimizer) noexcept;
+  void after_evaluation(int optimizer) noexcept;
+
+  /// Makes new plans if the optimizer's parameters have changed.
+  void follow_changes(int optimizer) noexcept;
+  /// Sets every gradient and the loss so far, and reads those on a CPU. False: there is no memory.
+  bool scan(int optimizer) noexcept;
+  /// Hands over the gradients of the last scan() once more: they have become bad since the step's
+  /// read.
+  void publish_again(int optimizer) noexcept;
+  /// Marks the gradients' current versions as seen.
+  void stamp(int optimizer) noexcept;
+  /// Whether no version counter shows a write since the gradients were read or stamped.
+  [[nodiscard]] bool is_unchanged(int optimizer) const noexcept;
+
+ private:
+  void publish(int optimizer, record::ReadAt where) noexcept;
+  void read_on_devices(OptimizerState& state) noexcept;
+  OptimizerState& at(int optimizer) noexcept { return optimizers_.at(optimizer); }
+
+  AttachedOptimizers& optimizers_;
+  collectors::ModelWatch& watch_;
+  RunSteps& run_;
+  StepLosses& losses_;
+  WeightReader& weights_;
+  collectors::Handoff& handoff_;
+};
+
+}  // namespace gradvane::agent
