@@ -6,9 +6,9 @@
 
 namespace gradvane::python {
 
-/// Gives the GIL up while it lives. A thread that comes back while Python shuts down stays here until the process
-/// is gone: up to Python 3.13 such a thread is ended by unwinding its stack, and to unwind through a
-/// destructor, as of pybind11's class for this, aborts the process.
+/// Gives the GIL up while it lives. A thread that comes back while Python shuts down stays here
+/// until the process is gone: up to Python 3.13 such a thread is ended by unwinding its stack, and
+/// to unwind through a destructor, as of pybind11's class for this, aborts the process.
 class GilReleased {
  public:
   GilReleased() : state_(PyEval_SaveThread()) {}

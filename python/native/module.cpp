@@ -267,14 +267,14 @@ void define_ends(Class& agent) {
       .def("fail", &PythonAgent::fail, WithoutGil())
       .def("next_event",
            [](PythonAgent& self, double seconds) {
-             PythonAgent::Event event;
+             std::pair<std::optional<Incident>, bool> event;
              {
                const GilReleased released;
                event = self.next_event(seconds);
              }
              py::object incident = py::none();
-             if (event.incident) incident = to_dict(*event.incident);
-             return py::make_tuple(incident, event.is_over);
+             if (event.first) incident = to_dict(*event.first);
+             return py::make_tuple(incident, event.second);
            })
       .def("exchange_opens", &PythonAgent::exchange_opens, WithoutGil())
       .def("exchange_closes", &PythonAgent::exchange_closes, WithoutGil())

@@ -33,7 +33,8 @@ ParameterOwners::Owners ParameterOwners::of(const std::vector<const void*>& para
     all = all && with_gradient;
     really_all = really_all && each;
   }
-  // One read does not say the norm over two optimizers' parameters, over others too, or over one twice.
+  // One read does not say the norm over two optimizers' parameters, over others too, or over one
+  // twice.
   owners.is_whole = all && owners.optimizers.size() == 1 && owned == given.size() &&
                     given.size() == params.size();
   last_owner_ = owners.is_whole && really_all ? owners.optimizers.front() : -1;

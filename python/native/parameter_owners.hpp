@@ -6,7 +6,8 @@
 
 namespace gradvane::python {
 
-/// Remembers the last answer, since a loop clips the same parameters each step. Training thread only.
+/// Remembers the last answer, since a loop clips the same parameters each step. Training thread
+/// only.
 class ParameterOwners {
  public:
   struct Owners {

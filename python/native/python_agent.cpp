@@ -13,14 +13,6 @@ namespace {
 
 using agent::Clock;
 
-constexpr std::size_t kMostQueued = 1000;  ///< that nobody has come for
-
-template <typename T>
-void queue(std::deque<T>& into, T item) {
-  if (into.size() == kMostQueued) into.pop_front();
-  into.push_back(std::move(item));
-}
-
 Options options_of(std::string default_run, const std::vector<std::string>& code,
                    std::vector<std::string> command_line) {
   Options options;
@@ -49,20 +41,8 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
                          std::vector<std::string> command_line)
     : process_(::getpid()), session_([&] {
         Options options = options_of(std::move(default_run), code, std::move(command_line));
-        options.log = [this](std::string_view line) {
-          {
-            const std::lock_guard lock(queue_mutex_);
-            queue(lines_, std::string(line));
-          }
-          came_.notify_all();
-        };
-        options.on_incident = [this](const Incident& incident) {
-          {
-            const std::lock_guard lock(queue_mutex_);
-            queue(incidents_, incident);
-          }
-          came_.notify_all();
-        };
+        options.log = [this](std::string_view line) { events_.add_line(line); };
+        options.on_incident = [this](const Incident& incident) { events_.add_incident(incident); };
         agent::ResolvedOptions resolved = agent::resolve(options, agent::process_environment());
         // Here the profiler is seen to start.
         if (resolved.options.sync_profiler == SyncProfiler::automatic)
@@ -72,9 +52,9 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
       }()) {}
 
 int PythonAgent::attach(std::unique_ptr<PythonSource> source) {
-  const Turn turn(*this);
+  const Call call(*this);
   owners_.forget();
-  return session_.live() ? session_.recorder().attach(std::move(source)) : -1;
+  return call ? call->attach(std::move(source)) : -1;
 }
 
 /// Garbage collection may ask for it in the middle of a call that this very thread is in.
@@ -87,108 +67,90 @@ bool PythonAgent::detach(int optimizer) {
 }
 
 int PythonAgent::before_backward(bool within_step) {
-  const Turn turn(*this);
-  if (!session_.live()) return 0;
-  const Clock::time_point begin = Clock::now();
-  const int unseen = session_.recorder().before_backward(within_step);
+  TimedCall call(*this);
+  if (!call) return 0;
+  const int unseen = call->before_backward(within_step);
   enter_phase(Phase::backward);
-  backward_began_ = Clock::now();
-  session_.recorder().add_agent_time(backward_began_ - begin);
+  backward_began_ = call.stop();
   return unseen;
 }
 
 void PythonAgent::after_backward(const at::Tensor& loss) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
-  const Clock::time_point begin = Clock::now();
-  session_.recorder().add_phase(Phase::backward, begin - backward_began_);
+  const TimedCall call(*this);
+  if (!call) return;
+  call->add_phase(Phase::backward, call.began() - backward_began_);
   leave_phase();
-  session_.recorder().after_backward(loss);
-  session_.recorder().add_agent_time(Clock::now() - begin);
+  call->after_backward(loss);
 }
 
 bool PythonAgent::read(int optimizer, record::ReadAt where, const at::Tensor& scale,
                        bool is_scaled) {
-  const Turn turn(*this);
-  if (!session_.live()) return false;
-  const Clock::time_point begin = Clock::now();
-  if (session_.recorder().has_read(optimizer)) {
-    session_.recorder().look_again(optimizer);
-    session_.recorder().add_agent_time(Clock::now() - begin);
+  const TimedCall call(*this);
+  if (!call) return false;
+  if (call->has_read(optimizer)) {
+    call->look_again(optimizer);
     return false;
   }
-  if (scale.defined()) session_.recorder().note_scale(optimizer, scale, is_scaled);
-  session_.recorder().read_gradients(optimizer, where);
-  session_.recorder().add_agent_time(Clock::now() - begin);
-  return session_.recorder().has_read(optimizer);
+  if (scale.defined()) call->note_scale(optimizer, scale, is_scaled);
+  call->read_gradients(optimizer, where);
+  return call->has_read(optimizer);
 }
 
 std::vector<int> PythonAgent::unused(const std::vector<int>& optimizers) {
-  const Turn turn(*this);
+  const Call call(*this);
   std::vector<int> found;
   for (const int optimizer : optimizers)
-    if (session_.live() && session_.recorder().is_unused(optimizer)) found.push_back(optimizer);
+    if (call && call->is_unused(optimizer)) found.push_back(optimizer);
   return found;
 }
 
 void PythonAgent::discard(int optimizer, const at::Tensor& scale, bool is_scaled) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
-  const Clock::time_point begin = Clock::now();
-  if (scale.defined()) session_.recorder().note_scale(optimizer, scale, is_scaled);
-  session_.recorder().discard(optimizer);
-  session_.recorder().add_agent_time(Clock::now() - begin);
+  const TimedCall call(*this);
+  if (!call) return;
+  if (scale.defined()) call->note_scale(optimizer, scale, is_scaled);
+  call->discard(optimizer);
 }
 
 void PythonAgent::note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
+  const Call call(*this);
+  if (!call) return;
   for (const int optimizer : optimizers) {
     if (max_norm)
-      session_.recorder().note_clip(optimizer, *max_norm);
+      call->note_clip(optimizer, *max_norm);
     else
-      session_.recorder().note_other_clip(optimizer);
+      call->note_other_clip(optimizer);
   }
 }
 
 void PythonAgent::step_begins(int optimizer, bool has_closure) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
-  const Clock::time_point begin = Clock::now();
-  agent::StepRecorder& recorder = session_.recorder();
-  if (!has_closure) recorder.read_gradients(optimizer, record::ReadAt::optimizer);
-  recorder.before_update(optimizer);
+  TimedCall call(*this);
+  if (!call) return;
+  if (!has_closure) call->read_gradients(optimizer, record::ReadAt::optimizer);
+  call->before_update(optimizer);
   enter_phase(Phase::optimizer);
-  step_began_ = Clock::now();
-  recorder.add_agent_time(step_began_ - begin);
+  step_began_ = call.stop();
 }
 
 void PythonAgent::step_ends(int optimizer, bool has_closure) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
-  const Clock::time_point begin = Clock::now();
-  agent::StepRecorder& recorder = session_.recorder();
-  recorder.add_phase(Phase::optimizer, begin - step_began_);
+  TimedCall call(*this);
+  if (!call) return;
+  call->add_phase(Phase::optimizer, call.began() - step_began_);
   leave_phase();
-  if (has_closure) recorder.read_gradients(optimizer, record::ReadAt::optimizer);
-  recorder.after_update(optimizer);
-  recorder.add_agent_time(Clock::now() - begin);
+  if (has_closure) call->read_gradients(optimizer, record::ReadAt::optimizer);
+  call->after_update(optimizer);
+  (void)call.stop();
   keep(session_.finish(optimizer));
 }
 
 void PythonAgent::evaluated(int optimizer) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
-  const Clock::time_point begin = Clock::now();
-  session_.recorder().after_evaluation(optimizer);
-  session_.recorder().add_agent_time(Clock::now() - begin);
+  if (const TimedCall call(*this); call) call->after_evaluation(optimizer);
 }
 
 void PythonAgent::step_failed(int optimizer) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
+  const Call call(*this);
+  if (!call) return;
   leave_phase();
-  session_.recorder().abandon(optimizer);
+  call->abandon(optimizer);
 }
 
 void PythonAgent::enter_phase(Phase phase) {
@@ -202,55 +164,47 @@ void PythonAgent::leave_phase() {
 }
 
 void PythonAgent::backward_failed() {
-  const Turn turn(*this);
-  if (session_.live()) leave_phase();
+  if (const Call call(*this); call) leave_phase();
 }
 
 void PythonAgent::step_skipped(int optimizer) {
-  const Turn turn(*this);
-  if (session_.live()) keep(session_.finish(optimizer, record::SkipReason::amp_overflow));
+  if (const Call call(*this); call)
+    keep(session_.finish(optimizer, record::SkipReason::amp_overflow));
 }
 
 void PythonAgent::loop_read(int optimizer) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
-  const Clock::time_point begin = Clock::now();
-  session_.recorder().read_gradients(optimizer, record::ReadAt::backward);
-  session_.recorder().before_update(optimizer);
-  session_.recorder().add_agent_time(Clock::now() - begin);
+  const TimedCall call(*this);
+  if (!call) return;
+  call->read_gradients(optimizer, record::ReadAt::backward);
+  call->before_update(optimizer);
 }
 
 void PythonAgent::loop_step_ends(int optimizer) {
-  const Turn turn(*this);
-  if (!session_.live() || !session_.recorder().has_read(optimizer)) return;
-  const Clock::time_point begin = Clock::now();
-  session_.recorder().look_again(optimizer);
-  session_.recorder().after_update(optimizer);
-  session_.recorder().add_agent_time(Clock::now() - begin);
+  TimedCall call(*this);
+  if (!call || !call->has_read(optimizer)) return;
+  call->look_again(optimizer);
+  call->after_update(optimizer);
+  (void)call.stop();
   keep(session_.finish(optimizer));
 }
 
 void PythonAgent::parts_begin(int optimizer) {
-  const Turn turn(*this);
-  if (session_.live()) session_.recorder().before_update(optimizer);
+  if (const Call call(*this); call) call->before_update(optimizer);
 }
 
 void PythonAgent::read_parts(int optimizer, const std::vector<at::Tensor>& params) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
-  const Clock::time_point begin = Clock::now();
-  for (const at::Tensor& param : params) session_.recorder().read_part(optimizer, param);
-  session_.recorder().add_agent_time(Clock::now() - begin);
+  const TimedCall call(*this);
+  if (!call) return;
+  for (const at::Tensor& param : params) call->read_part(optimizer, param);
 }
 
 void PythonAgent::parts_end(int optimizer, const at::Tensor& loss) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
-  agent::StepRecorder& recorder = session_.recorder();
-  if (loss.defined()) recorder.take_loss(optimizer, loss, agent::Losses::From::backward);
-  recorder.publish_parts(optimizer);
-  if (!recorder.has_read(optimizer)) return;
-  recorder.after_update(optimizer);
+  const Call call(*this);
+  if (!call) return;
+  if (loss.defined()) call->take_loss(optimizer, loss, agent::Losses::From::backward);
+  call->publish_parts(optimizer);
+  if (!call->has_read(optimizer)) return;
+  call->after_update(optimizer);
   keep(session_.finish(optimizer));
 }
 
@@ -259,8 +213,8 @@ void PythonAgent::keep(std::optional<StepResult> result) {
 }
 
 ParameterOwners::Owners PythonAgent::owners(const std::vector<const void*>& params) {
-  const Turn turn(*this);
-  return session_.live() ? owners_.of(params, session_.recorder()) : ParameterOwners::Owners{};
+  const Call call(*this);
+  return call ? owners_.of(params, *call.operator->()) : ParameterOwners::Owners{};
 }
 
 at::Tensor PythonAgent::grad_norm(int optimizer) {
@@ -275,31 +229,29 @@ bool PythonAgent::is_sharded(int optimizer) {
 
 at::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm, bool just_read) {
   const Turn turn(*this);
-  (void)session_.live();
+  (void)session_.live();  // clips in any case
+  const agent::OwnTime own(session_.recorder());
   const at::Tensor norm = session_.recorder().clip(optimizer, max_norm, just_read);
   return norm.to(session_.recorder().norm_type(optimizer));
 }
 
 void PythonAgent::take_loss(const at::Tensor& loss) {
-  const Turn turn(*this);
-  if (session_.live()) session_.recorder().take_loss(loss);
+  if (const Call call(*this); call) call->take_loss(loss);
 }
 
 void PythonAgent::log(const std::string& name, double value) {
-  const Turn turn(*this);
-  if (session_.live()) session_.recorder().log(name, value);
+  if (const Call call(*this); call) call->log(name, value);
 }
 
 void PythonAgent::log(const std::string& name, const at::Tensor& value) {
-  const Turn turn(*this);
-  if (session_.live()) session_.recorder().log(name, value);
+  if (const Call call(*this); call) call->log(name, value);
 }
 
 void PythonAgent::count(std::int64_t tokens, std::int64_t samples) {
-  const Turn turn(*this);
-  if (!session_.live()) return;
-  if (tokens > 0) session_.recorder().count_tokens(tokens);
-  if (samples > 0) session_.recorder().count_samples(samples);
+  const Call call(*this);
+  if (!call) return;
+  if (tokens > 0) call->count_tokens(tokens);
+  if (samples > 0) call->count_samples(samples);
 }
 
 StepResult PythonAgent::record() {
@@ -314,9 +266,9 @@ Status PythonAgent::status() { return session_.status(); }
 std::string PythonAgent::url() { return session_.url(); }
 
 bool PythonAgent::flush(double seconds) {
-  const Turn turn(*this);
-  return session_.live() && session_.worker().flush(std::chrono::milliseconds(
-                                static_cast<std::int64_t>(1e3 * seconds)));
+  const Call call(*this);
+  return call && session_.worker().flush(
+                     std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * seconds)));
 }
 
 void PythonAgent::end(record::RunState state, std::string_view reason, bool lingers) {
@@ -331,11 +283,7 @@ void PythonAgent::end(record::RunState state, std::string_view reason, bool ling
     const Turn turn(*this);
     session_.leave();
   }
-  {
-    const std::lock_guard lock(queue_mutex_);
-    has_ended_ = true;
-  }
-  came_.notify_all();
+  events_.end();
 }
 
 void PythonAgent::stop(bool lingers) { end(record::RunState::finished, "", lingers); }
@@ -348,18 +296,11 @@ bool PythonAgent::close() noexcept {
   return ::getpid() == process_ && session_.close(agent::Worker::Linger::no);
 }
 
-PythonAgent::Event PythonAgent::next_event(double seconds) {
-  std::unique_lock lock(queue_mutex_);
-  came_.wait_for(lock, std::chrono::duration<double>(seconds),
-                 [this] { return !incidents_.empty() || !lines_.empty() || has_ended_; });
-  Event event;
-  if (!incidents_.empty()) {
-    event.incident = std::move(incidents_.front());
-    incidents_.pop_front();
-  }
-  event.is_over = has_ended_ && incidents_.empty();
-  return event;
+std::pair<std::optional<Incident>, bool> PythonAgent::next_event(double seconds) {
+  return events_.next_incident(seconds);
 }
+
+std::vector<std::string> PythonAgent::take_lines() { return events_.take_lines(); }
 
 bool PythonAgent::exchange_opens() { return session_.exchange().open(); }
 void PythonAgent::exchange_closes() { session_.exchange().close(); }
@@ -376,11 +317,32 @@ void PythonAgent::give_norm(std::int64_t step, int optimizer, double norm) {
   session_.exchange().give(step, optimizer, norm);
 }
 
-std::vector<std::string> PythonAgent::take_lines() {
-  const std::lock_guard lock(queue_mutex_);
-  std::vector<std::string> lines(lines_.begin(), lines_.end());
-  lines_.clear();
-  return lines;
+std::unique_ptr<collectors::FiniteChecks> PythonAgent::finite_checks() {
+  return std::make_unique<collectors::FiniteChecks>(session_.ledger());
+}
+
+std::vector<int> PythonAgent::take_checks(collectors::FiniteChecks& checks, double seconds) {
+  const Clock::time_point begin = Clock::now();
+  const collectors::FiniteChecks::Answers answers =
+      checks.take();  // may wait: no one waits for this thread
+  std::vector<int> of;
+  of.reserve(answers.of.size());
+  for (const collectors::Finiteness one : answers.of) of.push_back(static_cast<int>(one));
+  const Call call(*this);
+  if (!call) return of;
+  call->excuse_syncs(answers.host_syncs);
+  const std::chrono::duration<double> hooks(seconds);
+  call->add_agent_time(Clock::now() - begin + std::chrono::duration_cast<Clock::duration>(hooks));
+  return of;
+}
+
+std::int64_t PythonAgent::trace_found(int optimizer, record::TracedModule found) {
+  const Call call(*this);
+  if (!call) return 0;
+  found.run_step = call->run_step(optimizer);
+  const std::int64_t run_step = found.run_step;
+  session_.worker().trace_found(std::move(found));
+  return run_step;
 }
 
 }  // namespace gradvane::python

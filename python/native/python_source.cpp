@@ -174,8 +174,8 @@ void PythonSource::for_each_step(Visit visit) const noexcept try {
 } catch (...) {  // no memory: the steps before are not known
 }
 
-/// One tensor on a device is enough: each of them is waited for. A wait would break a graph that is being
-/// captured, and then the steps before are not known.
+/// One tensor on a device is enough: each of them is waited for. A wait would break a graph that is
+/// being captured, and then the steps before are not known.
 void PythonSource::read_device_state() noexcept {
   bool has_waited = false;
   for_each_step([&](PyObject* step) {

@@ -11,11 +11,12 @@
 
 namespace gradvane::python {
 
-/// Holds the optimizer weakly: once it is gone, its parameters are those of nobody. Every call takes the
-/// GIL by itself, and lets no Python exception out but from the constructor.
+/// Holds the optimizer weakly: once it is gone, its parameters are those of nobody. Every call
+/// takes the GIL by itself, and lets no Python exception out but from the constructor.
 class [[gnu::visibility("hidden")]] PythonSource final : public collectors::ModelSource {
  public:
-  /// `names`: a callable that returns a list of (name, tensor). `optimizer`: None for a loop without one.
+  /// `names`: a callable that returns a list of (name, tensor). `optimizer`: None for a loop
+  /// without one.
   PythonSource(py::object names, const py::object& optimizer);
   ~PythonSource() override;
 

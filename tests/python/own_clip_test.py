@@ -1,5 +1,6 @@
 """gradvane.clip_grad_norm_ against torch's, which it stands in for: arguments, errors, types, norms, gradients."""
 
+import time
 import warnings
 
 import pytest
@@ -304,3 +305,20 @@ def test_a_clip_that_comes_first_reads_once(watching):
     assert asked == [True, False]
     optimizer.step()
     assert len(watching.steps()) == 1
+
+
+def test_the_time_of_a_clip_is_counted_as_the_agents_own(watching):
+    """A sleep within the clip is at least as long as it claims, so this bound holds on any machine."""
+    agent, model, optimizer = trained(watching)
+
+    class Slow(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func.__name__.startswith("_foreach_mul_"):
+                time.sleep(0.25)
+            return func(*args, **(kwargs or {}))
+
+    with Slow():
+        gradvane.clip_grad_norm_(model.parameters(), 1e-3)
+    optimizer.step()
+    (step,) = watching.steps()
+    assert step["agent_seconds"] >= 0.25
