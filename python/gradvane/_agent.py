@@ -224,8 +224,8 @@ class Agent:
     def record(self) -> StepRecord | None:
         """The latest step that was measured; None before the first. In immediate mode the one just taken,
         else it may be a few behind."""
-        values = self._native.record()
-        return step_of(values) if values["step"] > 0 else None
+        step = self._native.record()
+        return step_of(step) if step.step > 0 else None
 
     def on_incident(self, callback: Callable[[Incident], object]) -> None:
         """Calls `callback` when an incident opens and when it clears, on a thread of the agent's. What it
@@ -239,9 +239,15 @@ class Agent:
 
     def status(self) -> dict[str, Any]:
         """state, reason, steps, nonfinite_steps, steps_per_second, latest."""
-        values = self._native.status()
-        latest = values["latest"]
-        return {**values, "latest": step_of(latest) if latest["step"] > 0 else None}
+        status = self._native.status()
+        return {
+            "state": status.state,
+            "reason": status.reason,
+            "steps": status.steps,
+            "nonfinite_steps": status.nonfinite_steps,
+            "steps_per_second": status.steps_per_second,
+            "latest": step_of(status.latest) if status.latest.step > 0 else None,
+        }
 
     def flush(self, seconds: float = 5.0) -> bool:
         """Waits until every step so far has been exported; False where the time ran out."""
@@ -292,10 +298,10 @@ class Agent:
     def _tell(self) -> None:
         """The thread that hands on incidents and lines."""
         while True:
-            values, is_over = self._native.next_event(3600.0)
+            opened, is_over = self._native.next_event(3600.0)
             self._say_lines()
-            if values is not None:
-                incident = incident_of(values)
+            if opened is not None:
+                incident = incident_of(opened)
                 self._watcher.tracer.incident(incident)
                 for callback in list(self._callbacks):
                     try:

@@ -1,9 +1,12 @@
-"""What the agent tells of a step and of an incident, as typed objects. Absent (None) means not measured."""
+"""What the agent reports of a step and of an incident, as typed objects. Absent (None) means not measured."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradvane import _native
 
 
 @dataclass(frozen=True)
@@ -122,15 +125,26 @@ class Incident:
     """one sentence"""
 
 
-def blame_of(values: dict[str, Any]) -> Blame | None:
-    return Blame(**values) if values else None
+def blame_of(blame: _native.Blame | None) -> Blame | None:
+    return None if blame is None else Blame(**_attributes(Blame, blame))
 
 
-def step_of(values: dict[str, Any]) -> StepRecord:
-    rates = tuple(values["learning_rates"])
-    return StepRecord(**{**values, "blame": blame_of(values["blame"]), "learning_rates": rates})
+def step_of(step: _native.StepResult) -> StepRecord:
+    values = _attributes(StepRecord, step)
+    rates = tuple(step.learning_rates)
+    return StepRecord(**{**values, "blame": blame_of(step.blame), "learning_rates": rates})
 
 
-def incident_of(values: dict[str, Any]) -> Incident:
-    order = tuple(Appearance(**{**seen, "blame": Blame(**seen["blame"])}) for seen in values["order"])
-    return Incident(**{**values, "blame": blame_of(values["blame"]), "order": order})
+def incident_of(incident: _native.Incident) -> Incident:
+    values = _attributes(Incident, incident)
+    order = tuple(_appearance_of(seen) for seen in incident.order)
+    return Incident(**{**values, "blame": blame_of(incident.blame), "order": order})
+
+
+def _appearance_of(seen: _native.Appearance) -> Appearance:
+    return Appearance(**{**_attributes(Appearance, seen), "blame": blame_of(seen.blame)})
+
+
+def _attributes(record: type, native: object) -> dict[str, Any]:
+    """The native object has an attribute for each field of the record, under the same name."""
+    return {field.name: getattr(native, field.name) for field in fields(record)}

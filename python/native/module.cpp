@@ -11,6 +11,7 @@
 #include "agent/worker/process_signals.hpp"
 #include "python/native/gil_released.hpp"
 #include "python/native/python_agent.hpp"
+#include "python/native/record_classes.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::python {
@@ -19,6 +20,7 @@ namespace {
 using WithoutGil = py::call_guard<GilReleased>;
 using Class = py::class_<PythonAgent, PythonAgentPtr>;
 using collectors::FiniteChecks;
+using namespace py::literals;  // "name"_a: an argument
 
 /// None becomes an undefined tensor.
 at::Tensor tensor_or_none(const py::object& object) {
@@ -39,8 +41,8 @@ record::ReadAt read_at(const std::string& name) {
   throw std::invalid_argument("there is no place called " + name);
 }
 
-/// The tensors among `items`, by name only: a reference each would cost more than looking. Null for what
-/// is none.
+/// The tensors among `items`, by name only: a reference each would cost more than looking. Null for
+/// what is none.
 std::vector<const void*> identities(const py::list& items) {
   std::vector<const void*> all;
   all.reserve(items.size());
@@ -51,188 +53,144 @@ std::vector<const void*> identities(const py::list& items) {
   return all;
 }
 
-py::dict to_dict(const std::optional<Blame>& blame) {
-  py::dict dict;
-  if (!blame) return dict;
-  dict["site"] = blame->site;
-  dict["kind"] = blame->kind;
-  dict["param"] = blame->param;
-  dict["element"] = blame->element;
-  return dict;
-}
-
-py::dict to_dict(const StepResult& result) {
-  py::dict dict;
-  dict["step"] = result.step;
-  dict["run_step"] = result.run_step;
-  dict["micro_steps"] = result.micro_steps;
-  dict["read_at"] = result.read_at.empty() ? "none" : std::string(result.read_at);
-  dict["skipped"] = result.skipped.empty() ? "none" : std::string(result.skipped);
-  dict["loss"] = result.loss;
-  dict["grad_norm"] = result.grad_norm;
-  dict["grad_norm_at_step"] = result.grad_norm_at_step;
-  dict["clip_coefficient"] = result.clip_coefficient;
-  dict["loss_scale"] = result.loss_scale;
-  dict["learning_rates"] = result.learning_rates;
-  dict["nan"] = result.grad_nonfinite.nan;
-  dict["pos_inf"] = result.grad_nonfinite.pos_inf;
-  dict["neg_inf"] = result.grad_nonfinite.neg_inf;
-  dict["blame"] = to_dict(result.blame);
-  return dict;
-}
-
-py::dict to_dict(const Incident& incident) {
-  py::dict dict;
-  dict["id"] = incident.id;
-  dict["kind"] = std::string(incident.kind);
-  dict["rank"] = incident.rank;
-  dict["first_step"] = incident.first_step;
-  dict["last_step"] = incident.last_step;
-  dict["steps"] = incident.steps;
-  dict["opened_at"] = incident.opened_at;
-  dict["closed_at"] = incident.closed_at;
-  dict["reopened"] = incident.reopened;
-  dict["blame"] = to_dict(incident.blame);
-  py::list order;
-  for (const Appearance& appearance : incident.order) {
-    py::dict seen;
-    seen["run_step"] = appearance.run_step;
-    seen["blame"] = to_dict(std::optional(appearance.blame));
-    seen["last_finite"] = appearance.last_finite;
-    order.append(std::move(seen));
-  }
-  dict["order"] = std::move(order);
-  dict["began_in"] = incident.began_in;
-  dict["micro_step"] = incident.micro_step;
-  dict["module"] = incident.module;
-  dict["evidence"] = incident.evidence;
-  return dict;
-}
-
-template <typename Value>
-py::dict without_gil(Value (PythonAgent::*get)(), PythonAgent& agent) {
-  Value value;
-  {
-    const GilReleased released;
-    value = (agent.*get)();
-  }
-  return to_dict(value);
-}
-
 void define_hooks(Class& agent) {
-  agent.def("before_backward", &PythonAgent::before_backward, WithoutGil())
-      .def("after_backward",
-           [](PythonAgent& self, const py::object& loss) {
-             const at::Tensor tensor = tensor_or_none(loss);
-             const GilReleased released;
-             self.after_backward(tensor);
-           })
-      .def("read",
-           [](PythonAgent& self, int optimizer, const std::string& where, const py::object& scale,
-              bool is_scaled) {
-             const at::Tensor tensor = tensor_or_none(scale);
-             const GilReleased released;
-             return self.read(optimizer, read_at(where), tensor, is_scaled);
-           })
-      .def("unused", &PythonAgent::unused, WithoutGil())
-      .def("discard",
-           [](PythonAgent& self, int optimizer, const py::object& scale, bool is_scaled) {
-             const at::Tensor tensor = tensor_or_none(scale);
-             const GilReleased released;
-             self.discard(optimizer, tensor, is_scaled);
-           })
-      .def("note_clip", &PythonAgent::note_clip, WithoutGil())
-      .def("step_begins", &PythonAgent::step_begins, WithoutGil())
-      .def("step_ends", &PythonAgent::step_ends, WithoutGil())
-      .def("evaluated", &PythonAgent::evaluated, WithoutGil())
-      .def("step_failed", &PythonAgent::step_failed, WithoutGil())
-      .def("step_skipped", &PythonAgent::step_skipped, WithoutGil())
-      .def("loop_read", &PythonAgent::loop_read, WithoutGil())
-      .def("loop_step_ends", &PythonAgent::loop_step_ends, WithoutGil())
-      .def("parts_begin", &PythonAgent::parts_begin, WithoutGil())
-      .def("read_parts",
-           [](PythonAgent& self, int optimizer, const py::list& params) {
-             std::vector<at::Tensor> tensors;
-             for (const py::handle param : params)
-               if (THPVariable_Check(param.ptr()))
-                 tensors.push_back(THPVariable_Unpack(param.ptr()));
-             const GilReleased released;
-             self.read_parts(optimizer, tensors);
-           })
-      .def("parts_end",
-           [](PythonAgent& self, int optimizer, const py::object& loss) {
-             const at::Tensor tensor = tensor_or_none(loss);
-             const GilReleased released;
-             self.parts_end(optimizer, tensor);
-           })
-      .def("owners", [](PythonAgent& self, const py::list& params) {
-        const auto given = identities(params);
-        ParameterOwners::Owners owners;
-        {
-          const GilReleased released;
-          owners = self.owners(given);
-        }
-        return py::make_tuple(owners.optimizers, owners.is_whole);
-      });
+  agent.def("before_backward", &PythonAgent::before_backward, WithoutGil(), "within_step"_a)
+      .def(
+          "after_backward",
+          [](PythonAgent& self, const py::object& loss) {
+            const at::Tensor tensor = tensor_or_none(loss);
+            const GilReleased released;
+            self.after_backward(tensor);
+          },
+          "loss"_a)
+      .def(
+          "read",
+          [](PythonAgent& self, int optimizer, const std::string& where, const py::object& scale,
+             bool is_scaled) {
+            const at::Tensor tensor = tensor_or_none(scale);
+            const GilReleased released;
+            return self.read(optimizer, read_at(where), tensor, is_scaled);
+          },
+          "optimizer"_a, "where"_a, "scale"_a, "is_scaled"_a)
+      .def("unused", &PythonAgent::unused, WithoutGil(), "optimizers"_a)
+      .def(
+          "discard",
+          [](PythonAgent& self, int optimizer, const py::object& scale, bool is_scaled) {
+            const at::Tensor tensor = tensor_or_none(scale);
+            const GilReleased released;
+            self.discard(optimizer, tensor, is_scaled);
+          },
+          "optimizer"_a, "scale"_a, "is_scaled"_a)
+      .def("note_clip", &PythonAgent::note_clip, WithoutGil(), "optimizers"_a, "max_norm"_a)
+      .def("step_begins", &PythonAgent::step_begins, WithoutGil(), "optimizer"_a, "has_closure"_a)
+      .def("step_ends", &PythonAgent::step_ends, WithoutGil(), "optimizer"_a, "has_closure"_a)
+      .def("evaluated", &PythonAgent::evaluated, WithoutGil(), "optimizer"_a)
+      .def("step_failed", &PythonAgent::step_failed, WithoutGil(), "optimizer"_a)
+      .def("step_skipped", &PythonAgent::step_skipped, WithoutGil(), "optimizer"_a)
+      .def("loop_read", &PythonAgent::loop_read, WithoutGil(), "optimizer"_a)
+      .def("loop_step_ends", &PythonAgent::loop_step_ends, WithoutGil(), "optimizer"_a)
+      .def("parts_begin", &PythonAgent::parts_begin, WithoutGil(), "optimizer"_a)
+      .def(
+          "read_parts",
+          [](PythonAgent& self, int optimizer, const py::list& params) {
+            std::vector<at::Tensor> tensors;
+            for (const py::handle param : params)
+              if (THPVariable_Check(param.ptr()))
+                tensors.push_back(THPVariable_Unpack(param.ptr()));
+            const GilReleased released;
+            self.read_parts(optimizer, tensors);
+          },
+          "optimizer"_a, "params"_a)
+      .def(
+          "parts_end",
+          [](PythonAgent& self, int optimizer, const py::object& loss) {
+            const at::Tensor tensor = tensor_or_none(loss);
+            const GilReleased released;
+            self.parts_end(optimizer, tensor);
+          },
+          "optimizer"_a, "loss"_a)
+      .def(
+          "owners",
+          [](PythonAgent& self, const py::list& params) {
+            const auto given = identities(params);
+            ParameterOwners::Owners owners;
+            {
+              const GilReleased released;
+              owners = self.owners(given);
+            }
+            return py::make_tuple(owners.optimizers, owners.is_whole);
+          },
+          "params"_a);
 }
 
 void define_values(Class& agent) {
   agent
-      .def("grad_norm",
-           [](PythonAgent& self, int optimizer) -> py::object {
-             at::Tensor norm;
-             {
-               const GilReleased released;
-               norm = self.grad_norm(optimizer);
-             }
-             if (!norm.defined()) return py::none();
-             return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
-           })
-      .def("clip_grad_norm",
-           [](PythonAgent& self, int optimizer, double max_norm, bool just_read) {
-             at::Tensor norm;
-             {
-               const GilReleased released;
-               norm = self.clip_grad_norm(optimizer, max_norm, just_read);
-             }
-             return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
-           })
-      .def("is_sharded", &PythonAgent::is_sharded, WithoutGil())
-      .def("take_loss",
-           [](PythonAgent& self, const py::object& loss) {
-             const at::Tensor tensor = tensor_or_none(loss);
-             const GilReleased released;
-             self.take_loss(tensor);
-           })
-      .def("log",
-           [](PythonAgent& self, const std::string& name, const py::object& value) {
-             const at::Tensor tensor = tensor_or_none(value);
-             if (tensor.defined()) {
-               const GilReleased released;
-               self.log(name, tensor);
-               return;
-             }
-             const auto number = py::cast<double>(value);
-             const GilReleased released;
-             self.log(name, number);
-           })
-      .def("count", &PythonAgent::count, WithoutGil());
+      .def(
+          "grad_norm",
+          [](PythonAgent& self, int optimizer) -> py::object {
+            at::Tensor norm;
+            {
+              const GilReleased released;
+              norm = self.grad_norm(optimizer);
+            }
+            if (!norm.defined()) return py::none();
+            return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
+          },
+          "optimizer"_a)
+      .def(
+          "clip_grad_norm",
+          [](PythonAgent& self, int optimizer, double max_norm, bool just_read) {
+            at::Tensor norm;
+            {
+              const GilReleased released;
+              norm = self.clip_grad_norm(optimizer, max_norm, just_read);
+            }
+            return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
+          },
+          "optimizer"_a, "max_norm"_a, "just_read"_a)
+      .def("is_sharded", &PythonAgent::is_sharded, WithoutGil(), "optimizer"_a)
+      .def(
+          "take_loss",
+          [](PythonAgent& self, const py::object& loss) {
+            const at::Tensor tensor = tensor_or_none(loss);
+            const GilReleased released;
+            self.take_loss(tensor);
+          },
+          "loss"_a)
+      .def(
+          "log",
+          [](PythonAgent& self, const std::string& name, const py::object& value) {
+            const at::Tensor tensor = tensor_or_none(value);
+            if (tensor.defined()) {
+              const GilReleased released;
+              self.log(name, tensor);
+              return;
+            }
+            const auto number = py::cast<double>(value);
+            const GilReleased released;
+            self.log(name, number);
+          },
+          "name"_a, "value"_a)
+      .def("count", &PythonAgent::count, WithoutGil(), "tokens"_a, "samples"_a);
 }
 
 void define_tracing(py::module_& module, Class& agent) {
   py::class_<FiniteChecks>(module, "FiniteChecks")
-      .def("add", [](FiniteChecks& self, const py::object& tensor) {
-        const at::Tensor unpacked = tensor_or_none(tensor);
-        const GilReleased released;
-        return self.add(unpacked);
-      });
+      .def(
+          "add",
+          [](FiniteChecks& self, const py::object& tensor) {
+            const at::Tensor unpacked = tensor_or_none(tensor);
+            const GilReleased released;
+            return self.add(unpacked);
+          },
+          "tensor"_a);
   agent
       .def("trace_mode",
            [](const PythonAgent& self) {
              return kTraceModes[static_cast<std::size_t>(self.trace_mode())];
            })
       .def("finite_checks", &PythonAgent::finite_checks)
-      .def("take_checks", &PythonAgent::take_checks, WithoutGil())
+      .def("take_checks", &PythonAgent::take_checks, WithoutGil(), "checks"_a, "seconds"_a)
       .def(
           "trace_found",
           [](PythonAgent& self, int optimizer, std::string name, std::string type,
@@ -240,47 +198,22 @@ void define_tracing(py::module_& module, Class& agent) {
             return self.trace_found(optimizer, {std::move(name), std::move(type), is_backward, 0,
                                                 traced_at(at), micro_step});
           },
-          WithoutGil());
+          WithoutGil(), "optimizer"_a, "name"_a, "type"_a, "at"_a, "is_backward"_a, "micro_step"_a);
 }
 
 void define_ends(Class& agent) {
-  agent.def("record", [](PythonAgent& self) { return without_gil(&PythonAgent::record, self); })
-      .def("status",
-           [](PythonAgent& self) {
-             Status status;
-             {
-               const GilReleased released;
-               status = self.status();
-             }
-             py::dict dict;
-             dict["state"] = status.state;
-             dict["reason"] = status.reason;
-             dict["steps"] = status.steps;
-             dict["nonfinite_steps"] = status.nonfinite_steps;
-             dict["steps_per_second"] = status.steps_per_second;
-             dict["latest"] = to_dict(status.latest);
-             return dict;
-           })
+  agent.def("record", &PythonAgent::record, WithoutGil())
+      .def("status", &PythonAgent::status, WithoutGil())
       .def("url", &PythonAgent::url, WithoutGil())
-      .def("flush", &PythonAgent::flush, WithoutGil())
-      .def("stop", &PythonAgent::stop, WithoutGil())
-      .def("fail", &PythonAgent::fail, WithoutGil())
-      .def("next_event",
-           [](PythonAgent& self, double seconds) {
-             std::pair<std::optional<Incident>, bool> event;
-             {
-               const GilReleased released;
-               event = self.next_event(seconds);
-             }
-             py::object incident = py::none();
-             if (event.first) incident = to_dict(*event.first);
-             return py::make_tuple(incident, event.second);
-           })
+      .def("flush", &PythonAgent::flush, WithoutGil(), "seconds"_a)
+      .def("stop", &PythonAgent::stop, WithoutGil(), "lingers"_a)
+      .def("fail", &PythonAgent::fail, WithoutGil(), "reason"_a, "lingers"_a)
+      .def("next_event", &PythonAgent::next_event, WithoutGil(), "seconds"_a)
       .def("exchange_opens", &PythonAgent::exchange_opens, WithoutGil())
       .def("exchange_closes", &PythonAgent::exchange_closes, WithoutGil())
       .def("exchange_failed", &PythonAgent::exchange_failed, WithoutGil())
-      .def("take_contributions", &PythonAgent::take_contributions, WithoutGil())
-      .def("give_norm", &PythonAgent::give_norm, WithoutGil())
+      .def("take_contributions", &PythonAgent::take_contributions, WithoutGil(), "seconds"_a)
+      .def("give_norm", &PythonAgent::give_norm, WithoutGil(), "step"_a, "optimizer"_a, "norm"_a)
       .def("backward_failed", &PythonAgent::backward_failed, WithoutGil())
       .def("take_lines", &PythonAgent::take_lines, WithoutGil());
 }
@@ -301,20 +234,20 @@ void define_ledger(Class& agent) {
           [](PythonAgent& self, const std::string& directory) {
             self.with_ledger([&](agent::LedgerSeat& seat) { seat.ledger()->pass_over(directory); });
           },
-          WithoutGil())
+          WithoutGil(), "directory"_a)
       .def(
           "outside_steps",
           [](PythonAgent& self, int delta) {
             self.with_ledger([&](agent::LedgerSeat& seat) { seat.outside_steps(delta); });
           },
-          WithoutGil())
+          WithoutGil(), "delta"_a)
       .def(
           "profiler_begins",
           [](PythonAgent& self, const std::string& name) {
             self.with_ledger(
                 [&](agent::LedgerSeat& seat) { seat.ledger()->profiler_begins(lasting(name)); });
           },
-          WithoutGil())
+          WithoutGil(), "name"_a)
       .def(
           "profiler_ended",
           [](PythonAgent& self) {
@@ -338,17 +271,20 @@ PYBIND11_MODULE(_native, module) {
   // After the last run: the ledger of host syncs must not look at an interpreter that ends.
   module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
+  define_records(module);
   Class agent(module, "Agent");
   agent
       .def(py::init<std::string, const std::vector<std::string>&, std::vector<std::string>>(),
-           WithoutGil())
-      .def("attach",
-           [](PythonAgent& self, py::object names, const py::object& optimizer) {
-             auto source = std::make_unique<PythonSource>(std::move(names), optimizer);
-             const GilReleased released;
-             return self.attach(std::move(source));
-           })
-      .def("detach", &PythonAgent::detach, WithoutGil());
+           WithoutGil(), "default_run"_a, "code"_a, "command_line"_a)
+      .def(
+          "attach",
+          [](PythonAgent& self, py::object names, const py::object& optimizer) {
+            auto source = std::make_unique<PythonSource>(std::move(names), optimizer);
+            const GilReleased released;
+            return self.attach(std::move(source));
+          },
+          "names"_a, "optimizer"_a)
+      .def("detach", &PythonAgent::detach, WithoutGil(), "optimizer"_a);
   define_hooks(agent);
   define_values(agent);
   define_tracing(module, agent);

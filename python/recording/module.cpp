@@ -69,9 +69,10 @@ PYBIND11_MODULE(_recording, module) {
   py::register_exception<RecordingError>(module, "RecordingError", PyExc_ValueError);
   module.def(
       "read", [](const std::string& path) { return exporters::to_text(to_json(*read(path))); },
-      WithoutGil());
+      py::arg("path"), WithoutGil());
   module.def(
-      "steps", [](const std::string& path) { return rec::step_log_of(*read(path)); }, WithoutGil());
+      "steps", [](const std::string& path) { return rec::step_log_of(*read(path)); },
+      py::arg("path"), WithoutGil());
   module.def("story", &story, py::arg("path"), py::arg("json") = false, WithoutGil());
   module.def("diff", &diff, py::arg("a"), py::arg("step_a"), py::arg("b"), py::arg("step_b"),
              py::arg("json") = false, py::arg("tolerance") = 1e-3, WithoutGil());
