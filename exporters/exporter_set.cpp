@@ -20,34 +20,34 @@ ExportResult ExporterSet::each(Call call) noexcept {
   return any_ok ? ExportResult::ok : ExportResult::closed;
 }
 
-ExportResult ExporterSet::start(const record::RunInfo& run,
-                                std::shared_ptr<const record::ModelInfo> model) noexcept {
+ExportResult ExporterSet::on_start(const record::RunInfo& run,
+                                   const std::shared_ptr<const record::ModelInfo>& model) {
   return each([&](Exporter& exporter) { return exporter.start(run, model); });
 }
 
-ExportResult ExporterSet::set_model(std::shared_ptr<const record::ModelInfo> model) noexcept {
+ExportResult ExporterSet::on_model(const std::shared_ptr<const record::ModelInfo>& model) {
   return each([&](Exporter& exporter) { return exporter.set_model(model); });
 }
 
-ExportResult ExporterSet::export_step(const record::StepRecord& record,
-                                      const record::StepDetail& detail,
-                                      const record::ModelInfo& model) noexcept {
+ExportResult ExporterSet::on_step(const record::StepRecord& record,
+                                  const record::StepDetail& detail,
+                                  const record::ModelInfo& model) {
   return each([&](Exporter& exporter) { return exporter.export_step(record, detail, model); });
 }
 
-ExportResult ExporterSet::export_incident(const record::Incident& incident) noexcept {
+ExportResult ExporterSet::on_incident(const record::Incident& incident) {
   return each([&](Exporter& exporter) { return exporter.export_incident(incident); });
 }
 
-ExportResult ExporterSet::export_syncs(std::shared_ptr<const record::SyncSummary> syncs) noexcept {
+ExportResult ExporterSet::on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) {
   return each([&](Exporter& exporter) { return exporter.export_syncs(syncs); });
 }
 
-ExportResult ExporterSet::set_run_state(record::RunState state, std::string_view reason) noexcept {
+ExportResult ExporterSet::on_run_state(record::RunState state, std::string_view reason) {
   return each([&](Exporter& exporter) { return exporter.set_run_state(state, reason); });
 }
 
-ExportResult ExporterSet::finish(std::chrono::milliseconds budget) noexcept {
+ExportResult ExporterSet::on_finish(std::chrono::milliseconds budget) {
   using Clock = std::chrono::steady_clock;
   const auto deadline = Clock::now() + budget;  // one budget for all of them
   return each([&](Exporter& exporter) {

@@ -20,24 +20,21 @@ class ExporterSet final : public Exporter {
   void add(std::shared_ptr<Exporter> exporter) { exporters_.push_back(std::move(exporter)); }
 
   [[nodiscard]] std::string_view name() const noexcept override { return "all"; }
-  [[nodiscard]] ExportResult start(
-      const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult set_model(
-      std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult export_step(const record::StepRecord& record,
-                                         const record::StepDetail& detail,
-                                         const record::ModelInfo& model) noexcept override;
-  [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
-  [[nodiscard]] ExportResult export_syncs(
-      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
-  [[nodiscard]] ExportResult set_run_state(record::RunState state,
-                                           std::string_view reason) noexcept override;
-  [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
 
   /// Failed calls so far, all exporters together.
   [[nodiscard]] std::uint64_t failures() const noexcept { return failures_; }
 
  private:
+  ExportResult on_start(const record::RunInfo& run,
+                        const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_model(const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_step(const record::StepRecord& record, const record::StepDetail& detail,
+                       const record::ModelInfo& model) override;
+  ExportResult on_incident(const record::Incident& incident) override;
+  ExportResult on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) override;
+  ExportResult on_run_state(record::RunState state, std::string_view reason) override;
+  ExportResult on_finish(std::chrono::milliseconds budget) override;
+
   template <typename Call>
   ExportResult each(Call call) noexcept;
 

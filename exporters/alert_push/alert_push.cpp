@@ -28,13 +28,8 @@ AlertPush::~AlertPush() {
 /// In a forked child the sender's thread does not exist.
 bool AlertPush::is_child() const noexcept { return ::getpid() != owner_; }
 
-ExportResult AlertPush::result() const noexcept {
-  return sender_ ? ExportResult::ok : ExportResult::closed;
-}
-
-ExportResult AlertPush::start(const record::RunInfo& run,
-                              std::shared_ptr<const record::ModelInfo> model) noexcept try {
-  (void)model;
+ExportResult AlertPush::on_start(const record::RunInfo& run,
+                                 const std::shared_ptr<const record::ModelInfo>& /*model*/) {
   if (is_child()) return ExportResult::closed;
   sender_ = std::make_unique<AlertSender>(AlertSenderOptions{
       .url = parse_alert_url(options_.url),
@@ -53,53 +48,35 @@ ExportResult AlertPush::start(const record::RunInfo& run,
           },
       .deadline = options_.deadline});
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult AlertPush::set_model(std::shared_ptr<const record::ModelInfo> model) noexcept {
-  (void)model;
-  return result();
+/// A step alone is nothing to push: its incidents are.
+ExportResult AlertPush::on_step(const record::StepRecord& /*record*/,
+                                const record::StepDetail& /*detail*/,
+                                const record::ModelInfo& /*model*/) {
+  return ExportResult::ok;
 }
 
-ExportResult AlertPush::export_step(const record::StepRecord& record,
-                                    const record::StepDetail& detail,
-                                    const record::ModelInfo& model) noexcept {
-  (void)record, (void)detail, (void)model;
-  return result();
-}
-
-ExportResult AlertPush::export_syncs(std::shared_ptr<const record::SyncSummary> syncs) noexcept {
-  (void)syncs;
-  return result();
-}
-
-ExportResult AlertPush::export_incident(const record::Incident& incident) noexcept try {
-  if (!sender_ || is_child()) return ExportResult::closed;
+ExportResult AlertPush::on_incident(const record::Incident& incident) {
+  if (!sender_) return ExportResult::failed;  // start() ran out of memory
   sender_->put(incident);
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult AlertPush::set_run_state(record::RunState state, std::string_view reason) noexcept
-    try {
-  if (!sender_ || is_child()) return ExportResult::closed;
+ExportResult AlertPush::on_run_state(record::RunState state, std::string_view reason) {
   if (state != record::RunState::failed) return ExportResult::ok;
+  if (!sender_) return ExportResult::failed;
   sender_->put_run_failed(record::unix_time(), std::string(reason));
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult AlertPush::finish(std::chrono::milliseconds budget) noexcept try {
-  if (!sender_ || is_child()) return ExportResult::closed;
+/// What is still open is told once more, to end 15 minutes from now: the process is about to be gone.
+ExportResult AlertPush::on_finish(std::chrono::milliseconds budget) {
+  if (!sender_) return ExportResult::failed;
   sender_->finish(budget);
   last_error_ = sender_->last_error();
   sender_.reset();
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
 void AlertPush::set_generator_url(std::string url) noexcept try {

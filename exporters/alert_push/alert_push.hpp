@@ -34,6 +34,9 @@ struct AlertPushOptions {
 /// with the first incident. Sent or not, the calls return ok; gradvane_alert_pushes_total counts,
 /// last_error() tells.
 ///
+/// finish() sends what is still open once more, to end 15 minutes from then: the process is about to be
+/// gone.
+///
 /// Threading: as every exporter, for all of it. In a forked child nothing happens.
 class AlertPush final : public Exporter {
  public:
@@ -42,21 +45,6 @@ class AlertPush final : public Exporter {
   ~AlertPush() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "alert_push"; }
-  [[nodiscard]] ExportResult start(
-      const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult set_model(
-      std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult export_step(const record::StepRecord& record,
-                                         const record::StepDetail& detail,
-                                         const record::ModelInfo& model) noexcept override;
-  [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
-  [[nodiscard]] ExportResult export_syncs(
-      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
-  [[nodiscard]] ExportResult set_run_state(record::RunState state,
-                                           std::string_view reason) noexcept override;
-  /// What is still open is told once more, to end 15 minutes from now: the process is about to be
-  /// gone.
-  [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
 
   /// Once the agent's own page has an address; anything but a web link is ignored.
   void set_generator_url(std::string url) noexcept;
@@ -64,7 +52,14 @@ class AlertPush final : public Exporter {
   [[nodiscard]] std::string last_error() const;
 
  private:
-  [[nodiscard]] ExportResult result() const noexcept;
+  ExportResult on_start(const record::RunInfo& run,
+                        const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_step(const record::StepRecord& record, const record::StepDetail& detail,
+                       const record::ModelInfo& model) override;
+  ExportResult on_incident(const record::Incident& incident) override;
+  ExportResult on_run_state(record::RunState state, std::string_view reason) override;
+  ExportResult on_finish(std::chrono::milliseconds budget) override;
+
   [[nodiscard]] bool is_child() const noexcept;
 
   AlertPushOptions options_;

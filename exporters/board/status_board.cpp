@@ -76,32 +76,25 @@ StatusBoard::StatusBoard(std::size_t history)
 
 StatusBoard::~StatusBoard() = default;
 
-ExportResult StatusBoard::start(const record::RunInfo& run,
-                                std::shared_ptr<const record::ModelInfo> model) noexcept try {
-  open_ = true;
+ExportResult StatusBoard::on_start(const record::RunInfo& run,
+                                   const std::shared_ptr<const record::ModelInfo>& model) {
   now_.run = std::make_shared<const record::RunInfo>(run);
-  take_model(std::move(model));
+  take_model(model);
   publish();
   publish_params();
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult StatusBoard::set_model(std::shared_ptr<const record::ModelInfo> model) noexcept try {
-  if (!open_) return ExportResult::closed;
-  take_model(std::move(model));
+ExportResult StatusBoard::on_model(const std::shared_ptr<const record::ModelInfo>& model) {
+  take_model(model);
   publish();
   publish_params();
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult StatusBoard::export_step(const record::StepRecord& record,
-                                      const record::StepDetail& detail,
-                                      const record::ModelInfo& model) noexcept try {
-  if (!open_) return ExportResult::closed;
+ExportResult StatusBoard::on_step(const record::StepRecord& record,
+                                  const record::StepDetail& detail,
+                                  const record::ModelInfo& model) {
   if (model.id != now_.model->id) take_model(std::make_shared<const record::ModelInfo>(model));
 
   note_step(now_, record);
@@ -130,12 +123,9 @@ ExportResult StatusBoard::export_step(const record::StepRecord& record,
   publish_params();
   publish();
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult StatusBoard::export_incident(const record::Incident& incident) noexcept try {
-  if (!open_) return ExportResult::closed;
+ExportResult StatusBoard::on_incident(const record::Incident& incident) {
   auto& known = now_.incidents;
   const auto same = std::ranges::find(known, incident.id, &record::Incident::id);
   if (same != known.end()) {
@@ -147,34 +137,18 @@ ExportResult StatusBoard::export_incident(const record::Incident& incident) noex
   }
   publish();
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult StatusBoard::export_syncs(std::shared_ptr<const record::SyncSummary> syncs) noexcept
-    try {
-  if (!open_) return ExportResult::closed;
-  now_.syncs = std::move(syncs);
+ExportResult StatusBoard::on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) {
+  now_.syncs = syncs;
   publish();
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult StatusBoard::set_run_state(record::RunState state, std::string_view reason) noexcept
-    try {
-  if (!open_) return ExportResult::closed;
+ExportResult StatusBoard::on_run_state(record::RunState state, std::string_view reason) {
   now_.state = state;
   now_.reason = reason;
   publish();
-  return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
-}
-
-ExportResult StatusBoard::finish(std::chrono::milliseconds /*budget*/) noexcept {
-  if (!open_) return ExportResult::closed;
-  open_ = false;  // what is published stays readable
   return ExportResult::ok;
 }
 

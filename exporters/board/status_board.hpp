@@ -109,19 +109,6 @@ class StatusBoard final : public Exporter {
   ~StatusBoard() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "status_board"; }
-  [[nodiscard]] ExportResult start(
-      const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult set_model(
-      std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult export_step(const record::StepRecord& record,
-                                         const record::StepDetail& detail,
-                                         const record::ModelInfo& model) noexcept override;
-  [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
-  [[nodiscard]] ExportResult export_syncs(
-      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
-  [[nodiscard]] ExportResult set_run_state(record::RunState state,
-                                           std::string_view reason) noexcept override;
-  [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
 
   /// Says that the run is over and is shown from a file. To be called before start().
   void set_recording(std::string_view file) { now_.recording = file; }
@@ -139,6 +126,15 @@ class StatusBoard final : public Exporter {
                                     std::size_t count) const;
 
  private:
+  ExportResult on_start(const record::RunInfo& run,
+                        const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_model(const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_step(const record::StepRecord& record, const record::StepDetail& detail,
+                       const record::ModelInfo& model) override;
+  ExportResult on_incident(const record::Incident& incident) override;
+  ExportResult on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) override;
+  ExportResult on_run_state(record::RunState state, std::string_view reason) override;
+
   void take_model(std::shared_ptr<const record::ModelInfo> model);
   void note_params(const record::StepRecord& record, const record::StepDetail& detail);
   void note_groups(const record::StepRecord& record, const record::StepDetail& detail);
@@ -147,7 +143,6 @@ class StatusBoard final : public Exporter {
   void publish_params();
 
   // The worker's own.
-  bool open_ = false;
   Status now_;
   ParamTable table_;
   struct TablePool;

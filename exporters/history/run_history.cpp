@@ -54,25 +54,19 @@ RunHistory::RunHistory() : model_(std::make_shared<const ModelInfo>()) {}
 
 RunHistory::~RunHistory() = default;
 
-ExportResult RunHistory::start(const record::RunInfo& /*run*/,
-                               std::shared_ptr<const ModelInfo> model) noexcept {
-  open_ = true;
-  return set_model(std::move(model));
+ExportResult RunHistory::on_start(const record::RunInfo& /*run*/,
+                                  const std::shared_ptr<const ModelInfo>& model) {
+  return on_model(model);
 }
 
-ExportResult RunHistory::set_model(std::shared_ptr<const ModelInfo> model) noexcept try {
-  if (!open_) return ExportResult::closed;
+ExportResult RunHistory::on_model(const std::shared_ptr<const ModelInfo>& model) {
   const std::scoped_lock lock(mutex_);
-  take_model(std::move(model));
+  take_model(model);
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult RunHistory::export_step(const record::StepRecord& record,
-                                     const record::StepDetail& detail,
-                                     const ModelInfo& model) noexcept try {
-  if (!open_) return ExportResult::closed;
+ExportResult RunHistory::on_step(const record::StepRecord& record, const record::StepDetail& detail,
+                                 const ModelInfo& model) {
   const bool counts_bad = !record.is_handled_overflow();
   fill(group_cells_, detail.groups, counts_bad);
   fill(param_cells_, detail.params, counts_bad);
@@ -83,28 +77,6 @@ ExportResult RunHistory::export_step(const record::StepRecord& record,
   }
   if (!group_cells_.empty()) groups_.take(record.run_step, record.time, group_cells_);
   if (!param_cells_.empty()) params_.take(record.run_step, record.time, param_cells_);
-  return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
-}
-
-ExportResult RunHistory::export_incident(const record::Incident& /*incident*/) noexcept {
-  return open_ ? ExportResult::ok : ExportResult::closed;  // the board has them
-}
-
-ExportResult RunHistory::export_syncs(
-    std::shared_ptr<const record::SyncSummary> /*syncs*/) noexcept {
-  return open_ ? ExportResult::ok : ExportResult::closed;
-}
-
-ExportResult RunHistory::set_run_state(record::RunState /*state*/,
-                                       std::string_view /*reason*/) noexcept {
-  return open_ ? ExportResult::ok : ExportResult::closed;
-}
-
-ExportResult RunHistory::finish(std::chrono::milliseconds /*budget*/) noexcept {
-  if (!open_) return ExportResult::closed;
-  open_ = false;  // what there is stays readable
   return ExportResult::ok;
 }
 

@@ -22,19 +22,6 @@ class RunHistory final : public Exporter {
   ~RunHistory() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "run_history"; }
-  [[nodiscard]] ExportResult start(
-      const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult set_model(
-      std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult export_step(const record::StepRecord& record,
-                                         const record::StepDetail& detail,
-                                         const record::ModelInfo& model) noexcept override;
-  [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
-  [[nodiscard]] ExportResult export_syncs(
-      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
-  [[nodiscard]] ExportResult set_run_state(record::RunState state,
-                                           std::string_view reason) noexcept override;
-  [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
 
   /// Points with a step of that optimizer after `since`; none where it has not stepped.
   [[nodiscard]] SeriesColumns series(std::int32_t optimizer, std::int64_t since) const;
@@ -57,9 +44,14 @@ class RunHistory final : public Exporter {
   [[nodiscard]] Grid grid(const GridChoice& choice, std::int64_t since) const;
 
  private:
+  ExportResult on_start(const record::RunInfo& run,
+                        const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_model(const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_step(const record::StepRecord& record, const record::StepDetail& detail,
+                       const record::ModelInfo& model) override;
+
   void take_model(std::shared_ptr<const record::ModelInfo> model);
 
-  bool open_ = false;
   std::vector<GridCell> group_cells_;  ///< of the step at hand; the worker's own
   std::vector<GridCell> param_cells_;
 

@@ -40,11 +40,9 @@ void make_bad_step_counters(MetricSet& metrics, Site site, std::string_view grou
 
 }  // namespace
 
-ExportResult PrometheusExporter::start(const record::RunInfo& run,
-                                       std::shared_ptr<const record::ModelInfo> model) noexcept
-    try {
+ExportResult PrometheusExporter::on_start(const record::RunInfo& run,
+                                          const std::shared_ptr<const record::ModelInfo>& model) {
   const auto whole = metrics_->hold();
-  open_ = true;
   metrics_->set(
       Metric::run_info, 1,
       {std::to_string(run.world_size), std::to_string(run.local_rank), run.torch_version});
@@ -56,25 +54,18 @@ ExportResult PrometheusExporter::start(const record::RunInfo& run,
   }
   syncs_.start();
   take_model(*model);
-  return set_run_state(record::RunState::starting, {});
-} catch (...) {
-  return ExportResult::failed;
+  return on_run_state(record::RunState::starting, {});
 }
 
-ExportResult PrometheusExporter::set_model(std::shared_ptr<const record::ModelInfo> model) noexcept
-    try {
-  if (!open_) return ExportResult::closed;
+ExportResult PrometheusExporter::on_model(const std::shared_ptr<const record::ModelInfo>& model) {
   const auto whole = metrics_->hold();
   take_model(*model);
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult PrometheusExporter::export_step(const record::StepRecord& record,
-                                             const record::StepDetail& detail,
-                                             const record::ModelInfo& model) noexcept try {
-  if (!open_) return ExportResult::closed;
+ExportResult PrometheusExporter::on_step(const record::StepRecord& record,
+                                         const record::StepDetail& detail,
+                                         const record::ModelInfo& model) {
   const auto whole = metrics_->hold();
   if (model.id != model_id_) take_model(model);
   has_stepped_ = true;
@@ -84,42 +75,25 @@ ExportResult PrometheusExporter::export_step(const record::StepRecord& record,
   export_nonfinite(record, detail, model);
   syncs_.put(record);
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult PrometheusExporter::export_incident(const record::Incident& incident) noexcept try {
-  if (!open_) return ExportResult::closed;
+ExportResult PrometheusExporter::on_incident(const record::Incident& incident) {
   const auto whole = metrics_->hold();
   incidents_.put(incident);
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult PrometheusExporter::export_syncs(
-    std::shared_ptr<const record::SyncSummary> syncs) noexcept try {
-  if (!open_) return ExportResult::closed;
+ExportResult PrometheusExporter::on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) {
   const auto whole = metrics_->hold();
   syncs_.put(*syncs);
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult PrometheusExporter::set_run_state(record::RunState state,
-                                               std::string_view /*reason*/) noexcept {
-  if (!open_) return ExportResult::closed;
+ExportResult PrometheusExporter::on_run_state(record::RunState state, std::string_view /*reason*/) {
   const auto whole = metrics_->hold();
   for (const auto name : record::kRunStateNames) {
     metrics_->set(Metric::run_state, name == name_of(state) ? 1 : 0, {name});
   }
-  return ExportResult::ok;
-}
-
-ExportResult PrometheusExporter::finish(std::chrono::milliseconds /*budget*/) noexcept {
-  if (!open_) return ExportResult::closed;
-  open_ = false;  // the metrics stay, for a last scrape
   return ExportResult::ok;
 }
 

@@ -21,21 +21,17 @@ class PrometheusExporter final : public Exporter {
   explicit PrometheusExporter(std::shared_ptr<MetricSet> metrics) : metrics_(std::move(metrics)) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "prometheus"; }
-  [[nodiscard]] ExportResult start(
-      const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult set_model(
-      std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult export_step(const record::StepRecord& record,
-                                         const record::StepDetail& detail,
-                                         const record::ModelInfo& model) noexcept override;
-  [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
-  [[nodiscard]] ExportResult export_syncs(
-      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
-  [[nodiscard]] ExportResult set_run_state(record::RunState state,
-                                           std::string_view reason) noexcept override;
-  [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
 
  private:
+  ExportResult on_start(const record::RunInfo& run,
+                        const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_model(const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_step(const record::StepRecord& record, const record::StepDetail& detail,
+                       const record::ModelInfo& model) override;
+  ExportResult on_incident(const record::Incident& incident) override;
+  ExportResult on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) override;
+  ExportResult on_run_state(record::RunState state, std::string_view reason) override;
+
   void take_model(const record::ModelInfo& model);
   void export_time(const record::StepRecord& record);
   void note_optimizer(const record::StepRecord& record);
@@ -53,7 +49,6 @@ class PrometheusExporter final : public Exporter {
   void count_lost_steps(const record::StepRecord& record, record::Site site);
 
   std::shared_ptr<MetricSet> metrics_;
-  bool open_ = false;
   std::uint64_t model_id_ = 0;
   bool has_stepped_ = false;
   RunLead lead_;

@@ -1,7 +1,5 @@
 #include "exporters/recorder/flight_recorder.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 
@@ -28,13 +26,10 @@ std::filesystem::path FlightRecorder::ring_path(const std::filesystem::path& dir
   return directory / (file_word(run) + ".rank" + std::to_string(rank) + ".ring.gvrec");
 }
 
-bool FlightRecorder::is_closed() const noexcept { return pid_ == 0 || pid_ != ::getpid(); }
-
-ExportResult FlightRecorder::start(const record::RunInfo& run,
-                                   std::shared_ptr<const record::ModelInfo> model) noexcept try {
-  pid_ = ::getpid();
+ExportResult FlightRecorder::on_start(const record::RunInfo& run,
+                                      const std::shared_ptr<const record::ModelInfo>& model) {
   standing_.start(run);
-  standing_.set_model(std::move(model));
+  standing_.set_model(model);
   if (options_.directory != nullptr)
     files_.emplace(options_.directory, run.run, run.rank, options_.kept);
   tokens_ = std::max(options_.kept, 1);
@@ -44,17 +39,11 @@ ExportResult FlightRecorder::start(const record::RunInfo& run,
   start_ring(run);
   (void)ring_is_there();
   return take_ring_fault() ? ExportResult::failed : ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult FlightRecorder::set_model(std::shared_ptr<const record::ModelInfo> model) noexcept
-    try {
-  if (is_closed()) return ExportResult::closed;
-  take_model(std::move(model));
+ExportResult FlightRecorder::on_model(const std::shared_ptr<const record::ModelInfo>& model) {
+  take_model(model);
   return ExportResult::ok;
-} catch (...) {
-  return ExportResult::failed;
 }
 
 void FlightRecorder::take_model(std::shared_ptr<const record::ModelInfo> model) {
@@ -64,10 +53,9 @@ void FlightRecorder::take_model(std::shared_ptr<const record::ModelInfo> model) 
   if (ring_ && ring_->is_open()) (void)write_standing();
 }
 
-ExportResult FlightRecorder::export_step(const record::StepRecord& record,
-                                         const record::StepDetail& detail,
-                                         const record::ModelInfo& model) noexcept try {
-  if (is_closed()) return ExportResult::closed;
+ExportResult FlightRecorder::on_step(const record::StepRecord& record,
+                                     const record::StepDetail& detail,
+                                     const record::ModelInfo& model) {
   if (standing_.model() == nullptr || standing_.model()->id != model.id)
     take_model(std::make_shared<const record::ModelInfo>(model));
   frames_.clear();
@@ -86,12 +74,9 @@ ExportResult FlightRecorder::export_step(const record::StepRecord& record,
   }
   ok = extend_files() && ok;
   return ok ? ExportResult::ok : ExportResult::failed;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult FlightRecorder::export_incident(const record::Incident& incident) noexcept try {
-  if (is_closed()) return ExportResult::closed;
+ExportResult FlightRecorder::on_incident(const record::Incident& incident) {
   standing_.set_incident(incident);
   frames_.clear();
   maker_.append(frames_, FrameType::incident, incident);
@@ -106,13 +91,9 @@ ExportResult FlightRecorder::export_incident(const record::Incident& incident) n
   if (incident.closed_at)
     for (OpenFile& file : open_) std::erase(file.incidents, incident.id);
   return ok ? ExportResult::ok : ExportResult::failed;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult FlightRecorder::export_syncs(std::shared_ptr<const record::SyncSummary> syncs) noexcept
-    try {
-  if (is_closed()) return ExportResult::closed;
+ExportResult FlightRecorder::on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) {
   const auto now = Clock::now();
   bool ok = true;
   if (ring_ && now - syncs_at_ >= kSyncsEvery) {
@@ -121,15 +102,11 @@ ExportResult FlightRecorder::export_syncs(std::shared_ptr<const record::SyncSumm
     maker_.append(frames_, FrameType::syncs, *syncs);
     ok = ring_put(frames_);
   }
-  standing_.set_syncs(std::move(syncs));
+  standing_.set_syncs(syncs);
   return ok ? ExportResult::ok : ExportResult::failed;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult FlightRecorder::set_run_state(record::RunState state, std::string_view reason) noexcept
-    try {
-  if (is_closed()) return ExportResult::closed;
+ExportResult FlightRecorder::on_run_state(record::RunState state, std::string_view reason) {
   StateFrame& known = standing_.state();
   if (known.state == state && known.reason == reason) return ExportResult::ok;
   known.state = state;
@@ -139,12 +116,9 @@ ExportResult FlightRecorder::set_run_state(record::RunState state, std::string_v
   frames_.clear();
   maker_.append(frames_, FrameType::state, known);
   return ring_put(frames_) ? ExportResult::ok : ExportResult::failed;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult FlightRecorder::finish(std::chrono::milliseconds /*budget*/) noexcept try {
-  if (is_closed()) return ExportResult::closed;
+ExportResult FlightRecorder::on_finish(std::chrono::milliseconds /*budget*/) {
   bool ok = true;
   if (waiting_) ok = record_incident(*std::exchange(waiting_, std::nullopt));
   for (OpenFile& file : open_) ok = extend(file, "finish") && ok;
@@ -159,15 +133,11 @@ ExportResult FlightRecorder::finish(std::chrono::milliseconds /*budget*/) noexce
   // The ring is for runs that do not end well.
   const bool is_well = standing_.state().state == record::RunState::finished;
   if (ring_ && is_well && !standing_.has_open_incident()) ring_->remove();
-  pid_ = 0;
   return ok ? ExportResult::ok : ExportResult::failed;
-} catch (...) {
-  pid_ = 0;
-  return ExportResult::failed;
 }
 
 ExportResult FlightRecorder::write_now(std::string_view reason) noexcept try {
-  if (is_closed()) return ExportResult::closed;
+  if (!is_open()) return ExportResult::closed;
   waiting_.reset();
   const bool ok = open_.empty() ? open_file(reason, reason) : extend(open_.back(), reason);
   return ok ? ExportResult::ok : ExportResult::failed;

@@ -46,7 +46,7 @@ struct RecorderCounts {
 ///
 /// A fault of the ring is counted when it begins, and not again with each try while it lasts.
 ///
-/// In a forked child every call is `closed` and nothing is written.
+/// In a forked child nothing is written.
 class FlightRecorder final : public Exporter {
  public:
   /// `metrics` may be null.
@@ -54,19 +54,6 @@ class FlightRecorder final : public Exporter {
   ~FlightRecorder() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "flight_recorder"; }
-  [[nodiscard]] ExportResult start(
-      const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult set_model(
-      std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult export_step(const record::StepRecord& record,
-                                         const record::StepDetail& detail,
-                                         const record::ModelInfo& model) noexcept override;
-  [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
-  [[nodiscard]] ExportResult export_syncs(
-      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
-  [[nodiscard]] ExportResult set_run_state(record::RunState state,
-                                           std::string_view reason) noexcept override;
-  [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
 
   /// Writes all that is in memory to a file, now: for a signal, an exception, an exit after a fault. Where a
   /// file of an incident is still open, that one is completed instead. `reason` is one word, which the file is
@@ -83,6 +70,16 @@ class FlightRecorder final : public Exporter {
                                                        std::string_view run, int rank);
 
  private:
+  ExportResult on_start(const record::RunInfo& run,
+                        const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_model(const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_step(const record::StepRecord& record, const record::StepDetail& detail,
+                       const record::ModelInfo& model) override;
+  ExportResult on_incident(const record::Incident& incident) override;
+  ExportResult on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) override;
+  ExportResult on_run_state(record::RunState state, std::string_view reason) override;
+  ExportResult on_finish(std::chrono::milliseconds budget) override;
+
   using Clock = std::chrono::steady_clock;
 
   /// A file that what follows belongs to as well.
@@ -97,7 +94,6 @@ class FlightRecorder final : public Exporter {
     bool has_half = false;                ///< the steps that follow fill half of what memory holds
   };
 
-  [[nodiscard]] bool is_closed() const noexcept;
   void start_ring(const record::RunInfo& run);
   void take_model(std::shared_ptr<const record::ModelInfo> model);
 
@@ -120,7 +116,6 @@ class FlightRecorder final : public Exporter {
   RecorderOptions options_;
   std::shared_ptr<MetricSet> metrics_;
   RecorderCounts counts_;
-  std::int64_t pid_ = 0;  ///< 0: not started, or finished
   StandingRecords standing_;
   FrameMaker maker_;
   StepMemory memory_;

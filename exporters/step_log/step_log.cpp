@@ -16,15 +16,13 @@ std::filesystem::path rank_path(const std::filesystem::path& path, int rank, int
   return named;
 }
 
-ExportResult StepLog::start(const record::RunInfo& run,
-                            std::shared_ptr<const record::ModelInfo> /*model*/) noexcept try {
+ExportResult StepLog::on_start(const record::RunInfo& run,
+                               const std::shared_ptr<const record::ModelInfo>& /*model*/) {
   file_ = std::make_unique<LineFile>(rank_path(options_.path, run.rank, run.world_size),
                                      options_.max_bytes, options_.keep);
   wished_path_ = file_->path();
   error_ = file_->open() ? 0 : errno;
   return error_ == 0 ? ExportResult::ok : ExportResult::failed;
-} catch (...) {
-  return ExportResult::failed;
 }
 
 std::string StepLog::note() const {
@@ -33,36 +31,16 @@ std::string StepLog::note() const {
          file_->path().string();
 }
 
-ExportResult StepLog::set_model(std::shared_ptr<const record::ModelInfo> /*model*/) noexcept {
-  return file_ ? ExportResult::ok : ExportResult::closed;
-}
-
-ExportResult StepLog::export_step(const record::StepRecord& record,
-                                  const record::StepDetail& /*detail*/,
-                                  const record::ModelInfo& model) noexcept try {
-  if (!file_) return ExportResult::closed;
+ExportResult StepLog::on_step(const record::StepRecord& record,
+                              const record::StepDetail& /*detail*/,
+                              const record::ModelInfo& model) {
+  if (!file_) return ExportResult::failed;  // start() ran out of memory
   line_ = to_text(to_json(record, model));
   line_ += '\n';
   return file_->append(line_) ? ExportResult::ok : ExportResult::failed;
-} catch (...) {
-  return ExportResult::failed;
 }
 
-ExportResult StepLog::export_incident(const record::Incident& /*incident*/) noexcept {
-  return file_ ? ExportResult::ok : ExportResult::closed;  // one line a step, and nothing else
-}
-
-ExportResult StepLog::export_syncs(std::shared_ptr<const record::SyncSummary> /*syncs*/) noexcept {
-  return file_ ? ExportResult::ok : ExportResult::closed;  // a step has its own in its line
-}
-
-ExportResult StepLog::set_run_state(record::RunState /*state*/,
-                                    std::string_view /*reason*/) noexcept {
-  return file_ ? ExportResult::ok : ExportResult::closed;
-}
-
-ExportResult StepLog::finish(std::chrono::milliseconds /*budget*/) noexcept {
-  if (!file_) return ExportResult::closed;
+ExportResult StepLog::on_finish(std::chrono::milliseconds /*budget*/) {
   file_.reset();  // every line is already with the kernel
   return ExportResult::ok;
 }

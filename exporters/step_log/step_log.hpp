@@ -33,21 +33,14 @@ class StepLog final : public Exporter {
   [[nodiscard]] std::string note() const;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "step_log"; }
-  [[nodiscard]] ExportResult start(
-      const record::RunInfo& run, std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult set_model(
-      std::shared_ptr<const record::ModelInfo> model) noexcept override;
-  [[nodiscard]] ExportResult export_step(const record::StepRecord& record,
-                                         const record::StepDetail& detail,
-                                         const record::ModelInfo& model) noexcept override;
-  [[nodiscard]] ExportResult export_incident(const record::Incident& incident) noexcept override;
-  [[nodiscard]] ExportResult export_syncs(
-      std::shared_ptr<const record::SyncSummary> syncs) noexcept override;
-  [[nodiscard]] ExportResult set_run_state(record::RunState state,
-                                           std::string_view reason) noexcept override;
-  [[nodiscard]] ExportResult finish(std::chrono::milliseconds budget) noexcept override;
 
  private:
+  ExportResult on_start(const record::RunInfo& run,
+                        const std::shared_ptr<const record::ModelInfo>& model) override;
+  ExportResult on_step(const record::StepRecord& record, const record::StepDetail& detail,
+                       const record::ModelInfo& model) override;
+  ExportResult on_finish(std::chrono::milliseconds budget) override;
+
   StepLogOptions options_;
   std::unique_ptr<LineFile> file_;  ///< there between start() and finish()
   std::filesystem::path wished_path_;

@@ -1,17 +1,22 @@
 // What holds for every exporter, written once.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <new>
 #include <string>
+#include <utility>
 
 #include "exporters/alert_push/alert_push.hpp"
 #include "exporters/board/status_board.hpp"
 #include "exporters/exporter.hpp"
 #include "exporters/exporter_set.hpp"
+#include "exporters/history/run_history.hpp"
 #include "exporters/prometheus/prometheus_exporter.hpp"
 #include "exporters/recorder/flight_recorder.hpp"
 #include "exporters/step_log/step_log.hpp"
@@ -81,6 +86,28 @@ TEST_P(EveryExporter, IsClosedAfterFinish) {
   EXPECT_EQ(export_syncs(fakes::fake_syncs(1)), ExportResult::closed);
   EXPECT_EQ(exporter_->set_run_state(RunState::failed, "late"), ExportResult::closed);
   EXPECT_EQ(exporter_->finish(std::chrono::seconds(1)), ExportResult::closed);
+}
+
+TEST_P(EveryExporter, IsClosedInAForkedChildAndGoesOnInTheParent) {
+  ASSERT_EQ(start(), ExportResult::ok);
+  FakeTraining training(model_);
+  const auto& [record, detail] = training.next();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool is_closed =
+        exporter_->set_model(model_) == ExportResult::closed &&
+        exporter_->export_step(record, detail, *model_) == ExportResult::closed &&
+        exporter_->export_incident(fakes::fake_incident(1, 1)) == ExportResult::closed &&
+        export_syncs(fakes::fake_syncs(1)) == ExportResult::closed &&
+        exporter_->set_run_state(RunState::failed, "") == ExportResult::closed &&
+        exporter_->finish(std::chrono::seconds(1)) == ExportResult::closed;
+    ::_exit(is_closed ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(exporter_->export_step(record, detail, *model_), ExportResult::ok);
+  EXPECT_EQ(exporter_->finish(std::chrono::seconds(1)), ExportResult::ok);
 }
 
 TEST_P(EveryExporter, TakesARunWithoutSteps) {
@@ -207,6 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
             "Prometheus",
             [](const Scratch&) { return std::make_shared<PrometheusExporter>(some_metrics()); }},
         Candidate{"StatusBoard", [](const Scratch&) { return std::make_shared<StatusBoard>(8); }},
+        Candidate{"RunHistory", [](const Scratch&) { return std::make_shared<RunHistory>(); }},
         Candidate{"StepLog",
                   [](const Scratch& scratch) {
                     return std::make_shared<StepLog>(
@@ -236,6 +264,56 @@ INSTANTIATE_TEST_SUITE_P(
                     return all;
                   }}),
     [](const auto& candidate) { return candidate.param.name; });
+
+// ---- the base class -------------------------------------------------------------------------------
+
+/// Has the two required verbs alone. The first one does what it is told to, the second one throws.
+class TwoVerbs final : public Exporter {
+ public:
+  explicit TwoVerbs(std::function<ExportResult()> at_start) : at_start_(std::move(at_start)) {}
+  [[nodiscard]] std::string_view name() const noexcept override { return "two_verbs"; }
+
+ private:
+  ExportResult on_start(const record::RunInfo& /*run*/,
+                        const std::shared_ptr<const record::ModelInfo>& /*model*/) override {
+    return at_start_();
+  }
+  ExportResult on_step(const record::StepRecord& /*record*/, const record::StepDetail& /*detail*/,
+                       const record::ModelInfo& /*model*/) override {
+    throw std::bad_alloc();
+  }
+
+  std::function<ExportResult()> at_start_;
+};
+
+TEST(ExporterOfTwoVerbs, FailsWhereItThrowsAndTakesTheRestByDefault) {
+  TwoVerbs exporter([] { return ExportResult::ok; });
+  const auto model = fakes::fake_model();
+  ASSERT_EQ(exporter.start(fakes::fake_run(), model), ExportResult::ok);
+  EXPECT_EQ(exporter.export_step({}, {}, *model), ExportResult::failed);
+  EXPECT_EQ(exporter.set_model(model), ExportResult::ok);
+  EXPECT_EQ(exporter.export_incident(fakes::fake_incident(1, 1)), ExportResult::ok);
+  EXPECT_EQ(exporter.export_syncs(std::make_shared<record::SyncSummary>()), ExportResult::ok);
+  EXPECT_EQ(exporter.set_run_state(RunState::running, ""), ExportResult::ok);
+  EXPECT_EQ(exporter.finish(std::chrono::seconds(0)), ExportResult::ok);
+}
+
+TEST(ExporterOfTwoVerbs, StaysOpenAfterAStartThatFails) {
+  const auto model = fakes::fake_model();
+  TwoVerbs throwing([]() -> ExportResult { throw std::bad_alloc(); });
+  EXPECT_EQ(throwing.start(fakes::fake_run(), model), ExportResult::failed);
+  EXPECT_EQ(throwing.set_model(model), ExportResult::ok);
+  TwoVerbs failing([] { return ExportResult::failed; });
+  EXPECT_EQ(failing.start(fakes::fake_run(), model), ExportResult::failed);
+  EXPECT_EQ(failing.set_model(model), ExportResult::ok);
+}
+
+TEST(ExporterOfTwoVerbs, StaysClosedIfItsStartRefuses) {
+  const auto model = fakes::fake_model();
+  TwoVerbs refusing([] { return ExportResult::closed; });
+  EXPECT_EQ(refusing.start(fakes::fake_run(), model), ExportResult::closed);
+  EXPECT_EQ(refusing.set_model(model), ExportResult::closed);
+}
 
 // ---- the set --------------------------------------------------------------------------------------
 
