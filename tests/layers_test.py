@@ -39,7 +39,8 @@ ROOMS = {
         "include": set(),
         "public": {"include"},
         "step": {"include", "public"},
-        "worker": {"include", "public"},
+        "outlets": {"include", "public"},
+        "worker": {"include", "public", "outlets"},
         "": {"include", "public", "step", "worker"},
     },
     "collectors": {
@@ -71,7 +72,8 @@ ROOMS = {
 READERS_OF_RECORDINGS = {"exporters", "python", "tests"}
 
 # The ledger is injected into programs that have no torch. The others know what was read, and not what from.
-WITHOUT_TORCH = ("collectors/sync_ledger/", "collectors/steps/", "agent/public/", "agent/worker/", "inject/")
+WITHOUT_TORCH = ("collectors/sync_ledger/", "collectors/steps/", "agent/public/", "agent/outlets/", "agent/worker/",
+                 "inject/")
 # Those that include torch are no business of theirs either.
 WITH_TORCH = ("collectors/tensors/", "collectors/model/", "agent/step/")
 WITHOUT_CUDA = ("collectors/sync_ledger/", "inject/")
@@ -195,6 +197,8 @@ def test_there_is_something_to_check():
         ("collectors/sync_ledger/a.cpp", "#include <c10/core/Device.h>", "torch is seen"),
         ("collectors/steps/a.hpp", "#include <ATen/core/Tensor.h>", "torch is seen"),
         ("agent/worker/a.cpp", '#include "collectors/model/model_watch.hpp"', "includes torch"),
+        ("agent/outlets/a.cpp", '#include "collectors/model/model_watch.hpp"', "includes torch"),
+        ("agent/outlets/a.cpp", '#include "agent/worker/worker.hpp"', "agent/outlets may not include"),
         ("collectors/tensors/a.cpp", '#include "collectors/model/model_watch.hpp"', "may not include"),
         ("collectors/sync_ledger/a.cpp", "#include <cupti.h>", "built without CUDA"),
         ("agent/a.cpp", '#include "tests/support/fake.hpp"', "agent may not include tests"),

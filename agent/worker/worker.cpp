@@ -1,20 +1,14 @@
 #include "agent/worker/worker.hpp"
 
-#include <signal.h>
+#include <pthread.h>
 #include <time.h>
 
 #include <algorithm>
-#include <stdexcept>
+#include <optional>
 #include <utility>
 
-#include "agent/public/detector_settings.hpp"
-#include "agent/public/step_result.hpp"
 #include "agent/worker/process_signals.hpp"
-#include "collectors/process_memory.hpp"
-#include "exporters/prometheus/prometheus_exporter.hpp"
-#include "exporters/text/text_escape.hpp"
-#include "record/clocks.hpp"
-#include "record/names.hpp"
+#include "exporters/signals_blocked.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -27,7 +21,7 @@ constexpr std::chrono::microseconds kPollBusy = 2ms;
 constexpr std::chrono::microseconds kPollIdle = 20ms;
 constexpr int kIdleAfter = 100;  ///< polls without a step
 constexpr auto kLookEvery = 1s;
-constexpr auto kDeviceBudget = 2s;  ///< for what is still in flight at the end
+constexpr auto kExportBudget = 1s;
 
 double thread_cpu_seconds() {
   timespec time{};
@@ -39,64 +33,54 @@ double thread_cpu_seconds() {
 
 Worker::Worker(const Options& options, record::RunInfo run, collectors::Handoff& handoff,
                collectors::NormExchange* exchange, collectors::SyncLedger* ledger)
-    : options_(options),
-      run_(std::move(run)),
-      handoff_(handoff),
-      metrics_(std::make_shared<exporters::MetricSet>(
-          run_, exporters::MetricSetOptions{static_cast<std::size_t>(options.max_series)})),
-      board_(std::make_shared<exporters::StatusBoard>(
-          static_cast<std::size_t>(options.history_steps))),
-      history_(std::make_shared<exporters::RunHistory>()),
-      exporters_(metrics_),
-      builder_({options.vanishing_threshold, options.exploding_threshold}),
-      judge_(run_.rank, detector_settings(options),
-             [this](const record::Incident& incident) { report(incident); }),
-      ledger_(ledger),
-      last_step_(std::chrono::steady_clock::now()),
-      last_look_(last_step_),
-      gatherer_(handoff),
-      held_(exchange) {
-  exporters_.add(std::make_shared<exporters::PrometheusExporter>(metrics_));
-  exporters_.add(board_);
-  if (options_.port >= 0) exporters_.add(history_);
-  if (ledger_ != nullptr) syncs_before_ = ledger_->summary();
-  try {
-    start_exporters();
-    status_.state = name_of(RunState::starting);
-    if (options_.port >= 0) start_endpoint();
-    join_process_watch(*this);
-    start_thread();
-  } catch (...) {
-    // A set-up that fails leaves no files: the ring on disk is for runs that are killed.
-    (void)exporters_.set_run_state(RunState::finished, "");
-    (void)exporters_.finish(std::chrono::milliseconds(0));
-    throw;
-  }
+    : handoff_(handoff),
+      callbacks_(options),
+      outlets_(options, run, callbacks_),
+      signals_(options.handle_sigterm,
+               outlets_.recorder() != nullptr ? options.recorder_signal : RecorderSignal::none),
+      status_(outlets_, options.stall_seconds),
+      recordings_(outlets_.recorder(), callbacks_, recording_requests()),
+      incidents_(options, run.rank, handoff, outlets_, recordings_, callbacks_),
+      syncs_(ledger, options.sync_report, std::move(run),
+             {incidents_.detectors(), outlets_.exporters(), callbacks_}),
+      steps_(options, handoff, exchange,
+             {outlets_, syncs_, incidents_, status_, progress_, callbacks_}),
+      scrape_wait_(options, outlets_.endpoint(), incidents_, progress_, callbacks_),
+      last_look_(std::chrono::steady_clock::now()) {
+  join_process_watch(*this);
+  start_thread();
 }
 
 Worker::~Worker() { end(RunState::finished, "", Linger::no); }
 
+void Worker::start_thread() {
+  try {
+    signals_.take(callbacks_);
+    const exporters::SignalsBlocked for_the_thread_to_inherit;
+    thread_ = std::jthread([this] { run(); });
+  } catch (...) {
+    signals_.give_back();
+    leave_process_watch(*this);
+    throw;
+  }
+  ::pthread_setname_np(thread_.native_handle(), "gradvane");
+}
+
 void Worker::run() noexcept {
-  remove_old_rings();
+  outlets_.directories().remove_old_rings();  // on this thread: it looks at the disk
   int idle = 0;
   for (;;) {
-    std::optional<Ending> ending;
-    {
-      std::unique_lock lock(mutex_);
-      const auto pause = idle < kIdleAfter ? poll_pause() : kPollIdle;
-      changed_.wait_for(lock, pause, [this] { return ending_.has_value(); });
-      ending = ending_;
-    }
-    if (!ending && options_.handle_sigterm) ending = ending_by_signal();
+    std::optional<Ending> ending = progress_.await_request(poll_pause(idle));
+    if (!ending) ending = signals_.ending();
     try {
-      announce_model();
-      idle = drain() ? 0 : idle + 1;
-      judge_traced();
-      record_on_request();
-      if (ending) settle();
+      steps_.announce_model();
+      idle = steps_.drain() ? 0 : idle + 1;
+      incidents_.judge_traced();
+      recordings_.write_on_request(recording_requests());
+      if (ending) steps_.settle();
       look_around();
     } catch (...) {  // no memory for a step: the next one may fit
-      metrics_->add(record::Metric::records_dropped_total, 1, {"ring_overrun"});
+      outlets_.metrics().add(record::Metric::records_dropped_total, 1, {"ring_overrun"});
     }
     if (!ending) continue;
     wind_up(*ending);
@@ -104,245 +88,102 @@ void Worker::run() noexcept {
   }
 }
 
-/// Who types Ctrl-C waits for the end; who sends SIGTERM has a patience of its own.
-std::optional<Worker::Ending> Worker::ending_by_signal() {
-  switch (ending_signal()) {
-    case SIGTERM:
-      return Ending{RunState::failed, "SIGTERM", Linger::yes, /*is_by_signal=*/true};
-    case SIGINT:
-      return Ending{RunState::failed, "interrupted (SIGINT)", Linger::no, /*is_by_signal=*/true};
-    default:
-      return std::nullopt;
-  }
-}
-
 /// A few times a step: on a machine whose every core trains, each look costs the others a moment.
-std::chrono::microseconds Worker::poll_pause() const {
-  const std::chrono::duration<double> quarter(step_seconds_ema_ / 4);
+std::chrono::microseconds Worker::poll_pause(int idle_polls) const {
+  if (idle_polls >= kIdleAfter) return kPollIdle;
+  const std::chrono::duration<double> quarter(status_.mean_step_seconds() / 4);
   return std::clamp(std::chrono::duration_cast<std::chrono::microseconds>(quarter), kPollBusy,
                     kPollIdle);
-}
-
-/// Before the first step, so that the counters of its groups stand at 0 when a scrape first sees them.
-void Worker::announce_model() {
-  if (state_ != RunState::starting) return;
-  const auto newest = handoff_.newest_model();
-  if (newest == nullptr || newest == model_) return;
-  model_ = newest;
-  (void)exporters_.set_model(model_);
-}
-
-bool Worker::drain() {
-  if (ledger_ != nullptr) ledger_->collect();
-  take_facts();
-  note_device_failure();
-  bool found = export_ready(!device_failure_.empty());
-  found |= export_held(false);
-  if (pending_.empty() && held_.empty()) {
-    found |= export_replays(collectors::SlotGatherer::Look::further);
-    const std::lock_guard lock(mutex_);
-    steps_exported_ = handoff_.steps_taken();
-    changed_.notify_all();
-  }
-  return found || !pending_.empty() || !held_.empty();
-}
-
-/// The last steps of a run: their devices get a while to finish them.
-void Worker::settle() {
-  const auto until = std::chrono::steady_clock::now() + kDeviceBudget;
-  while ((!pending_.empty() || !held_.empty()) && std::chrono::steady_clock::now() < until) {
-    std::this_thread::sleep_for(1ms);
-    (void)drain();
-  }
-  (void)export_ready(true);
-  (void)export_held(true);
-}
-
-void Worker::take_facts() {
-  collectors::StepFacts facts;
-  for (;;) {
-    const collectors::Handoff::NextFacts next = handoff_.next(facts);
-    if (!next.found) return;
-    if (facts.captured) {
-      gatherer_.note_captured(facts);
-    } else {
-      pending_.push_back({facts, next.lost, handoff_.steps_taken()});
-    }
-  }
-}
-
-/// Exports the steps whose slots have arrived, in order; with `all`, the others too, with what there is.
-bool Worker::export_ready(bool all) {
-  bool found = false;
-  while (!pending_.empty() && (gatherer_.ready(pending_.front().facts) || all)) {
-    (void)export_replays(collectors::SlotGatherer::Look::behind);  // they came before it
-    Pending step = pending_.front();
-    pending_.pop_front();
-    // A graph may have taken steps that the training thread did not count.
-    std::int64_t& last = last_steps_[step.facts.optimizer];
-    step.facts.step = std::max(step.facts.step, last + 1);
-    if (!step.facts.superseded) last = step.facts.step;
-    export_step(step.facts, gatherer_.take(step.facts), step.lost);
-    found = true;
-    if (!held_.empty()) continue;
-    const std::lock_guard lock(mutex_);
-    steps_exported_ = step.taken;
-    changed_.notify_all();
-  }
-  return found;
-}
-
-/// Steps that no hook saw: a graph took them.
-bool Worker::export_replays(collectors::SlotGatherer::Look look) {
-  bool found = false;
-  while (auto facts = gatherer_.next_replay(look)) {
-    std::int64_t& last = last_steps_[facts->optimizer];
-    const std::int64_t captured = facts->step;
-    facts->step = last = last == 0 ? captured : last + 1;
-    facts->run_step += facts->step - captured;  // which goes on from other trainings before it
-    facts->time = record::unix_time();
-    facts->monotonic = record::monotonic_time();
-    facts->step_seconds = collectors::kNotMeasured;
-    facts->forget_syncs();
-    export_step(*facts, gatherer_.take_replay(), 0);
-    found = true;
-  }
-  return found;
-}
-
-void Worker::note_device_failure() {
-  if (!device_failure_.empty()) return;
-  device_failure_ = handoff_.device_failure();
-  if (device_failure_.empty()) return;
-  say(device_failure_ + "; its tensors are no longer read");
-  set_state(state_, device_failure_);
-}
-
-void Worker::export_step(const collectors::StepFacts& facts, const collectors::StepSlots& slots,
-                         std::uint64_t lost) {
-  record::StepRecord record = builder_.build(facts, slots, gatherer_.totals());
-  record.dropped_before = static_cast<std::int64_t>(lost);
-  const std::int64_t lost_reads = gatherer_.take_lost_reads();
-  if (facts.superseded && !record.first_nonfinite) return;  // read once more since, or not needed
-  if (lost_reads > 0) count_lost_reads(lost_reads);
-  count_syncs(facts, record);
-  const auto model = builder_.model() != nullptr ? builder_.model() : model_;
-  // A run that ends by a signal stays ended, whatever is still trained.
-  if (state_ == RunState::starting || state_ == RunState::stalled)
-    set_state(RunState::running, device_failure_);
-  last_step_ = std::chrono::steady_clock::now();
-  if (facts.refused_names > 0)
-    metrics_->add(record::Metric::records_dropped_total, facts.refused_names,
-                  {"user_metric_limit"});
-  if (last_step_ - last_memory_ >= kLookEvery) {
-    last_memory_ = last_step_;
-    record.process_resident_bytes = collectors::resident_bytes();
-  }
-  if (held_.must_hold(record))
-    held_.hold({record, builder_.detail(), model, facts, {}});
-  else
-    export_record(record, builder_.detail(), model);
-}
-
-void Worker::count_lost_reads(std::int64_t reads) {
-  metrics_->add(record::Metric::records_dropped_total, static_cast<double>(reads), {"read_lost"});
-  if (std::exchange(has_said_lost_, true)) return;
-  say("steps came faster than they could be taken: some have no norms; ring_slots makes room for "
-      "more, "
-      "and gradvane_records_dropped_total{reason=\"read_lost\"} counts them");
-}
-
-/// Those whose norm over all processes has come, or will not.
-bool Worker::export_held(bool all) {
-  bool found = false;
-  while (const auto held = held_.next(all)) {
-    export_record(held->record, held->detail, held->model);
-    found = true;
-  }
-  return found;
-}
-
-void Worker::export_record(const record::StepRecord& record, const record::StepDetail& detail,
-                           const std::shared_ptr<const record::ModelInfo>& model) {
-  if (model != model_) {
-    model_ = model;
-    (void)exporters_.set_model(model_);
-  }
-  (void)exporters_.export_step(record, detail, *model_);
-  judge_.observe(record, detail, *model_,
-                 {record.run_step, record::unix_time(), record::monotonic_time()});
-  note_status(record);
 }
 
 void Worker::look_around() {
   const auto now = std::chrono::steady_clock::now();
   if (now - last_look_ < kLookEvery) return;
   last_look_ = now;
+  count_own_time();
+  outlets_.look();
+  steps_.count_failures();
+  incidents_.show_open();
+  syncs_.look();
+  if (status_.state() == RunState::running || status_.state() == RunState::stalled)
+    incidents_.judge_time();
+  status_.look(now);
+}
+
+void Worker::count_own_time() {
   const double cpu = thread_cpu_seconds();
-  metrics_->add(record::Metric::agent_seconds_total, cpu - cpu_seconds_, {"worker"});
+  outlets_.metrics().add(record::Metric::agent_seconds_total, cpu - cpu_seconds_, {"worker"});
   cpu_seconds_ = cpu;
-  note_alert_error();
-  if (has_open_endpoint_ && endpoint_->leave_if_closed() && has_open_endpoint_.exchange(false))
-    say("the program has closed the endpoint's descriptors; the run goes on without an endpoint");
-  if (const int failures = held_.take_failures(); failures > 0)
-    metrics_->add(record::Metric::export_failures_total, failures, {"norm_exchange"});
-  show_open_incidents();
-  if (ledger_ != nullptr) {
-    ledger_->look();
-    report_syncs();
-  }
-  if (state_ == RunState::running || state_ == RunState::stalled)
-    judge_.tick({0, record::unix_time(), record::monotonic_time()});
-  const std::chrono::duration<double> since = now - last_step_;
-  if (state_ == RunState::running && options_.stall_seconds > 0 &&
-      since.count() > options_.stall_seconds)
-    set_state(RunState::stalled,
-              "no step for " + std::to_string(static_cast<int>(since.count())) + " seconds");
 }
 
-void Worker::set_state(RunState state, std::string_view reason) {
-  state_ = state;
-  const std::string why = exporters::brief(reason);  // of an exception: of any length
-  (void)exporters_.set_run_state(state, why);
-  if (endpoint_file_) (void)endpoint_file_->write(url_, state);
-  const std::lock_guard lock(mutex_);
-  status_.state = name_of(state);
-  status_.reason = why;
+void Worker::wind_up(const Ending& ending) noexcept {
+  try {
+    status_.set_state(ending.state,
+                      ending.reason.empty() ? status_.device_failure() : ending.reason);
+    incidents_.export_open();
+  } catch (...) {  // no memory for it: the end itself matters more
+  }
+  syncs_.report();
+  recordings_.write_at_the_end(ending.state == RunState::failed, incidents_.has_open());
+  // Until it dies the program trains on.
+  if (ending.is_by_signal) linger(ending);
+  (void)outlets_.exporters().finish(std::chrono::milliseconds(kExportBudget));
+  if (!ending.is_by_signal) linger(ending);
+  outlets_.endpoint().stop(CtrlC::was_pressed() ? kCutBudget : kAnswerBudget);
+  outlets_.directories().release();
+  signals_.give_back();  // before detach() returns
+  progress_.note_end();
 }
 
-void Worker::note_status(const record::StepRecord& record) {
-  StepResult latest = step_result(record, *model_);
-  if (record.step_seconds) {
-    // The first sample starts it: an average that starts at 0 would read low for long.
-    step_seconds_ema_ = step_seconds_ema_ == 0
-                            ? *record.step_seconds
-                            : 0.9 * step_seconds_ema_ + 0.1 * *record.step_seconds;
-  }
-  const bool bad = record.has_nonfinite(record::Site::loss) ||
-                   (record.has_nonfinite(record::Site::grad) && !record.is_handled_overflow());
-  const std::lock_guard lock(mutex_);
-  status_.steps += (record.is_step() ? 1 : 0) + record.dropped_before;
-  status_.nonfinite_steps += bad ? 1 : 0;
-  status_.steps_per_second = step_seconds_ema_ > 0 ? 1 / step_seconds_ema_ : 0;
-  status_.latest = std::move(latest);
+void Worker::linger(const Ending& ending) noexcept {
+  scrape_wait_.wait(ending, [this] { steps_.drain_late(); });
+}
+
+/// On another thread than the worker's, in the process that has it.
+bool Worker::is_elsewhere() const noexcept {
+  return !is_child() && std::this_thread::get_id() != thread_.get_id();
+}
+
+void Worker::begin_end(RunState state, std::string_view reason, Linger linger) noexcept {
+  if (is_elsewhere()) progress_.request_end(state, reason, linger);
+}
+
+void Worker::await_end() noexcept {
+  if (!is_elsewhere()) return;
+  const std::lock_guard one_at_a_time(join_mutex_);
+  if (!thread_.joinable()) return;
+  if (progress_.await_end())
+    thread_.join();
+  else
+    leave_thread_behind();
+}
+
+void Worker::end(RunState state, std::string_view reason, Linger linger) noexcept {
+  begin_end(state, reason, linger);
+  await_end();
+  if (!is_child()) leave_process_watch(*this);
+}
+
+/// It waits for a file or for a callback, which we cannot hurry.
+void Worker::leave_thread_behind() noexcept {
+  is_left_behind_ = true;
+  callbacks_.stop();
+  thread_.detach();
+  outlets_.endpoint().stop(kCutBudget);
+  signals_.give_back();
 }
 
 bool Worker::flush(std::chrono::milliseconds timeout) noexcept {
   if (is_child()) return false;
-  const std::uint64_t wanted = handoff_.steps_published();
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, timeout, [&] {
-    return steps_exported_ >= wanted || has_ended_;
-  }) && steps_exported_ >= wanted;
+  return progress_.await_exported(handoff_.steps_published(), timeout);
 }
 
-Status Worker::status() const {
-  const std::lock_guard lock(mutex_);
-  return status_;
+void Worker::trace_found(record::TracedModule module) noexcept {
+  if (!is_child()) incidents_.trace_found(std::move(module));
 }
 
 void Worker::add_collectable(std::weak_ptr<prometheus::Collectable> collectable) {
-  metrics_->add_collectable(std::move(collectable));
+  outlets_.metrics().add_collectable(std::move(collectable));
 }
 
 void Worker::process_ends(bool failed, std::string_view reason) noexcept {
@@ -351,15 +192,7 @@ void Worker::process_ends(bool failed, std::string_view reason) noexcept {
 
 void Worker::in_forked_child() noexcept {
   is_child_.store(true, std::memory_order_relaxed);
-  if (endpoint_) endpoint_->close_in_child();
-}
-
-void Worker::say(const std::string& line) noexcept {
-  if (!options_.log || is_left_behind()) return;  // what the callback uses may be gone by now
-  try {
-    options_.log("gradvane: " + line);
-  } catch (...) {  // the user's callback: its trouble must not become ours
-  }
+  outlets_.endpoint().close_in_child();
 }
 
 }  // namespace gradvane::agent

@@ -1,0 +1,70 @@
+#pragma once
+// Judges the steps of a run, and reports the incidents that are found.
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "agent/include/gradvane/agent.hpp"
+#include "agent/outlets/outlets.hpp"
+#include "agent/outlets/recordings.hpp"
+#include "agent/outlets/user_callbacks.hpp"
+#include "agent/worker/incident_lines.hpp"
+#include "collectors/steps/handoff.hpp"
+#include "detectors/judge.hpp"
+#include "record/incident.hpp"
+#include "record/run_info.hpp"
+#include "record/step_record.hpp"
+
+namespace gradvane::agent {
+
+/// An incident goes to the exporters, the log and the user's callback.
+/// Threading: trace_found() from any thread; all else from the worker's.
+class Incidents {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// `options` have been checked. The others outlive this object.
+  Incidents(const Options& options, std::int32_t rank, collectors::Handoff& handoff,
+            Outlets& outlets, Recordings& recordings, UserCallbacks& callbacks);
+
+  /// A traced step has named the first module that went bad.
+  void trace_found(record::TracedModule module) noexcept;
+
+  void judge(const record::StepRecord& record, const record::StepDetail& detail,
+             const record::ModelInfo& model);
+  /// Judges what traces have found since the last call.
+  void judge_traced();
+  /// Called about once a second while the run lasts: a stall has no step that could be judged.
+  void judge_time();
+  [[nodiscard]] detectors::Judge& detectors() noexcept { return judge_; }
+
+  /// Shows the open incidents again, on the page only: it shows how long they have lasted.
+  void show_open();
+  /// Exports the open incidents again, with all the steps that they had.
+  void export_open();
+  [[nodiscard]] bool has_open() const noexcept { return !open_.empty(); }
+  /// When the latest incident opened. Absent if there was none.
+  [[nodiscard]] std::optional<Clock::time_point> last_opened() const noexcept {
+    return last_opened_;
+  }
+
+ private:
+  void report(const record::Incident& incident);
+
+  collectors::Handoff& handoff_;
+  Outlets& outlets_;
+  Recordings& recordings_;
+  UserCallbacks& callbacks_;
+  detectors::Judge judge_;
+  IncidentLines lines_;
+  std::set<std::int64_t> open_;  ///< by id
+  std::optional<Clock::time_point> last_opened_;
+
+  std::mutex mutex_;                          ///< guards what follows
+  std::vector<record::TracedModule> traced_;  ///< not judged yet
+};
+
+}  // namespace gradvane::agent
