@@ -16,7 +16,7 @@ constexpr std::size_t kNamed = 3;  // groups in a sentence
 int params_with_gradient(const record::StepRecord& step) {
   int sum = 0;
   for (const ParamState state : {ParamState::zero, ParamState::finite, ParamState::nonfinite})
-    sum += step.params[static_cast<std::size_t>(state)];
+    sum += step.params[index_of(state)];
   return sum;
 }
 

@@ -1,6 +1,5 @@
 #include "detectors/judge.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "record/names.hpp"
@@ -12,7 +11,7 @@ using record::IncidentClass;
 
 void set_default(Judged& judged, bool value) {
   judged.fill(value);
-  judged[static_cast<std::size_t>(IncidentClass::grad_health)] = false;
+  judged[index_of(IncidentClass::grad_health)] = false;
 }
 
 /// One word of the list. False where it is none.
@@ -22,9 +21,9 @@ bool take_word(std::string_view word, Judged& judged) {
   if (word == "none" && value) return judged.fill(false), true;
   if (word == "all") return judged.fill(value), true;
   if (word == "default" && value) return set_default(judged, true), true;
-  const auto found = std::ranges::find(record::kIncidentClassNames, word);
-  if (found == record::kIncidentClassNames.end()) return false;
-  judged[static_cast<std::size_t>(found - record::kIncidentClassNames.begin())] = value;
+  const auto kind = record::named<IncidentClass>(word);
+  if (!kind) return false;
+  judged[index_of(*kind)] = value;
   return true;
 }
 
@@ -36,9 +35,7 @@ std::string_view trimmed(std::string_view text) {
 
 /// The switches of each rule, from the list of classes.
 Settings switched(Settings settings) {
-  const auto judges = [&](IncidentClass kind) {
-    return settings.judged[static_cast<std::size_t>(kind)];
-  };
+  const auto judges = [&](IncidentClass kind) { return settings.judged[index_of(kind)]; };
   settings.loss.judge_spike = judges(IncidentClass::loss_spike);
   settings.loss.judge_divergence = judges(IncidentClass::loss_divergence);
   if (!judges(IncidentClass::random_guess)) settings.loss.random_guess.reset();

@@ -73,7 +73,7 @@ class Judge {
   };
   PerOptimizer& rules_of(std::int32_t optimizer);
   [[nodiscard]] bool judges(record::IncidentClass kind) const noexcept {
-    return settings_.judged[static_cast<std::size_t>(kind)];
+    return settings_.judged[index_of(kind)];
   }
 
   std::int32_t rank_;

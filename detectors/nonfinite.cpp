@@ -13,10 +13,8 @@ using record::Site;
 // The order in which they come about within a step.
 constexpr std::array kOrder{Site::loss, Site::grad, Site::weight};
 
-constexpr std::size_t at(Site site) { return static_cast<std::size_t>(site); }
-
 bool was_read(Site site, const record::StepRecord& step) {
-  return step.site_measured[at(site)].value_or(false);
+  return step.site_measured[index_of(site)].value_or(false);
 }
 
 /// What a gradient scaler got over is neither bad nor clean.
@@ -46,15 +44,15 @@ void NonfiniteDetector::observe(const record::StepRecord& step, const record::Mo
   bool any_bad = false;
   bool is_news = false;
   for (const Site site : kOrder) {
-    if (!sites_[at(site)]) continue;
+    if (!sites_[index_of(site)]) continue;
     const bool judged = is_judged(site, step);
     const bool bad = judged && step.has_nonfinite(site);
     const std::int64_t lost = take_lost(site, step, bad);
     if (bad || lost > 0) {
       is_news |= appear(site, step, model, bad ? 0 : lost);
     } else if (judged) {
-      ++clean_reads_[at(site)];
-      last_finite_[at(site)][step.optimizer] = step.run_step;
+      ++clean_reads_[index_of(site)];
+      last_finite_[index_of(site)][step.optimizer] = step.run_step;
     }
     any_bad |= bad || lost > 0;
   }
@@ -73,9 +71,9 @@ void NonfiniteDetector::observe(const record::StepRecord& step, const record::Mo
 
 /// Bad steps that the totals know of and no record told.
 std::int64_t NonfiniteDetector::take_lost(Site site, const record::StepRecord& step, bool bad) {
-  std::int64_t& seen = steps_seen_[at(site)];
-  const std::int64_t lost = step.nonfinite_steps_total[at(site)] - seen - (bad ? 1 : 0);
-  seen = std::max(seen, step.nonfinite_steps_total[at(site)]);
+  std::int64_t& seen = steps_seen_[index_of(site)];
+  const std::int64_t lost = step.nonfinite_steps_total[index_of(site)] - seen - (bad ? 1 : 0);
+  seen = std::max(seen, step.nonfinite_steps_total[index_of(site)]);
   // The totals count reads, and a step may have several: without a lost record there is no lost step.
   return step.dropped_before > 0 ? std::max<std::int64_t>(lost, 0) : 0;
 }
@@ -83,16 +81,16 @@ std::int64_t NonfiniteDetector::take_lost(Site site, const record::StepRecord& s
 /// True where that is new: the incident opens, or the site joins it.
 bool NonfiniteDetector::appear(Site site, const record::StepRecord& step,
                                const record::ModelInfo& model, std::int64_t lost) {
-  clean_reads_[at(site)] = 0;
-  if (open_ && is_part_[at(site)]) return false;
+  clean_reads_[index_of(site)] = 0;
+  if (open_ && is_part_[index_of(site)]) return false;
   record::Appearance appearance;
   appearance.site = site;
   appearance.run_step = step.run_step;
   if (lost == 0) {
-    const auto last = last_finite_[at(site)].find(step.optimizer);
-    if (last != last_finite_[at(site)].end()) appearance.last_finite = last->second;
-    appearance.counts = step.nonfinite[at(site)];
-    appearance.first = step.first_by_site[at(site)];
+    const auto last = last_finite_[index_of(site)].find(step.optimizer);
+    if (last != last_finite_[index_of(site)].end()) appearance.last_finite = last->second;
+    appearance.counts = step.nonfinite[index_of(site)];
+    appearance.first = step.first_by_site[index_of(site)];
     if (appearance.first) appearance.param = model.param_name(appearance.first->param);
   }
   if (open_) {
@@ -101,7 +99,7 @@ bool NonfiniteDetector::appear(Site site, const record::StepRecord& step,
   } else {
     open(site, step, appearance, lost);
   }
-  is_part_[at(site)] = true;
+  is_part_[index_of(site)] = true;
   return true;
 }
 
@@ -128,7 +126,7 @@ void NonfiniteDetector::open(Site site, const record::StepRecord& step,
 void NonfiniteDetector::close_if_clean(const record::StepRecord& step) {
   for (const Site site : kOrder) {
     const int needed = site == Site::weight ? kWeightsClearAfter : kClearAfter;
-    if (is_part_[at(site)] && clean_reads_[at(site)] < needed) return;
+    if (is_part_[index_of(site)] && clean_reads_[index_of(site)] < needed) return;
   }
   record::Incident closed = *std::exchange(open_, std::nullopt);
   closed.closed_at = step.time;

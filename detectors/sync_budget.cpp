@@ -32,7 +32,7 @@ std::string describe(SyncOrigin origin, std::int32_t count, std::int32_t budget,
 /// What waits by design. What only may wait counts by its time, and a thread that lost its CPU, or that asked
 /// the system for memory, is no breach.
 std::int32_t sure_count(const record::StepSyncs& syncs, SyncOrigin origin) {
-  const auto& calls = syncs.calls[static_cast<std::size_t>(origin)];
+  const auto& calls = syncs.calls[index_of(origin)];
   std::int64_t sum = 0;
   for (std::size_t kind = 0; kind < calls.size(); ++kind)
     if (waits_surely(static_cast<record::SyncKind>(kind))) sum += calls[kind];
@@ -65,7 +65,7 @@ void SyncBudgetDetector::judge(SyncOrigin origin, std::int32_t budget,
                                const record::StepRecord& step, const Sites& sites) {
   const std::int32_t count = sure_count(*step.syncs, origin);
   const bool is_over = count > budget;
-  const auto at = static_cast<std::size_t>(origin);
+  const auto at = index_of(origin);
   steps_over_[at] += is_over ? 1 : 0;
   const bool is_own = origin == SyncOrigin::gradvane;
   if (!(is_own ? budget_.judge_own : budget_.judge_training)) return;

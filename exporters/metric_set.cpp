@@ -82,8 +82,6 @@ std::size_t closed_capacity() {
   return total;
 }
 
-std::size_t index_of(Metric metric) { return static_cast<std::size_t>(metric); }
-
 }  // namespace
 
 struct MetricSet::Store {

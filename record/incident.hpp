@@ -1,10 +1,13 @@
 #pragma once
 // One thing that went wrong, once, with what is known of it.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "record/names.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::record {
@@ -29,7 +32,13 @@ enum class IncidentClass : std::uint8_t {
   data_dropped,     ///< records were lost
   agent_cost,       ///< Gradvane takes more of the training's time than it may
 };
-inline constexpr int kIncidentClasses = 18;
+template <>
+inline constexpr auto kNames<IncidentClass> = std::to_array<std::string_view>(
+    {"nonfinite_loss", "nonfinite_grad", "nonfinite_weight", "sync_budget", "own_sync_budget",
+     "amp_overflow", "skipped_steps", "loss_spike", "loss_divergence", "random_guess",
+     "grad_exploding", "grad_vanishing", "grad_norm_drift", "grad_health", "dead_group", "stalled",
+     "data_dropped", "agent_cost"});
+inline constexpr int kIncidentClasses = kCount<IncidentClass>;
 
 /// Where in a step something non-finite came about.
 enum class BeganIn : std::uint8_t {
@@ -37,7 +46,9 @@ enum class BeganIn : std::uint8_t {
   backward,  ///< the loss was finite, a gradient was not
   update,    ///< loss and gradients were finite, the weights are not
 };
-inline constexpr int kBeganIn = 3;
+template <>
+inline constexpr auto kNames<BeganIn> =
+    std::to_array<std::string_view>({"forward", "backward", "update"});
 
 /// One site that became non-finite within an incident.
 struct Appearance {
@@ -58,7 +69,9 @@ enum class TracedAt : std::uint8_t {
   input,   ///< what a module was given and no module had made
   loss,    ///< what came of the loss: itself or, backward, its gradient
 };
-inline constexpr int kTracedAt = 4;
+template <>
+inline constexpr auto kNames<TracedAt> =
+    std::to_array<std::string_view>({"module", "weight", "input", "loss"});
 
 /// The first module of a traced step whose output, or whose gradient, was not finite.
 struct TracedModule {

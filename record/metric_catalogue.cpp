@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <array>
 
+#include "record/incident.hpp"
 #include "record/names.hpp"
+#include "record/run_info.hpp"
+#include "record/step_record.hpp"
+#include "record/sync_summary.hpp"
 
 namespace gradvane::record {
 namespace {
@@ -25,31 +29,33 @@ constexpr std::array kConnectionDrops{Words{"limit"}, Words{"header_deadline"},
                                       Words{"write_deadline"}};
 constexpr std::array kBudgetOrigins{name_of(SyncOrigin::training), name_of(SyncOrigin::gradvane)};
 constexpr std::array kCoverageStates{Words{"covered"}, Words{"blind"}};
+/// `none` is no reason.
+constexpr std::span<const Words> kSkipReasons = std::span(kNames<SkipReason>).subspan(1);
 constexpr std::span<const Words> kOpen{};
 
 constexpr std::array kRunInfoLabels{LabelInfo{"world_size", kOpen}, LabelInfo{"local_rank", kOpen},
                                     LabelInfo{"torch", kOpen}};
 constexpr std::array kBuildInfoLabels{LabelInfo{"version", kOpen}};
-constexpr std::array kStateLabels{LabelInfo{"state", kRunStateNames}};
-constexpr std::array kPhaseLabels{LabelInfo{"phase", kPhaseNames}};
+constexpr std::array kStateLabels{LabelInfo{"state", kNames<RunState>}};
+constexpr std::array kPhaseLabels{LabelInfo{"phase", kNames<Phase>}};
 constexpr std::array kRateLabels{LabelInfo{"optimizer", kOpen}, LabelInfo{"param_group", kOpen}};
 /// A run with one optimizer, as nearly all are, is spared the label.
 constexpr std::array kOptimizerLabels{
     LabelInfo{.name = "optimizer", .values = kOpen, .optional = true}};
 constexpr std::array kUserLabels{LabelInfo{"name", kOpen}};
 constexpr std::array kParamLabels{
-    LabelInfo{"state", kParamStateNames},
+    LabelInfo{"state", kNames<ParamState>},
     LabelInfo{.name = "optimizer", .values = kOpen, .optional = true}};
 constexpr std::array kGroupLabels{LabelInfo{"group", kOpen}};
-constexpr std::array kSiteLabels{LabelInfo{"site", kSiteNames}};
-constexpr std::array kElementLabels{LabelInfo{"site", kSiteNames},
-                                    LabelInfo{"kind", kNonfiniteKindNames}};
-constexpr std::array kBadStepLabels{LabelInfo{"site", kSiteNames},
-                                    LabelInfo{"kind", kNonfiniteKindNames},
+constexpr std::array kSiteLabels{LabelInfo{"site", kNames<Site>}};
+constexpr std::array kElementLabels{LabelInfo{"site", kNames<Site>},
+                                    LabelInfo{"kind", kNames<NonfiniteKind>}};
+constexpr std::array kBadStepLabels{LabelInfo{"site", kNames<Site>},
+                                    LabelInfo{"kind", kNames<NonfiniteKind>},
                                     LabelInfo{"group", kOpen}};
-constexpr std::array kSkipLabels{LabelInfo{"reason", kSkipReasonNames}};
-constexpr std::array kClassLabels{LabelInfo{"class", kIncidentClassNames}};
-constexpr std::array kIncidentInfoLabels{LabelInfo{"class", kIncidentClassNames},
+constexpr std::array kSkipLabels{LabelInfo{"reason", kSkipReasons}};
+constexpr std::array kClassLabels{LabelInfo{"class", kNames<IncidentClass>}};
+constexpr std::array kIncidentInfoLabels{LabelInfo{"class", kNames<IncidentClass>},
                                          LabelInfo{"step", kOpen},
                                          LabelInfo{"site", kOpen},
                                          LabelInfo{"kind", kOpen},
@@ -59,15 +65,15 @@ constexpr std::array kIncidentInfoLabels{LabelInfo{"class", kIncidentClassNames}
                                          LabelInfo{"began_in", kOpen},
                                          LabelInfo{"module", kOpen}};
 constexpr std::array kResultLabels{LabelInfo{"result", kResults}};
-constexpr std::array kSyncLabels{LabelInfo{"kind", kSyncKindNames},
-                                 LabelInfo{"origin", kSyncOriginNames}};
+constexpr std::array kSyncLabels{LabelInfo{"kind", kNames<SyncKind>},
+                                 LabelInfo{"origin", kNames<SyncOrigin>}};
 constexpr std::array kLocationLabels{LabelInfo{"location", kOpen}};
-constexpr std::array kOriginLabels{LabelInfo{"origin", kSyncOriginNames}};
+constexpr std::array kOriginLabels{LabelInfo{"origin", kNames<SyncOrigin>}};
 constexpr std::array kBudgetLabels{LabelInfo{"origin", kBudgetOrigins}};
-constexpr std::array kSourceLabels{LabelInfo{"source", kSyncSourceNames},
-                                   LabelInfo{"reason", kSyncReasonNames}};
+constexpr std::array kSourceLabels{LabelInfo{"source", kNames<SyncSource>},
+                                   LabelInfo{"reason", kNames<SyncReason>}};
 constexpr std::array kCoverageLabels{LabelInfo{"state", kCoverageStates}};
-constexpr std::array kSyncDropLabels{LabelInfo{"reason", kSyncDropNames}};
+constexpr std::array kSyncDropLabels{LabelInfo{"reason", kNames<SyncDrop>}};
 constexpr std::array kPlaceLabels{LabelInfo{"where", kAgentPlaces}};
 constexpr std::array kDropLabels{LabelInfo{"reason", kDropReasons}};
 constexpr std::array kExporterLabels{LabelInfo{"exporter", kExporters}};
@@ -321,20 +327,6 @@ std::span<const MetricInfo> metric_catalogue() noexcept { return kCatalogue; }
 
 const MetricInfo& info_of(Metric metric) noexcept {
   return kCatalogue[static_cast<std::size_t>(metric)];
-}
-
-std::string_view name_of(MetricType type) noexcept {
-  switch (type) {
-    case counter:
-      return "counter";
-    case gauge:
-      return "gauge";
-    case histogram:
-      return "histogram";
-    case info:
-      return "info";
-  }
-  return "unknown";
 }
 
 bool is_closed(const MetricInfo& metric) noexcept {

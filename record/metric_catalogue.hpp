@@ -1,10 +1,13 @@
 #pragma once
 // The metric catalogue: every metric Gradvane can publish, spelled once. Exposition, docs/metrics.md,
 // dashboards and alert rules are made from this table or tested against it.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
+
+#include "record/names.hpp"
 
 namespace gradvane::record {
 
@@ -107,6 +110,9 @@ inline constexpr std::size_t kMetrics =
 
 /// An info metric is a gauge whose value is always 1; its labels are the message.
 enum class MetricType : std::uint8_t { counter, gauge, histogram, info };
+template <>
+inline constexpr auto kNames<MetricType> =
+    std::to_array<std::string_view>({"counter", "gauge", "histogram", "info"});
 
 /// A label beyond `run` and `rank`, which every series carries.
 struct LabelInfo {
@@ -129,7 +135,6 @@ struct MetricInfo {
 /// The whole table, index = Metric.
 [[nodiscard]] std::span<const MetricInfo> metric_catalogue() noexcept;
 [[nodiscard]] const MetricInfo& info_of(Metric metric) noexcept;
-[[nodiscard]] std::string_view name_of(MetricType type) noexcept;
 
 /// Every label's values are known beforehand (also true where there is no label).
 [[nodiscard]] bool is_closed(const MetricInfo& info) noexcept;

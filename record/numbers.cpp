@@ -17,7 +17,7 @@ std::optional<double> host_syncs(const StepRecord& record) {
 
 std::optional<double> host_sync_seconds(const StepRecord& record) {
   if (!record.syncs) return std::nullopt;
-  return record.syncs->seconds[static_cast<std::size_t>(SyncOrigin::training)];
+  return record.syncs->seconds[index_of(SyncOrigin::training)];
 }
 
 std::optional<double> tokens_per_second(const StepRecord& record) {

@@ -1,6 +1,5 @@
 // Writes the number table to standard output as JSON: scripts/make_numbers.py makes the page's numbers.ts,
 // docs/numbers.md and the number parts of the API's schemas from it.
-#include <array>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -11,10 +10,6 @@
 namespace gr = gradvane::record;
 
 namespace {
-
-constexpr std::array<std::string_view, 7> kUnits{"plain", "share",      "ratio", "seconds",
-                                                 "bytes", "per_second", "calls"};
-constexpr std::array<std::string_view, 6> kJoins{"norm", "max", "min", "mean", "share", "update"};
 
 /// No text of the tables needs escaping: their tests refuse quotes, backslashes and line breaks.
 void put(std::string& json, std::string_view key, std::string_view value) {
@@ -46,8 +41,8 @@ int main() {
     put(json, "label", number.label);
     put(json, "words", number.words);
     put(json, "site", name_of(number.site));
-    put(json, "join", kJoins[static_cast<std::size_t>(number.join)]);
-    put(json, "unit", kUnits[static_cast<std::size_t>(number.unit)]);
+    put(json, "join", name_of(number.join));
+    put(json, "unit", name_of(number.unit));
     put(json, "is_compared", number.is_compared);
     put(json, "is_of_step", number.step != nullptr);
     put_metric(json, number.metric);
@@ -60,7 +55,7 @@ int main() {
     put(json, "key", number.key);
     put(json, "title", number.title);
     put(json, "words", number.words);
-    put(json, "unit", kUnits[static_cast<std::size_t>(number.unit)]);
+    put(json, "unit", name_of(number.unit));
     put(json, "site", number.site ? name_of(*number.site) : std::string_view());
     put(json, "is_logged", number.is_logged);
     put(json, "is_charted", number.is_charted);

@@ -1,14 +1,20 @@
 #pragma once
 // What stays the same while a run lasts, or changes only when the model does.
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "record/names.hpp"
 
 namespace gradvane::record {
 
 enum class RunState : std::uint8_t { starting, running, stalled, finished, failed };
-inline constexpr int kRunStates = 5;
+template <>
+inline constexpr auto kNames<RunState> =
+    std::to_array<std::string_view>({"starting", "running", "stalled", "finished", "failed"});
 
 /// One option as it came out: what it is, and where the value came from.
 struct Setting {

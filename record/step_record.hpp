@@ -6,20 +6,31 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 #include <vector>
+
+#include "record/names.hpp"
 
 namespace gradvane::record {
 
 /// Where the gradients of a step were read (the first of these that the step reached).
 enum class ReadAt : std::uint8_t { none, clip, scaler, optimizer, backward };
+template <>
+inline constexpr auto kNames<ReadAt> =
+    std::to_array<std::string_view>({"none", "clip", "scaler", "optimizer", "backward"});
 
 /// Sites at which non-finite values are counted.
 enum class Site : std::uint8_t { loss, grad, weight };
-inline constexpr int kSites = 3;
+template <>
+inline constexpr auto kNames<Site> = std::to_array<std::string_view>({"loss", "grad", "weight"});
+inline constexpr int kSites = kCount<Site>;
 
 enum class NonfiniteKind : std::uint8_t { nan, pos_inf, neg_inf };
-inline constexpr int kNonfiniteKinds = 3;
+template <>
+inline constexpr auto kNames<NonfiniteKind> =
+    std::to_array<std::string_view>({"nan", "pos_inf", "neg_inf"});
+inline constexpr int kNonfiniteKinds = kCount<NonfiniteKind>;
 
 /// Elements of each kind, indexed by NonfiniteKind.
 using NonfiniteCounts = std::array<std::int64_t, kNonfiniteKinds>;
@@ -28,7 +39,10 @@ using NonfiniteCounts = std::array<std::int64_t, kNonfiniteKinds>;
 }
 
 enum class Phase : std::uint8_t { data, forward, backward, optimizer, other };
-inline constexpr int kPhases = 5;
+template <>
+inline constexpr auto kNames<Phase> =
+    std::to_array<std::string_view>({"data", "forward", "backward", "optimizer", "other"});
+inline constexpr int kPhases = kCount<Phase>;
 
 /// What one parameter's gradient was in this step.
 enum class ParamState : std::uint8_t {
@@ -40,10 +54,16 @@ enum class ParamState : std::uint8_t {
   nonfinite,    ///< at least one NaN or Inf
   unsupported,  ///< a dtype, layout or device this build cannot read
 };
-inline constexpr int kParamStates = 7;
+template <>
+inline constexpr auto kNames<ParamState> = std::to_array<std::string_view>(
+    {"frozen", "missing", "empty", "zero", "finite", "nonfinite", "unsupported"});
+inline constexpr int kParamStates = kCount<ParamState>;
 
 /// Why an optimizer step did not change the weights.
 enum class SkipReason : std::uint8_t { none, amp_overflow, governor, loop };
+template <>
+inline constexpr auto kNames<SkipReason> =
+    std::to_array<std::string_view>({"none", "amp_overflow", "governor", "loop"});
 
 /// How a call made the CPU wait for the GPU.
 enum class SyncKind : std::uint8_t {
@@ -57,13 +77,20 @@ enum class SyncKind : std::uint8_t {
   module_load,          ///< loading code that blocked
   rejected_in_capture,  ///< refused, since the stream was being captured: it did not wait
 };
-inline constexpr int kSyncKinds = 9;
+template <>
+inline constexpr auto kNames<SyncKind> = std::to_array<std::string_view>(
+    {"device", "stream", "event", "memcpy", "d2h_read", "async_copy_blocked", "alloc_free",
+     "module_load", "rejected_in_capture"});
+inline constexpr int kSyncKinds = kCount<SyncKind>;
 /// By design. The others are judged by how long they took, or did not wait.
 constexpr bool waits_surely(SyncKind kind) noexcept { return kind <= SyncKind::d2h_read; }
 
 /// On whose behalf it was called.
 enum class SyncOrigin : std::uint8_t { training, gradvane, profiler };
-inline constexpr int kSyncOrigins = 3;
+template <>
+inline constexpr auto kNames<SyncOrigin> =
+    std::to_array<std::string_view>({"training", "gradvane", "profiler"});
+inline constexpr int kSyncOrigins = kCount<SyncOrigin>;
 
 /// The host syncs that began within one step.
 struct StepSyncs {
@@ -76,7 +103,7 @@ struct StepSyncs {
     std::int64_t sum = 0;  // a file may say anything
     for (int kind = 0; kind < kSyncKinds; ++kind)
       if (kind != static_cast<int>(SyncKind::rejected_in_capture))
-        sum += calls[static_cast<std::size_t>(origin)][static_cast<std::size_t>(kind)];
+        sum += calls[index_of(origin)][static_cast<std::size_t>(kind)];
     return static_cast<std::int32_t>(std::clamp<std::int64_t>(
         sum, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()));
   }
@@ -165,7 +192,7 @@ struct StepRecord {
   std::int32_t contiguous_copies = 0;
 
   [[nodiscard]] bool has_nonfinite(Site site) const noexcept {
-    return any(nonfinite[static_cast<std::size_t>(site)]);
+    return any(nonfinite[index_of(site)]);
   }
   /// False where the loop read gradients and took no step with them.
   [[nodiscard]] bool is_step() const noexcept { return skipped != SkipReason::loop; }

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "record/names.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::record {
@@ -18,7 +20,9 @@ enum class SyncSource : std::uint8_t {
   cupti,   ///< our own subscription
   shared,  ///< the subscription of another part of Gradvane in this process
 };
-inline constexpr int kSyncSources = 4;
+template <>
+inline constexpr auto kNames<SyncSource> =
+    std::to_array<std::string_view>({"off", "none", "cupti", "shared"});
 
 enum class SyncReason : std::uint8_t {
   counting,      ///< and no other tool can be in the way
@@ -32,7 +36,10 @@ enum class SyncReason : std::uint8_t {
   yielded,       ///< to PyTorch's profiler, until it is done
   lost,          ///< CUPTI calls us back no more: another tool has ended it, or it has ended itself
 };
-inline constexpr int kSyncReasons = 10;
+template <>
+inline constexpr auto kNames<SyncReason> =
+    std::to_array<std::string_view>({"counting", "gated", "switched_off", "no_cuda", "no_cupti",
+                                     "no_driver", "taken", "refused", "yielded", "lost"});
 
 /// Which part of the run a host sync of the training belongs to.
 enum class SyncPart : std::uint8_t {
@@ -41,7 +48,10 @@ enum class SyncPart : std::uint8_t {
   between_steps,  ///< on a thread that trains: outside of steps by its own word, or after the last step
   other_threads,  ///< on a thread that does not train: data loaders, communication, checkpoints
 };
-inline constexpr int kSyncParts = 4;
+template <>
+inline constexpr auto kNames<SyncPart> =
+    std::to_array<std::string_view>({"in_steps", "start_up", "between_steps", "other_threads"});
+inline constexpr int kSyncParts = kCount<SyncPart>;
 
 /// Why counts or their details are missing.
 enum class SyncDrop : std::uint8_t {
@@ -50,12 +60,18 @@ enum class SyncDrop : std::uint8_t {
   events,      ///< which step it was in is not known
   unbalanced,  ///< the beginning of a call was not seen, or its end
 };
-inline constexpr int kSyncDrops = 4;
+template <>
+inline constexpr auto kNames<SyncDrop> =
+    std::to_array<std::string_view>({"threads", "sites", "events", "unbalanced"});
+inline constexpr int kSyncDrops = kCount<SyncDrop>;
 
 struct SyncTally {
   std::int64_t calls = 0;
   double seconds = 0;  ///< that the calling threads were blocked
 };
+
+/// The location of what found no room of its own.
+inline constexpr std::string_view kOtherLocation = "other";
 
 /// One place in the code, with one kind of sync.
 struct SyncSite {

@@ -23,7 +23,7 @@ namespace gradvane::record {
 }
 
 [[nodiscard]] inline std::int64_t nonfinite_at(const StepRecord& record, Site site) noexcept {
-  return sum_of(record.nonfinite[static_cast<std::size_t>(site)]);
+  return sum_of(record.nonfinite[index_of(site)]);
 }
 
 /// False for an empty tensor too.
@@ -47,6 +47,9 @@ namespace gradvane::record {
 // ---- numbers of tensors: of a parameter, and of a group ------------------------------------------------
 
 enum class Unit : std::uint8_t { plain, share, ratio, seconds, bytes, per_second, calls };
+template <>
+inline constexpr auto kNames<Unit> = std::to_array<std::string_view>(
+    {"plain", "share", "ratio", "seconds", "bytes", "per_second", "calls"});
 
 /// How a group's number follows from those of its parameters.
 enum class Join : std::uint8_t {
@@ -57,6 +60,9 @@ enum class Join : std::uint8_t {
   share,  ///< elements that count, of all elements
   update  ///< the step builder's own rule: it is a ratio of two norms over a sample
 };
+template <>
+inline constexpr auto kNames<Join> =
+    std::to_array<std::string_view>({"norm", "max", "min", "mean", "share", "update"});
 
 struct TensorNumber {
   std::string_view key;  ///< in the API, the history and the address of the page

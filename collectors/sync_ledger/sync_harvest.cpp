@@ -17,11 +17,6 @@ namespace {
 using record::SyncKind;
 using record::SyncOrigin;
 
-template <typename T>
-std::size_t index_of(T value) noexcept {
-  return static_cast<std::size_t>(value);
-}
-
 double seconds(std::int64_t nanoseconds) noexcept {
   return 1e-9 * static_cast<double>(nanoseconds);
 }

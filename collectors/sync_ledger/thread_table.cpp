@@ -61,8 +61,8 @@ void ThreadTable::drop(record::SyncDrop why) noexcept {
 }
 
 void ThreadTable::poll(record::SyncOrigin origin, std::int64_t nanoseconds) noexcept {
-  add_own(polls[static_cast<std::size_t>(origin)], std::int64_t{1});
-  add_own(poll_nanoseconds[static_cast<std::size_t>(origin)], nanoseconds);
+  add_own(polls[index_of(origin)], std::int64_t{1});
+  add_own(poll_nanoseconds[index_of(origin)], nanoseconds);
 }
 
 /// The reader may look on: whoever sees one of the new values also sees that `pending_since` was 0 before it.

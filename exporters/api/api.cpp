@@ -37,7 +37,7 @@ Json nonfinite_json(const Status& status) {
   Json steps = Json::object();
   const record::StepRecord latest = status.latest.value_or(record::StepRecord{});
   for (std::size_t site = 0; site < record::kSites; ++site) {
-    const std::string name(record::kSiteNames[site]);
+    const std::string name(record::kNames<record::Site>[site]);
     elements[name] = to_json(latest.nonfinite_total[site]);
     steps[name] = latest.nonfinite_steps_total[site];
   }
@@ -185,8 +185,8 @@ HttpResponse syncs_json(const StatusBoard& board, std::string_view query) {
     SyncChoice choice;
     choice.limit = static_cast<std::size_t>(asked.number("limit", kMostSites, 1, kMostSites));
     if (asked.has("origin")) {
-      choice.origin = static_cast<record::SyncOrigin>(
-          asked.word("origin", record::kSyncOriginNames, record::kSyncOriginNames[0]));
+      choice.origin = static_cast<record::SyncOrigin>(asked.word(
+          "origin", record::kNames<record::SyncOrigin>, record::kNames<record::SyncOrigin>[0]));
     }
     const auto status = board.status();
     return to_text(status->run ? to_json(*status->syncs, *status->run, choice)

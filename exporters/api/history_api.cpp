@@ -63,7 +63,7 @@ void put_series(ColumnJson& json, const SeriesColumns& columns, bool has_extent)
   json.close('}');
   json.open("nonfinite", '{');
   for (std::size_t site = 0; site < record::kSites; ++site)
-    json.integers(record::kSiteNames[site], columns.nonfinite[site], std::identity());
+    json.integers(record::kNames<record::Site>[site], columns.nonfinite[site], std::identity());
   json.close('}');
   json.integers("skipped", columns.skipped, std::identity());
 }

@@ -234,7 +234,7 @@ void StatusBoard::note_params(const record::StepRecord& record, const record::St
     const TensorNumbers& numbers = grad_bad ? *stats.grad : *stats.weight;
     row.first_bad =
         BadElement{record.run_step, site, only_kind(numbers.nonfinite), numbers.first_nonfinite};
-    const auto& blamed = record.first_by_site[static_cast<std::size_t>(site)];
+    const auto& blamed = record.first_by_site[index_of(site)];
     if (blamed && blamed->param == static_cast<std::int32_t>(i)) {
       row.first_bad->kind = blamed->kind;
       row.first_bad->element = blamed->element;

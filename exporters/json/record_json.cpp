@@ -42,10 +42,8 @@ Json first_nonfinite(const record::FirstNonfinite& first, const record::ModelInf
 }
 
 void put_gradients(Json& json, const record::StepRecord& record) {
-  if (!record.site_measured[static_cast<std::size_t>(Site::grad)].value_or(false)) return;
-  const auto count = [&](record::ParamState state) {
-    return record.params[static_cast<std::size_t>(state)];
-  };
+  if (!record.site_measured[index_of(Site::grad)].value_or(false)) return;
+  const auto count = [&](record::ParamState state) { return record.params[index_of(state)]; };
   json["zero"] = record.grad_zero;
   json["subnormal"] = record.grad_subnormal;
   json["numel"] = record.grad_numel;
@@ -58,7 +56,8 @@ void put_gradients(Json& json, const record::StepRecord& record) {
 void put_states(Json& json, const record::StepRecord& record) {
   Json states = Json::object();
   for (std::size_t i = 0; i < record::kParamStates; ++i) {
-    if (record.params[i] > 0) states[std::string(record::kParamStateNames[i])] = record.params[i];
+    if (record.params[i] > 0)
+      states[std::string(record::kNames<record::ParamState>[i])] = record.params[i];
   }
   if (!states.empty()) json["param_states"] = std::move(states);
 }
@@ -67,7 +66,7 @@ void put_nonfinite(Json& json, const record::StepRecord& record, const record::M
   Json sites = Json::object();
   for (std::size_t site = 0; site < record::kSites; ++site) {
     if (!record.site_measured[site].value_or(false)) continue;
-    sites[std::string(record::kSiteNames[site])] = to_json(record.nonfinite[site]);
+    sites[std::string(record::kNames<record::Site>[site])] = to_json(record.nonfinite[site]);
   }
   json["nonfinite"] = std::move(sites);
   if (record.first_nonfinite) {
@@ -79,18 +78,18 @@ void put_time(Json& json, const record::StepRecord& record) {
   Json phases = Json::object();
   for (std::size_t i = 0; i < record::kPhases; ++i) {
     if (record.phase_seconds[i] > 0) {
-      phases[std::string(record::kPhaseNames[i])] = to_json(record.phase_seconds[i]);
+      phases[std::string(record::kNames<record::Phase>[i])] = to_json(record.phase_seconds[i]);
     }
   }
   if (!phases.empty()) json["phase_seconds"] = std::move(phases);
 }
 
 Json origin_syncs(const record::StepSyncs& syncs, record::SyncOrigin origin) {
-  const auto o = static_cast<std::size_t>(origin);
+  const auto o = index_of(origin);
   Json kinds = Json::object();
   for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
     const std::int32_t calls = syncs.calls[o][kind];
-    if (calls > 0) kinds[std::string(record::kSyncKindNames[kind])] = calls;
+    if (calls > 0) kinds[std::string(record::kNames<record::SyncKind>[kind])] = calls;
   }
   return {{"calls", syncs.count(origin)},
           {"seconds", to_json(syncs.seconds[o])},
@@ -152,7 +151,7 @@ Json to_json(double value) {
 Json to_json(const record::NonfiniteCounts& counts) {
   Json result = Json::object();
   for (std::size_t i = 0; i < counts.size(); ++i) {
-    result[std::string(record::kNonfiniteKindNames[i])] = counts[i];
+    result[std::string(record::kNames<record::NonfiniteKind>[i])] = counts[i];
   }
   return result;
 }
@@ -191,7 +190,7 @@ Json to_json(const record::Appearance& appearance) {
   if (appearance.first) put_element(json, *appearance.first);
   put(json, "last_finite", appearance.last_finite);
   for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k)
-    json["elements"][record::kNonfiniteKindNames[k]] = appearance.counts[k];
+    json["elements"][record::kNames<record::NonfiniteKind>[k]] = appearance.counts[k];
   return json;
 }
 

@@ -18,8 +18,6 @@ using record::SyncTally;
 
 namespace {
 
-std::size_t index_of(SyncOrigin origin) { return static_cast<std::size_t>(origin); }
-
 Json tally_json(const SyncTally& tally) {
   return {{"calls", tally.calls}, {"seconds", to_json(tally.seconds)}};
 }
@@ -32,9 +30,10 @@ Json totals_json(const SyncSummary& syncs) {
     Json kinds = Json::object();
     for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
       const SyncTally& tally = syncs.totals[origin][kind];
-      if (is_any(tally)) kinds[std::string(record::kSyncKindNames[kind])] = tally_json(tally);
+      if (is_any(tally))
+        kinds[std::string(record::kNames<record::SyncKind>[kind])] = tally_json(tally);
     }
-    totals[std::string(record::kSyncOriginNames[origin])] = std::move(kinds);
+    totals[std::string(record::kNames<record::SyncOrigin>[origin])] = std::move(kinds);
   }
   return totals;
 }
@@ -110,12 +109,12 @@ Json to_json(const SyncSummary& syncs, const SyncChoice& choice) {
   }
   json["dropped"] = Json::object();
   for (std::size_t i = 0; i < record::kSyncDrops; ++i) {
-    json["dropped"][std::string(record::kSyncDropNames[i])] = syncs.dropped[i];
+    json["dropped"][std::string(record::kNames<record::SyncDrop>[i])] = syncs.dropped[i];
   }
   if (!syncs.has_counted()) return json;
   json["totals"] = totals_json(syncs);
-  json["parts"] = tallies_json(syncs.parts, record::kSyncPartNames);
-  json["by_phase"] = tallies_json(syncs.by_phase, record::kPhaseNames);
+  json["parts"] = tallies_json(syncs.parts, record::kNames<record::SyncPart>);
+  json["by_phase"] = tallies_json(syncs.by_phase, record::kNames<record::Phase>);
   json["polls"] = Json::object();
   // A poll has no place, so nobody can tell those of a profiler from the others.
   for (const SyncOrigin origin : {SyncOrigin::training, SyncOrigin::gradvane}) {

@@ -86,9 +86,7 @@ constexpr std::array<std::string_view, record::kIncidentClasses> kIncidentWords{
     "Records lost",
     "Gradvane costs more than it may"};
 
-std::string_view words_of(record::IncidentClass kind) {
-  return kIncidentWords[static_cast<std::size_t>(kind)];
-}
+std::string_view words_of(record::IncidentClass kind) { return kIncidentWords[index_of(kind)]; }
 
 bool is_over(RunState state) { return state == RunState::finished || state == RunState::failed; }
 
@@ -243,7 +241,7 @@ void charts(std::string& html, const std::vector<record::StepRecord>& steps,
   std::vector<ChartPoint> norm;
   for (const record::StepRecord& record : steps) {
     loss.push_back({record.run_step, record.loss});
-    const auto& bad = record.nonfinite[static_cast<std::size_t>(Site::grad)];
+    const auto& bad = record.nonfinite[index_of(Site::grad)];
     const bool is_bad = std::ranges::any_of(bad, [](std::int64_t count) { return count > 0; });
     norm.push_back({record.run_step, record.grad_norm, is_bad});
   }

@@ -42,7 +42,7 @@ IncidentMetrics::Labels IncidentMetrics::labels_of(const record::Incident& incid
 }
 
 void IncidentMetrics::put_info(const record::Incident& incident) {
-  Latest& latest = latest_[static_cast<std::size_t>(incident.kind)];
+  Latest& latest = latest_[index_of(incident.kind)];
   if (incident.id < latest.id) return;
   Labels labels = labels_of(incident);
   if (latest.id == incident.id && latest.labels == labels) return;

@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::array kParameterSites{Site::grad, Site::weight};
 
-std::size_t index_of(Site site) { return static_cast<std::size_t>(site); }
-
 void set_if(MetricSet& metrics, Metric metric, const std::optional<double>& value,
             MetricSet::LabelValues labels = {}) {
   if (value) metrics.set(metric, *value, labels);
@@ -33,7 +31,7 @@ void add_if_positive(MetricSet& metrics, Metric metric, double amount,
 
 /// A series for each kind, so that its counters stand at 0 before they count.
 void make_bad_step_counters(MetricSet& metrics, Site site, std::string_view group) {
-  for (const auto kind : record::kNonfiniteKindNames) {
+  for (const auto kind : record::kNames<record::NonfiniteKind>) {
     metrics.add(Metric::nonfinite_steps_total, 0, {name_of(site), kind, group});
   }
 }
@@ -91,7 +89,7 @@ ExportResult PrometheusExporter::on_syncs(const std::shared_ptr<const record::Sy
 
 ExportResult PrometheusExporter::on_run_state(record::RunState state, std::string_view /*reason*/) {
   const auto whole = metrics_->hold();
-  for (const auto name : record::kRunStateNames) {
+  for (const auto name : record::kNames<record::RunState>) {
     metrics_->set(Metric::run_state, name == name_of(state) ? 1 : 0, {name});
   }
   return ExportResult::ok;
@@ -123,7 +121,7 @@ void PrometheusExporter::export_time(const record::StepRecord& record) {
   if (record.step_seconds) metrics.observe(Metric::step_duration_seconds, *record.step_seconds);
   for (std::size_t phase = 0; phase < record::kPhases; ++phase) {
     add_if_positive(metrics, Metric::phase_seconds_total, record.phase_seconds[phase],
-                    {record::kPhaseNames[phase]});
+                    {record::kNames<record::Phase>[phase]});
   }
   add_if_positive(metrics, Metric::agent_seconds_total, record.agent_seconds, {"hooks"});
   if (record.tokens) metrics.add(Metric::tokens_total, *record.tokens);
@@ -155,7 +153,7 @@ void PrometheusExporter::note_optimizer(const record::StepRecord& record) {
 void PrometheusExporter::forget_unlabelled() {
   for (const record::MetricInfo& info : record::metric_catalogue())
     if (record::is_of_optimizer(info)) metrics_->remove(info.metric);
-  for (const std::string_view state : record::kParamStateNames)
+  for (const std::string_view state : record::kNames<record::ParamState>)
     metrics_->remove(Metric::params, {state});
 }
 
@@ -163,7 +161,7 @@ void PrometheusExporter::forget_optimizer(std::int32_t optimizer) {
   const std::string label = std::to_string(optimizer);
   for (const record::MetricInfo& info : record::metric_catalogue())
     if (record::is_of_optimizer(info)) metrics_->remove(info.metric, {label});
-  for (const std::string_view state : record::kParamStateNames)
+  for (const std::string_view state : record::kNames<record::ParamState>)
     metrics_->remove(Metric::params, {state, label});
   for (std::int32_t i = 0; i < record::kMaxLearningRates; ++i)
     metrics_->remove(Metric::learning_rate, {label, std::to_string(i)});
@@ -182,7 +180,7 @@ void PrometheusExporter::put_params(const record::StepRecord& record) {
   const std::string optimizer = std::to_string(record.optimizer);
   if (!in_turns_.empty() && !has_label(record.optimizer)) return;
   for (std::size_t state = 0; state < record::kParamStates; ++state) {
-    const std::string_view name = record::kParamStateNames[state];
+    const std::string_view name = record::kNames<record::ParamState>[state];
     if (in_turns_.empty())
       metrics_->set(Metric::params, record.params[state], {name});
     else
@@ -249,7 +247,7 @@ void PrometheusExporter::export_nonfinite(const record::StepRecord& record,
     for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind) {
       metrics.raise_to(Metric::nonfinite_elements_total,
                        static_cast<double>(record.nonfinite_total[s][kind]),
-                       {name_of(site), record::kNonfiniteKindNames[kind]});
+                       {name_of(site), record::kNames<record::NonfiniteKind>[kind]});
     }
     count_lost_steps(record, site);
 
@@ -261,7 +259,7 @@ void PrometheusExporter::export_nonfinite(const record::StepRecord& record,
         if (counts[kind] <= 0) continue;
         has_group = true;
         metrics.add(Metric::nonfinite_steps_total, 1,
-                    {name_of(site), record::kNonfiniteKindNames[kind], group});
+                    {name_of(site), record::kNames<record::NonfiniteKind>[kind], group});
       }
     };
     if (site == Site::loss) {
@@ -285,9 +283,9 @@ void PrometheusExporter::count_lost_steps(const record::StepRecord& record, Site
   for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind) {
     const std::int64_t elements =
         record.nonfinite_total[s][kind] - elements_seen_[s][kind] - own_elements[kind];
-    add_if_positive(*metrics_, Metric::nonfinite_steps_total,
-                    static_cast<double>(std::min(lost, elements)),
-                    {name_of(site), record::kNonfiniteKindNames[kind], record::kUnknownGroup});
+    add_if_positive(
+        *metrics_, Metric::nonfinite_steps_total, static_cast<double>(std::min(lost, elements)),
+        {name_of(site), record::kNames<record::NonfiniteKind>[kind], record::kUnknownGroup});
   }
   steps_seen_[s] = std::max(steps_seen_[s], record.nonfinite_steps_total[s]);
   elements_seen_[s] = record.nonfinite_total[s];

@@ -15,8 +15,6 @@ using record::SyncTally;
 
 namespace {
 
-constexpr std::size_t index_of(SyncOrigin origin) { return static_cast<std::size_t>(origin); }
-
 /// Both counters of a pair: how often, and for how long. False where one of them has no room.
 bool raise(MetricSet& metrics, Metric calls, Metric seconds, const SyncTally& tally,
            MetricSet::LabelValues labels) {
@@ -51,7 +49,7 @@ void SyncMetrics::put(const record::SyncSummary& syncs) {
   metrics_.raise_to(Metric::sync_gaps_total, static_cast<double>(syncs.gaps));
   for (std::size_t i = 0; i < record::kSyncDrops; ++i) {
     metrics_.raise_to(Metric::sync_records_dropped_total, static_cast<double>(syncs.dropped[i]),
-                      {record::kSyncDropNames[i]});
+                      {record::kNames<record::SyncDrop>[i]});
   }
   if (!syncs.has_counted()) return;
   put_totals(syncs);
@@ -63,7 +61,7 @@ void SyncMetrics::put(const record::StepRecord& record) {
   if (!record.syncs) return;
   for (std::size_t i = 0; i < record::kSyncOrigins; ++i) {
     metrics_.set(Metric::step_host_syncs, record.syncs->count(static_cast<SyncOrigin>(i)),
-                 {record::kSyncOriginNames[i]});
+                 {record::kNames<record::SyncOrigin>[i]});
   }
 }
 
@@ -79,10 +77,10 @@ void SyncMetrics::put_source(const record::SyncSummary& syncs) {
 
 void SyncMetrics::put_totals(const record::SyncSummary& syncs) {
   for (std::size_t origin = 0; origin < record::kSyncOrigins; ++origin) {
-    const std::string_view origin_name = record::kSyncOriginNames[origin];
+    const std::string_view origin_name = record::kNames<record::SyncOrigin>[origin];
     for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
       raise(metrics_, Metric::host_syncs_total, Metric::host_sync_seconds_total,
-            syncs.totals[origin][kind], {record::kSyncKindNames[kind], origin_name});
+            syncs.totals[origin][kind], {record::kNames<record::SyncKind>[kind], origin_name});
     }
   }
   // A poll has no place, so nobody can tell those of a profiler from the others.
@@ -92,7 +90,7 @@ void SyncMetrics::put_totals(const record::SyncSummary& syncs) {
   }
   for (std::size_t phase = 0; phase < record::kPhases; ++phase) {
     raise(metrics_, Metric::host_syncs_by_phase_total, Metric::host_sync_phase_seconds_total,
-          syncs.by_phase[phase], {record::kPhaseNames[phase]});
+          syncs.by_phase[phase], {record::kNames<record::Phase>[phase]});
   }
 }
 

@@ -14,6 +14,7 @@
 
 #include "exporters/recording/wire.hpp"
 #include "record/incident.hpp"
+#include "record/names.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
 #include "record/sync_summary.hpp"
@@ -23,21 +24,6 @@ namespace gradvane::exporters::recording {
 /// `T` with or without const: what describe() is handed for writing and for reading.
 template <typename T, typename Struct>
 concept like = std::same_as<std::remove_const_t<T>, Struct>;
-
-constexpr int enumerators(record::ReadAt) { return 5; }
-constexpr int enumerators(record::Site) { return record::kSites; }
-constexpr int enumerators(record::NonfiniteKind) { return record::kNonfiniteKinds; }
-constexpr int enumerators(record::Phase) { return record::kPhases; }
-constexpr int enumerators(record::ParamState) { return record::kParamStates; }
-constexpr int enumerators(record::SkipReason) { return 4; }
-constexpr int enumerators(record::RunState) { return record::kRunStates; }
-constexpr int enumerators(record::SyncKind) { return record::kSyncKinds; }
-constexpr int enumerators(record::SyncOrigin) { return record::kSyncOrigins; }
-constexpr int enumerators(record::SyncSource) { return record::kSyncSources; }
-constexpr int enumerators(record::SyncReason) { return record::kSyncReasons; }
-constexpr int enumerators(record::IncidentClass) { return record::kIncidentClasses; }
-constexpr int enumerators(record::TracedAt) { return record::kTracedAt; }
-constexpr int enumerators(record::BeganIn) { return record::kBeganIn; }
 
 /// What a reader may spend, and what it came across.
 struct ReadContext {
@@ -232,7 +218,7 @@ class ReadArchive {
   void read_whole(WireReader& from, T& value) noexcept {
     const std::int64_t number = unzigzag(from.varint());
     if constexpr (std::is_enum_v<T>) {
-      if (number < 0 || number >= enumerators(T{}))
+      if (number < 0 || number >= record::kCount<T>)
         ++context_.unknown_words;
       else
         value = static_cast<T>(number);

@@ -98,7 +98,7 @@ constexpr std::string_view bad_words(Site site) {
 
 /// How many elements of a site were not finite; absent if it was not read.
 std::optional<double> bad_of(const StepRecord& record, Site site) {
-  if (!record.site_measured[static_cast<std::size_t>(site)].value_or(false)) return std::nullopt;
+  if (!record.site_measured[index_of(site)].value_or(false)) return std::nullopt;
   return static_cast<double>(record::nonfinite_at(record, site));
 }
 
@@ -183,7 +183,7 @@ std::optional<std::int64_t> bad_of(const record::ParamStats& stats, Site site) {
   return tensor ? std::optional(record::sum_of(tensor->nonfinite)) : std::nullopt;
 }
 std::optional<std::int64_t> bad_of(const record::GroupStats& stats, Site site) {
-  return record::sum_of(stats.nonfinite[static_cast<std::size_t>(site)]);
+  return record::sum_of(stats.nonfinite[index_of(site)]);
 }
 
 std::optional<double> value_of(const record::TensorNumber& number,

@@ -62,8 +62,7 @@ class Row {
       const record::GroupStats group =
           i < detail.groups.size() ? detail.groups[i] : record::GroupStats{};
       for (const record::TensorNumber* number : tensor_numbers())
-        put(group.*number->group,
-            !record::any(group.nonfinite[static_cast<std::size_t>(number->site)]));
+        put(group.*number->group, !record::any(group.nonfinite[index_of(number->site)]));
     }
     for (std::size_t i = 0; i < params; ++i) {
       const record::ParamStats param =

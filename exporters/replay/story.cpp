@@ -105,7 +105,7 @@ Weights weights_of(const Recording& recording) {
   };
   for (const RecordedStep& step : recording.steps) {
     const record::StepRecord& record = step.record;
-    if (!record.site_measured[static_cast<std::size_t>(Site::weight)].value_or(false)) continue;
+    if (!record.site_measured[index_of(Site::weight)].value_or(false)) continue;
     const auto before = finite.find(record.optimizer);
     if (record.has_nonfinite(Site::weight))
       found(record.run_step, before == finite.end() ? std::nullopt : std::optional(before->second));

@@ -27,7 +27,7 @@ std::string words_of(record::IncidentClass kind) {
 
 std::string_view words_of(record::NonfiniteKind kind) {
   constexpr std::array<std::string_view, record::kNonfiniteKinds> kWords{"NaN", "+Inf", "-Inf"};
-  return kWords[static_cast<std::size_t>(kind)];
+  return kWords[index_of(kind)];
 }
 
 constexpr std::array<std::string_view, record::kSites> kWhole{"loss", "gradients", "weights"};
@@ -142,7 +142,7 @@ std::string appearance_line(const record::Appearance& one) {
   // They are of all parameters together, of which one is named.
   std::string words = "step " + human_count(one.run_step) + ": ";
   words += counts.empty() ? "not finite" : counts;
-  words += " in the " + std::string(kWhole[static_cast<std::size_t>(one.site)]);
+  words += " in the " + std::string(kWhole[index_of(one.site)]);
   if (one.site == record::Site::loss || one.param.empty()) return words;
   words += ", first in " + plain(one.param);
   if (one.first && one.first->element >= 0) words += ", element " + human_count(one.first->element);

@@ -30,14 +30,12 @@ at::Tensor tensor_or_none(const py::object& object) {
 constexpr std::array<const char*, 3> kTraceModes{"off", "next_step", "always"};
 
 record::TracedAt traced_at(const std::string& name) {
-  for (std::size_t i = 0; i < record::kTracedAtNames.size(); ++i)
-    if (record::kTracedAtNames[i] == name) return static_cast<record::TracedAt>(i);
+  if (const auto at = record::named<record::TracedAt>(name)) return *at;
   throw std::invalid_argument("nothing is traced to " + name);
 }
 
 record::ReadAt read_at(const std::string& name) {
-  for (std::size_t i = 0; i < record::kReadAtNames.size(); ++i)
-    if (record::kReadAtNames[i] == name) return static_cast<record::ReadAt>(i);
+  if (const auto at = record::named<record::ReadAt>(name)) return *at;
   throw std::invalid_argument("there is no place called " + name);
 }
 

@@ -149,8 +149,7 @@ class OneSyncLedger final : public collectors::SyncLedger {
   bool step(const collectors::SyncMark& /*begin*/, const collectors::SyncMark& /*end*/,
             record::StepSyncs& syncs) override {
     ++asked;
-    syncs.calls[static_cast<std::size_t>(record::SyncOrigin::training)]
-               [static_cast<std::size_t>(record::SyncKind::device)] = 1;
+    syncs.calls[index_of(record::SyncOrigin::training)][index_of(record::SyncKind::device)] = 1;
     return true;
   }
   std::vector<record::StepSyncSite> sites_of_step(const collectors::SyncMark& /*begin*/,

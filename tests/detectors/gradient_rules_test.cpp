@@ -31,7 +31,7 @@ class GradientRulesTest : public test::FakeSteps {
   record::StepRecord step(int vanishing, int params = 8) {
     record::StepRecord step = next();
     step.grad_norm = 1;
-    step.params[static_cast<std::size_t>(ParamState::finite)] = params;
+    step.params[index_of(ParamState::finite)] = params;
     step.vanishing = vanishing;
     return step;
   }
@@ -82,14 +82,14 @@ TEST_F(GradientRulesTest, FewerAreNone) {
 TEST_F(GradientRulesTest, ParametersWithoutAGradientAreNotPartOfTheShare) {
   for (int i = 0; i < 100; ++i) {
     record::StepRecord one = step(3, 7);
-    one.params[static_cast<std::size_t>(ParamState::missing)] = 3;
-    one.params[static_cast<std::size_t>(ParamState::frozen)] = 100;
+    one.params[index_of(ParamState::missing)] = 3;
+    one.params[index_of(ParamState::frozen)] = 100;
     observe(one);
   }
   EXPECT_THAT(reports_, IsEmpty()) << "3 of 7";
   for (int i = 0; i < 10; ++i) {
     record::StepRecord one = step(3, 3);
-    one.params[static_cast<std::size_t>(ParamState::frozen)] = 100;
+    one.params[index_of(ParamState::frozen)] = 100;
     observe(one);
   }
   EXPECT_THAT(reports_, SizeIs(1)) << "3 of 3";
@@ -106,7 +106,7 @@ TEST_F(GradientRulesTest, StepsWithNonFiniteGradientsAreLeftOut) {
   for (int i = 0; i < 100; ++i) {
     record::StepRecord one = step(8);
     one.grad_health = 0;
-    one.nonfinite[static_cast<std::size_t>(record::Site::grad)] = {0, 1, 0};
+    one.nonfinite[index_of(record::Site::grad)] = {0, 1, 0};
     observe(one);
   }
   EXPECT_THAT(reports_, IsEmpty());

@@ -29,7 +29,7 @@ std::vector<std::string> judged_by(std::string_view text) {
   EXPECT_EQ(parse_judged(text, judged), "") << text;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < judged.size(); ++i)
-    if (judged[i]) names.emplace_back(record::kIncidentClassNames[i]);
+    if (judged[i]) names.emplace_back(record::kNames<record::IncidentClass>[i]);
   return names;
 }
 
@@ -73,7 +73,7 @@ class JudgeTest : public test::FakeSteps {
     step.loss = 2;
     step.grad_norm = 1;
     step.grad_health = 1;
-    step.params[static_cast<std::size_t>(record::ParamState::finite)] = 1;
+    step.params[index_of(record::ParamState::finite)] = 1;
     step.site_measured.fill(true);
     step.step_seconds = 0.1;
     return step;
@@ -124,7 +124,7 @@ TEST_F(JudgeTest, WhatIsOpenIsToldWithItsStepsSoFarAndWhatHasClosedIsNot) {
   observe_healthy(50);
   for (int i = 0; i < 40; ++i) {
     StepRecord bad = healthy();
-    bad.nonfinite[static_cast<std::size_t>(Site::grad)] = {1, 0, 0};
+    bad.nonfinite[index_of(Site::grad)] = {1, 0, 0};
     bad.dropped_before = i == 0 ? 1 : 0;
     observe(bad);
   }
@@ -147,7 +147,7 @@ TEST_F(JudgeTest, WhatIsOpenIsToldWithItsStepsSoFarAndWhatHasClosedIsNot) {
 TEST_F(JudgeTest, NumbersOfIncidentsAreOneSequence) {
   observe_healthy(50);
   StepRecord bad = healthy();
-  bad.nonfinite[static_cast<std::size_t>(Site::grad)] = {1, 0, 0};
+  bad.nonfinite[index_of(Site::grad)] = {1, 0, 0};
   bad.dropped_before = 2;
   observe(bad);
   ASSERT_THAT(reports_, SizeIs(2));
@@ -182,7 +182,7 @@ TEST_F(JudgeTest, GradientsOfASkippedStepAreNotCompared) {
     StepRecord overflow = healthy();
     overflow.skipped = SkipReason::amp_overflow;
     overflow.grad_norm = 1e9;
-    overflow.nonfinite[static_cast<std::size_t>(Site::grad)] = {0, 1, 0};
+    overflow.nonfinite[index_of(Site::grad)] = {0, 1, 0};
     observe(overflow);
     StepRecord dropped = healthy();
     dropped.skipped = SkipReason::loop;

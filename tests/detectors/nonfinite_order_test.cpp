@@ -16,7 +16,6 @@ using record::IncidentClass;
 using record::NonfiniteKind;
 using record::Site;
 using record::StepRecord;
-using test::at;
 using test::kAllSites;
 using test::kSites;
 
@@ -27,8 +26,8 @@ using NonfiniteOrderTest = test::NonfiniteSteps;
 TEST_F(NonfiniteOrderTest, SitesThatGoBadTogetherAreOneIncidentInTheOrderOfAStep) {
   StepRecord all = unread();
   for (const Site site : kSites) {
-    all.site_measured[at(site)] = true;
-    all.nonfinite[at(site)] = {1, 0, 0};
+    all.site_measured[index_of(site)] = true;
+    all.nonfinite[index_of(site)] = {1, 0, 0};
   }
   observe(all);
   ASSERT_EQ(reports_.size(), 1U);
@@ -41,14 +40,14 @@ TEST_F(NonfiniteOrderTest, SitesThatGoBadTogetherAreOneIncidentInTheOrderOfAStep
 
 TEST_F(NonfiniteOrderTest, WhatGoesBadLaterJoinsTheIncidentWithItsStepAndItsBlame) {
   StepRecord first = read(Site::grad, 1);
-  first.site_measured[at(Site::loss)] = true;
-  first.first_by_site[at(Site::grad)] = {Site::grad, NonfiniteKind::nan, 1, 7};
+  first.site_measured[index_of(Site::loss)] = true;
+  first.first_by_site[index_of(Site::grad)] = {Site::grad, NonfiniteKind::nan, 1, 7};
   observe(first);
   StepRecord second = read(Site::loss, 1);
-  second.first_by_site[at(Site::loss)] = {Site::loss, NonfiniteKind::nan, -1, 0};
+  second.first_by_site[index_of(Site::loss)] = {Site::loss, NonfiniteKind::nan, -1, 0};
   observe(second);
   StepRecord third = read(Site::weight, 3);
-  third.first_by_site[at(Site::weight)] = {Site::weight, NonfiniteKind::pos_inf, 0, 2};
+  third.first_by_site[index_of(Site::weight)] = {Site::weight, NonfiniteKind::pos_inf, 0, 2};
   observe(third);
   ASSERT_EQ(reports_.size(), 3U);
   for (const Incident& report : reports_) {
@@ -91,7 +90,7 @@ TEST_F(NonfiniteOrderTest, AWeightIsDatedFromTheReadBeforeOfTheSameOptimizer) {
 TEST_F(NonfiniteOrderTest, AWeightThatWasFiniteAStepBeforeBecameBad) {
   observe_clean(Site::weight, 3);
   StepRecord bad = read(Site::weight, 1);
-  for (const Site site : {Site::loss, Site::grad}) bad.site_measured[at(site)] = true;
+  for (const Site site : {Site::loss, Site::grad}) bad.site_measured[index_of(site)] = true;
   observe(bad);
   ASSERT_EQ(reports_.size(), 1U);
   EXPECT_EQ(reports_[0].began_in, record::BeganIn::update);
@@ -131,8 +130,8 @@ TEST_F(NonfiniteOrderTest, WhereItBeganIsSaidOnlyWhereTheSitesBeforeItAreKnownTo
                                [&](const Incident& incident) { seen = incident; });
     detector.observe(read(Site::weight, 0), model_);
     StepRecord step = read(a_case.site, 1);
-    if (a_case.loss_read) step.site_measured[at(Site::loss)] = true;
-    if (a_case.grad_read) step.site_measured[at(Site::grad)] = true;
+    if (a_case.loss_read) step.site_measured[index_of(Site::loss)] = true;
+    if (a_case.grad_read) step.site_measured[index_of(Site::grad)] = true;
     detector.observe(step, model_);
     ASSERT_TRUE(seen);
     EXPECT_EQ(seen->began_in, a_case.began);
@@ -143,7 +142,7 @@ TEST_F(NonfiniteOrderTest, ABadStepWhoseRecordWasLostOpensAnIncidentThatSaysSo) 
   observe_clean(Site::grad, 3);
   StepRecord after = read(Site::grad, 0);
   after.dropped_before = 4;
-  after.nonfinite_steps_total[at(Site::grad)] = 2;
+  after.nonfinite_steps_total[index_of(Site::grad)] = 2;
   observe(after);
   ASSERT_EQ(reports_.size(), 1U);
   EXPECT_EQ(reports_[0].kind, IncidentClass::nonfinite_grad);
@@ -153,14 +152,14 @@ TEST_F(NonfiniteOrderTest, ABadStepWhoseRecordWasLostOpensAnIncidentThatSaysSo) 
       reports_[0].evidence,
       "Step 4 or before: the gradient became non-finite in 2 steps whose own records were lost.");
   StepRecord next = read(Site::grad, 0);
-  next.nonfinite_steps_total[at(Site::grad)] = 2;
+  next.nonfinite_steps_total[index_of(Site::grad)] = 2;
   for (int i = 0; i < kClearAfter; ++i) observe(next);
   EXPECT_EQ(reports_.size(), 2U) << "the same totals are no news";
 }
 
 TEST_F(NonfiniteOrderTest, TotalsThatCountOneStepTwiceAreNoLostSteps) {
   StepRecord reread = read(Site::grad, 0);
-  reread.nonfinite_steps_total[at(Site::grad)] = 1;
+  reread.nonfinite_steps_total[index_of(Site::grad)] = 1;
   observe(reread);
   EXPECT_TRUE(reports_.empty()) << "no record was lost";
 }
@@ -232,7 +231,7 @@ TEST_F(NonfiniteOrderTest, ASiteThatIsSwitchedOffIsNotJudged) {
 
 TEST_F(NonfiniteOrderTest, AScalerThatSkippedForABadLossIsNoExcuse) {
   StepRecord step = read(Site::loss, 1);
-  step.first_by_site[at(Site::loss)] = {Site::loss, NonfiniteKind::nan, -1, 0};
+  step.first_by_site[index_of(Site::loss)] = {Site::loss, NonfiniteKind::nan, -1, 0};
   step.skipped = record::SkipReason::amp_overflow;
   observe(step);
   ASSERT_EQ(reports_.size(), 1U);

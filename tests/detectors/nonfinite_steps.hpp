@@ -16,8 +16,6 @@ using record::StepRecord;
 inline constexpr NonfiniteDetector::Sites kAllSites{true, true, true};
 inline constexpr Site kSites[] = {Site::loss, Site::grad, Site::weight};
 
-inline std::size_t at(Site site) { return static_cast<std::size_t>(site); }
-
 class NonfiniteSteps : public testing::Test {
  protected:
   NonfiniteSteps() {
@@ -29,8 +27,8 @@ class NonfiniteSteps : public testing::Test {
   /// A step in which `site` was read and held `bad` elements that are NaN.
   StepRecord read(Site site, std::int64_t bad) {
     StepRecord step = unread();
-    step.site_measured[at(site)] = true;
-    step.nonfinite[at(site)] = {bad, 0, 0};
+    step.site_measured[index_of(site)] = true;
+    step.nonfinite[index_of(site)] = {bad, 0, 0};
     return step;
   }
   StepRecord unread() {

@@ -19,7 +19,6 @@ using record::IncidentClass;
 using record::NonfiniteKind;
 using record::Site;
 using record::StepRecord;
-using test::at;
 using test::kAllSites;
 using test::kSites;
 
@@ -36,8 +35,8 @@ TEST_F(NonfiniteTest, NothingIsReportedOfACleanRun) {
 TEST_F(NonfiniteTest, OpensAtTheFirstBadStepWithItsEvidence) {
   observe_clean(Site::grad, 4);
   StepRecord step = read(Site::grad, 5);
-  step.nonfinite[at(Site::grad)] = {5, 2, 1};
-  step.first_by_site[at(Site::grad)] = {Site::grad, NonfiniteKind::neg_inf, 1, 42};
+  step.nonfinite[index_of(Site::grad)] = {5, 2, 1};
+  step.first_by_site[index_of(Site::grad)] = {Site::grad, NonfiniteKind::neg_inf, 1, 42};
   observe(step);
   ASSERT_EQ(reports_.size(), 1U);
   const Incident& incident = reports_[0];
@@ -64,10 +63,10 @@ TEST_F(NonfiniteTest, AnyKindOpens) {
       NonfiniteDetector detector(0, kAllSites, ids,
                                  [&](const Incident& incident) { reports_.push_back(incident); });
       StepRecord step = read(site, 0);
-      step.nonfinite[at(site)][kind] = 1;
+      step.nonfinite[index_of(site)][kind] = 1;
       detector.observe(step, model_);
       ASSERT_EQ(reports_.size(), 1U);
-      EXPECT_EQ(reports_[0].kind, static_cast<IncidentClass>(at(site)));
+      EXPECT_EQ(reports_[0].kind, static_cast<IncidentClass>(index_of(site)));
       reports_.clear();
     }
   }
@@ -118,9 +117,9 @@ TEST_F(NonfiniteTest, AStepThatDidNotReadTheSiteIsNeitherGoodNorBad) {
   for (int i = 0; i < 500; ++i) observe(unread());
   EXPECT_EQ(reports_.size(), 1U);
   StepRecord unmeasured = read(Site::weight, 9);
-  unmeasured.site_measured[at(Site::weight)] = std::nullopt;
+  unmeasured.site_measured[index_of(Site::weight)] = std::nullopt;
   observe(unmeasured);
-  unmeasured.site_measured[at(Site::weight)] = false;
+  unmeasured.site_measured[index_of(Site::weight)] = false;
   observe(unmeasured);
   observe_clean(Site::weight, NonfiniteDetector::kWeightsClearAfter);
   ASSERT_EQ(reports_.size(), 2U);
@@ -140,8 +139,8 @@ TEST_F(NonfiniteTest, AnOverflowThatTheScalerHandlesIsNoIncidentOfGradientsButSt
   ASSERT_EQ(reports_.size(), 2U);
   EXPECT_EQ(reports_[1].steps, 1);
 
-  overflow.site_measured[at(Site::loss)] = true;
-  overflow.nonfinite[at(Site::loss)] = {1, 0, 0};
+  overflow.site_measured[index_of(Site::loss)] = true;
+  overflow.nonfinite[index_of(Site::loss)] = {1, 0, 0};
   observe(overflow);
   ASSERT_EQ(reports_.size(), 3U);
   EXPECT_EQ(reports_[2].kind, IncidentClass::nonfinite_loss);
@@ -188,7 +187,7 @@ TEST_F(NonfiniteTest, ABadElementOfAParameterThatTheModelDoesNotHaveIsReportedWi
     NonfiniteDetector detector(0, kAllSites, ids,
                                [&](const Incident& incident) { reports_.push_back(incident); });
     StepRecord step = read(Site::grad, 1);
-    step.first_by_site[at(Site::grad)] = {Site::grad, NonfiniteKind::nan, param, 0};
+    step.first_by_site[index_of(Site::grad)] = {Site::grad, NonfiniteKind::nan, param, 0};
     detector.observe(step, model_);
     ASSERT_EQ(reports_.size(), 1U);
     EXPECT_EQ(reports_[0].param, "");
@@ -199,7 +198,7 @@ TEST_F(NonfiniteTest, ABadElementOfAParameterThatTheModelDoesNotHaveIsReportedWi
 
 TEST_F(NonfiniteTest, TheLossHasNoElement) {
   StepRecord step = read(Site::loss, 1);
-  step.first_by_site[at(Site::loss)] = {Site::loss, NonfiniteKind::nan, -1, 0};
+  step.first_by_site[index_of(Site::loss)] = {Site::loss, NonfiniteKind::nan, -1, 0};
   observe(step);
   ASSERT_EQ(reports_.size(), 1U);
   EXPECT_EQ(reports_[0].evidence,

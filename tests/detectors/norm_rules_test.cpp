@@ -25,7 +25,7 @@ class NormRulesTest : public test::FakeSteps {
     if (!rules_) rules_.emplace(0, settings_, 0, ids_, collect());
     record::StepRecord step = next();
     step.grad_norm = norm;
-    if (has_nan) step.nonfinite[static_cast<std::size_t>(record::Site::grad)] = {1, 0, 0};
+    if (has_nan) step.nonfinite[index_of(record::Site::grad)] = {1, 0, 0};
     rules_->observe(step);
   }
   void observe_many(double norm, int times) {

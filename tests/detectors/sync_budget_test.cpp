@@ -32,8 +32,8 @@ class SyncBudgetTest : public testing::Test {
   StepRecord step(std::int32_t training, std::int32_t own = 0) {
     StepRecord record = uncounted();
     record.syncs.emplace();
-    record.syncs->calls[0][static_cast<std::size_t>(SyncKind::d2h_read)] = training;
-    record.syncs->calls[1][static_cast<std::size_t>(SyncKind::event)] = own;
+    record.syncs->calls[0][index_of(SyncKind::d2h_read)] = training;
+    record.syncs->calls[1][index_of(SyncKind::event)] = own;
     return record;
   }
   StepRecord uncounted() {
@@ -146,8 +146,8 @@ TEST_F(SyncBudgetTest, StepsThatTheBudgetHeldForAndNobodyCountedAreSaid) {
 TEST_F(SyncBudgetTest, OurOwnBudgetIsNotBrokenByWhatOnlyMayWait) {
   set_budget(std::nullopt);
   StepRecord record = step(0);
-  record.syncs->calls[1][static_cast<std::size_t>(SyncKind::alloc_free)] = 2;
-  record.syncs->calls[1][static_cast<std::size_t>(SyncKind::async_copy_blocked)] = 1;
+  record.syncs->calls[1][index_of(SyncKind::alloc_free)] = 2;
+  record.syncs->calls[1][index_of(SyncKind::async_copy_blocked)] = 1;
   observe(record);
   EXPECT_THAT(reports_, IsEmpty());
 }
@@ -155,7 +155,7 @@ TEST_F(SyncBudgetTest, OurOwnBudgetIsNotBrokenByWhatOnlyMayWait) {
 TEST_F(SyncBudgetTest, RejectedCallsDoNotCount) {
   set_budget(0);
   StepRecord record = step(0);
-  record.syncs->calls[0][static_cast<std::size_t>(SyncKind::rejected_in_capture)] = 9;
+  record.syncs->calls[0][index_of(SyncKind::rejected_in_capture)] = 9;
   observe(record);
   EXPECT_THAT(reports_, IsEmpty());
 }

@@ -18,8 +18,6 @@ namespace {
 constexpr double kStart = 1'700'000'000;  // seconds since the epoch
 constexpr double kStepSeconds = 0.125;
 
-std::size_t index_of(Site site) { return static_cast<std::size_t>(site); }
-
 record::TensorNumbers numbers(std::int64_t numel, double norm) {
   record::TensorNumbers result;
   result.numel = numel;
@@ -110,11 +108,11 @@ FakeStep& FakeTraining::next() {
   record.tokens = 2048;
   record.process_resident_bytes = 512 << 20;
   record::StepSyncs& syncs = record.syncs.emplace();
-  auto& calls = syncs.calls[static_cast<std::size_t>(SyncOrigin::training)];
-  calls[static_cast<std::size_t>(SyncKind::d2h_read)] = 2;
-  calls[static_cast<std::size_t>(SyncKind::memcpy)] = 1;
-  calls[static_cast<std::size_t>(SyncKind::device)] = 1;
-  syncs.seconds[static_cast<std::size_t>(SyncOrigin::training)] = 0.03125;
+  auto& calls = syncs.calls[index_of(SyncOrigin::training)];
+  calls[index_of(SyncKind::d2h_read)] = 2;
+  calls[index_of(SyncKind::memcpy)] = 1;
+  calls[index_of(SyncKind::device)] = 1;
+  syncs.seconds[index_of(SyncOrigin::training)] = 0.03125;
   syncs.polls = 4;
   const bool reads_weights = record.step % 10 == 0;
   record.site_measured[index_of(Site::loss)] = true;
@@ -140,7 +138,7 @@ FakeStep& FakeTraining::next() {
     record.grad_numel += info.numel;
     record.grad_zero += stats.grad->zero;
     record.grad_subnormal += stats.grad->subnormal;
-    ++record.params[static_cast<std::size_t>(ParamState::finite)];
+    ++record.params[index_of(ParamState::finite)];
 
     record::GroupStats& group = step.detail.groups[static_cast<std::size_t>(info.group)];
     ++group.params;
@@ -167,15 +165,15 @@ FakeStep& FakeTraining::next() {
 void FakeTraining::poison_gradient(std::int32_t param, NonfiniteKind kind, std::int64_t element) {
   record::ParamStats& stats = step_.detail.params[static_cast<std::size_t>(param)];
   if (stats.state != ParamState::nonfinite) {
-    --step_.record.params[static_cast<std::size_t>(stats.state)];
-    ++step_.record.params[static_cast<std::size_t>(ParamState::nonfinite)];
+    --step_.record.params[index_of(stats.state)];
+    ++step_.record.params[index_of(ParamState::nonfinite)];
   }
   stats.state = ParamState::nonfinite;
-  ++stats.grad->nonfinite[static_cast<std::size_t>(kind)];
+  ++stats.grad->nonfinite[index_of(kind)];
   stats.grad->first_nonfinite = element;
   const auto group =
       static_cast<std::size_t>(model_->params[static_cast<std::size_t>(param)].group);
-  ++step_.detail.groups[group].nonfinite[index_of(Site::grad)][static_cast<std::size_t>(kind)];
+  ++step_.detail.groups[group].nonfinite[index_of(Site::grad)][index_of(kind)];
   const record::FirstNonfinite first{Site::grad, kind, param, element};
   if (!step_.record.first_nonfinite) step_.record.first_nonfinite = first;
   auto& by_site = step_.record.first_by_site[index_of(Site::grad)];
@@ -198,20 +196,20 @@ void FakeTraining::count(Site site, NonfiniteKind kind) {
   const std::size_t s = index_of(site);
   const bool is_first = record.nonfinite[s] == record::NonfiniteCounts{};
   if (is_first) ++record.nonfinite_steps_total[s];
-  ++record.nonfinite[s][static_cast<std::size_t>(kind)];
-  ++record.nonfinite_total[s][static_cast<std::size_t>(kind)];
+  ++record.nonfinite[s][index_of(kind)];
+  ++record.nonfinite_total[s][index_of(kind)];
 }
 
 void add_site(record::SyncSummary& syncs, record::SyncSite site) {
-  const auto origin = static_cast<std::size_t>(site.origin);
-  auto& total = syncs.totals[origin][static_cast<std::size_t>(site.kind)];
+  const auto origin = index_of(site.origin);
+  auto& total = syncs.totals[origin][index_of(site.kind)];
   total.calls += site.total.calls;
   total.seconds += site.total.seconds;
   if (site.origin == SyncOrigin::training && site.kind != SyncKind::rejected_in_capture) {
-    auto& phase = syncs.by_phase[static_cast<std::size_t>(site.phase.value_or(Phase::other))];
+    auto& phase = syncs.by_phase[index_of(site.phase.value_or(Phase::other))];
     phase.calls += site.total.calls;
     phase.seconds += site.total.seconds;
-    auto& part = syncs.parts[static_cast<std::size_t>(record::SyncPart::in_steps)];
+    auto& part = syncs.parts[index_of(record::SyncPart::in_steps)];
     part.calls += site.total.calls;
     part.seconds += site.total.seconds;
   }
@@ -230,8 +228,7 @@ record::SyncSummary fake_syncs(std::int64_t steps) {
     syncs.most_in_step = 4;
     syncs.most_in_step_at = 1;
   }
-  syncs.polls[static_cast<std::size_t>(SyncOrigin::training)] = {4 * steps,
-                                                                 static_cast<double>(steps) / 4096};
+  syncs.polls[index_of(SyncOrigin::training)] = {4 * steps, static_cast<double>(steps) / 4096};
   if (steps <= 0) return syncs;
   const auto often = [&](std::int64_t calls, double seconds) {
     return record::SyncTally{calls * steps, seconds * static_cast<double>(steps)};

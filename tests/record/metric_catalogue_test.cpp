@@ -8,8 +8,6 @@
 #include <set>
 #include <string>
 
-#include "record/names.hpp"
-
 namespace gradvane::record {
 namespace {
 
@@ -92,27 +90,6 @@ TEST(MetricCatalogue, OnlyMetricsWithKnownLabelValuesExistFromTheStart) {
 TEST(MetricCatalogue, BucketsOfTheStepDurationRise) {
   EXPECT_TRUE(std::ranges::is_sorted(step_duration_buckets(), std::less_equal<>{}));
   EXPECT_GT(step_duration_buckets().front(), 0);
-}
-
-TEST(Names, EveryEnumeratorHasItsWord) {
-  EXPECT_EQ(name_of(ReadAt::clip), "clip");
-  EXPECT_EQ(name_of(ReadAt::scaler), "scaler");
-  EXPECT_EQ(name_of(ReadAt::backward), "backward");
-  EXPECT_EQ(name_of(Site::weight), "weight");
-  EXPECT_EQ(name_of(NonfiniteKind::neg_inf), "neg_inf");
-  EXPECT_EQ(name_of(Phase::other), "other");
-  EXPECT_EQ(name_of(ParamState::unsupported), "unsupported");
-  EXPECT_EQ(name_of(SkipReason::none), "none");
-  EXPECT_EQ(name_of(SkipReason::governor), "governor");
-  EXPECT_EQ(name_of(RunState::failed), "failed");
-  EXPECT_EQ(name_of(IncidentClass::nonfinite_weight), "nonfinite_weight");
-  EXPECT_EQ(name_of(IncidentClass::own_sync_budget), "own_sync_budget");
-  EXPECT_EQ(name_of(SyncKind::d2h_read), "d2h_read");
-  EXPECT_EQ(name_of(SyncKind::rejected_in_capture), "rejected_in_capture");
-  EXPECT_EQ(name_of(SyncOrigin::profiler), "profiler");
-  EXPECT_EQ(name_of(SyncSource::shared), "shared");
-  EXPECT_EQ(name_of(SyncReason::lost), "lost");
-  EXPECT_EQ(kSyncDropNames[static_cast<std::size_t>(SyncDrop::unbalanced)], "unbalanced");
 }
 
 }  // namespace

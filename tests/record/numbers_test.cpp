@@ -200,7 +200,7 @@ TEST(Numbers, OfAStepWithoutAFiniteGradientElementHaveNoNorm) {
   record.grad_zero = 1;
   record.grad_norm = record.grad_abs_max = 0;
   EXPECT_THAT(value_of(step_number("grad_norm"), record), Optional(0.0));
-  record.nonfinite[static_cast<std::size_t>(Site::grad)][0] = 4;
+  record.nonfinite[index_of(Site::grad)][0] = 4;
   EXPECT_FALSE(value_of(step_number("grad_norm"), record));
   EXPECT_FALSE(value_of(step_number("grad_abs_max"), record));
   EXPECT_THAT(value_of(step_number("grad_zero_ratio"), record), Optional(0.25));

@@ -60,7 +60,7 @@ std::shared_ptr<ReadPlan> plan_of(std::shared_ptr<const record::ModelInfo> model
 }
 
 std::int32_t in_state(const record::StepRecord& record, ParamState state) {
-  return record.params[static_cast<std::size_t>(state)];
+  return record.params[index_of(state)];
 }
 
 void expect_nothing_measured(const record::StepRecord& record, const record::StepDetail& detail) {
@@ -143,14 +143,14 @@ TEST(StepBuilderSlots, WeightsAreThereOnlyInTheStepThatReadThem) {
 
   const auto& with = builder.build({}, {plan, gradients, {}, weights}, {});
   EXPECT_THAT(with.weight_norm, Optional(DoubleEq(5)));
-  EXPECT_EQ(with.site_measured[static_cast<std::size_t>(Site::weight)], true);
+  EXPECT_EQ(with.site_measured[index_of(Site::weight)], true);
   EXPECT_FALSE(with.update_ratio) << "no sample was kept";
   EXPECT_THAT(builder.detail().groups[0].weight_norm, Optional(DoubleEq(5)));
   EXPECT_TRUE(builder.detail().params[0].weight);
 
   const auto& without = builder.build({}, {plan, gradients, {}, {}}, {});
   EXPECT_FALSE(without.weight_norm);
-  EXPECT_FALSE(without.site_measured[static_cast<std::size_t>(Site::weight)].has_value());
+  EXPECT_FALSE(without.site_measured[index_of(Site::weight)].has_value());
   EXPECT_FALSE(builder.detail().params[0].weight);
   EXPECT_TRUE(builder.detail().params[0].grad);
 

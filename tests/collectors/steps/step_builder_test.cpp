@@ -52,8 +52,6 @@ std::shared_ptr<ReadPlan> plan_of(const std::vector<std::int32_t>& groups,
   return plan;
 }
 
-std::size_t at(Site site) { return static_cast<std::size_t>(site); }
-
 class StepBuilderTest : public testing::Test {
  protected:
   const record::StepRecord& build(const std::vector<TensorStats>& gradients,
@@ -62,7 +60,7 @@ class StepBuilderTest : public testing::Test {
     return builder_.build({}, {plan_, gradients, loss, weights}, {});
   }
   [[nodiscard]] std::int32_t params(ParamState state) const {
-    return record_of_last_.params[static_cast<std::size_t>(state)];
+    return record_of_last_.params[index_of(state)];
   }
   StepBuilder builder_{HealthThresholds{}};
   std::shared_ptr<ReadPlan> plan_ = plan_of({0, 0, 1});
@@ -101,7 +99,7 @@ TEST_F(StepBuilderTest, TheLossIsTheNumberThatWasReadNanAndInfinityIncluded) {
   EXPECT_THAT(loss_of(-kInf).loss, Optional(-kInf));
 
   const auto& record = loss_of(-kInf);
-  EXPECT_THAT(record.nonfinite[at(Site::loss)], ElementsAre(0, 0, 1));
+  EXPECT_THAT(record.nonfinite[index_of(Site::loss)], ElementsAre(0, 0, 1));
   ASSERT_TRUE(record.first_nonfinite);
   EXPECT_EQ(record.first_nonfinite->site, Site::loss);
   EXPECT_EQ(record.first_nonfinite->kind, record::NonfiniteKind::neg_inf);
@@ -116,7 +114,7 @@ TEST_F(StepBuilderTest, ALossOfItsOwnSlotStandsInForTheOneBesideTheGradients) {
   EXPECT_THAT(build({}, {}, {stats_of({2.0})}).loss, Optional(2.0));
   const auto& without = build({grad, grad, grad, no_loss_});
   EXPECT_FALSE(without.loss);
-  EXPECT_FALSE(without.site_measured[at(Site::loss)].has_value());
+  EXPECT_FALSE(without.site_measured[index_of(Site::loss)].has_value());
 }
 
 TEST_F(StepBuilderTest, BlamesTheLossBeforeAGradientAndAGradientBeforeAWeight) {
@@ -126,15 +124,15 @@ TEST_F(StepBuilderTest, BlamesTheLossBeforeAGradientAndAGradientBeforeAWeight) {
   const auto first_of = [&](bool loss, bool grad, bool weight) {
     const auto& record = build({good, grad ? bad : good, good, loss ? bad : stats_of({1})},
                                {good, good, weight ? bad : good, unsampled, unsampled, unsampled});
-    EXPECT_EQ(record.first_by_site[at(Site::loss)].has_value(), loss);
-    EXPECT_EQ(record.first_by_site[at(Site::grad)].has_value(), grad);
-    EXPECT_EQ(record.first_by_site[at(Site::weight)].has_value(), weight);
+    EXPECT_EQ(record.first_by_site[index_of(Site::loss)].has_value(), loss);
+    EXPECT_EQ(record.first_by_site[index_of(Site::grad)].has_value(), grad);
+    EXPECT_EQ(record.first_by_site[index_of(Site::weight)].has_value(), weight);
     if (grad) {
-      EXPECT_EQ(record.first_by_site[at(Site::grad)]->param, 1);
-      EXPECT_EQ(record.first_by_site[at(Site::grad)]->element, 1);
+      EXPECT_EQ(record.first_by_site[index_of(Site::grad)]->param, 1);
+      EXPECT_EQ(record.first_by_site[index_of(Site::grad)]->element, 1);
     }
     if (weight) {
-      EXPECT_EQ(record.first_by_site[at(Site::weight)]->param, 2);
+      EXPECT_EQ(record.first_by_site[index_of(Site::weight)]->param, 2);
     }
     return record.first_nonfinite;
   };
@@ -154,7 +152,7 @@ TEST_F(StepBuilderTest, AmongBadGradientsTheLastParameterIsNamedForBackwardReach
   EXPECT_EQ(record.first_nonfinite->param, 1);
   EXPECT_EQ(record.first_nonfinite->element, 2);
   EXPECT_EQ(record.first_nonfinite->kind, record::NonfiniteKind::neg_inf);
-  EXPECT_THAT(record.nonfinite[at(Site::grad)], ElementsAre(2, 0, 1));
+  EXPECT_THAT(record.nonfinite[index_of(Site::grad)], ElementsAre(2, 0, 1));
   EXPECT_EQ(builder_.detail().params[0].grad->first_nonfinite, 0);
 }
 
@@ -195,7 +193,7 @@ TEST_F(StepBuilderTest, HealthIsOverTheParametersThatWereReadAndAbsentWithoutAny
   EXPECT_FALSE(none.grad_norm);
   EXPECT_FALSE(none.grad_abs_max);
   EXPECT_EQ(none.vanishing, 0);
-  EXPECT_FALSE(none.site_measured[at(Site::grad)].has_value());
+  EXPECT_FALSE(none.site_measured[index_of(Site::grad)].has_value());
 }
 
 TEST_F(StepBuilderTest, ThresholdsAreThoseGiven) {
@@ -228,7 +226,7 @@ TEST_F(StepBuilderTest, NormsAddUpOverParametersAndGroups) {
   EXPECT_THAT(groups[1].grad_abs_min_nonzero, Optional(12));
   EXPECT_THAT(groups[0].grad_zero_ratio, Optional(DoubleEq(1.0 / 3)));
   EXPECT_THAT(groups[1].grad_zero_ratio, Optional(DoubleEq(0.5)));
-  EXPECT_THAT(groups[1].nonfinite[at(Site::grad)], ElementsAre(1, 0, 0));
+  EXPECT_THAT(groups[1].nonfinite[index_of(Site::grad)], ElementsAre(1, 0, 0));
   EXPECT_FALSE(groups[0].weight_norm);
   EXPECT_FALSE(groups[0].update_ratio);
 }
@@ -258,8 +256,9 @@ TEST_F(StepBuilderTest, WhereNoElementIsFiniteThereIsNoNormAndNoLargestMagnitude
   const auto& whole = build({bad, bad, bad, no_loss_}, std::vector<TensorStats>(6, bad));
   EXPECT_FALSE(whole.grad_norm || whole.grad_norm_at_step || whole.grad_abs_max);
   EXPECT_FALSE(whole.weight_norm || groups[0].weight_norm);
-  EXPECT_TRUE(whole.site_measured[at(Site::grad)] && whole.site_measured[at(Site::weight)]);
-  EXPECT_THAT(whole.nonfinite[at(Site::grad)], ElementsAre(3, 3, 0));
+  EXPECT_TRUE(whole.site_measured[index_of(Site::grad)] &&
+              whole.site_measured[index_of(Site::weight)]);
+  EXPECT_THAT(whole.nonfinite[index_of(Site::grad)], ElementsAre(3, 3, 0));
   const auto& zero = build({stats_of({0}), bad, bad, no_loss_});
   EXPECT_THAT(zero.grad_norm, Optional(0)) << "a zero that was read is one";
 }

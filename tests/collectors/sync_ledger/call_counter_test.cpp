@@ -22,7 +22,7 @@ class CallCounterTest : public LedgerTest {
   CallCounterTest() { ledger_->join({}); }
   Calls calls() { return calls_of(ledger_->summary()); }
   double seconds(record::SyncKind kind) {
-    return ledger_->summary().totals[0][static_cast<std::size_t>(kind)].seconds;
+    return ledger_->summary().totals[0][index_of(kind)].seconds;
   }
 };
 
@@ -238,9 +238,9 @@ TEST_F(CallCounterTest, TimeIsBookedOnThePhaseInWhichTheCallBegan) {
   call("cudaDeviceSynchronize_v3020", 6 * kMicrosecond);
   (void)ledger_->end_step();
   const auto summary = ledger_->summary();
-  EXPECT_DOUBLE_EQ(summary.by_phase[static_cast<std::size_t>(Phase::forward)].seconds, 4e-6);
-  EXPECT_DOUBLE_EQ(summary.by_phase[static_cast<std::size_t>(Phase::backward)].seconds, 5e-6);
-  EXPECT_EQ(summary.by_phase[static_cast<std::size_t>(Phase::optimizer)].calls, 0);
+  EXPECT_DOUBLE_EQ(summary.by_phase[index_of(Phase::forward)].seconds, 4e-6);
+  EXPECT_DOUBLE_EQ(summary.by_phase[index_of(Phase::backward)].seconds, 5e-6);
+  EXPECT_EQ(summary.by_phase[index_of(Phase::optimizer)].calls, 0);
   ASSERT_EQ(summary.sites.size(), 3U);
   EXPECT_EQ(summary.sites[0].phase, std::nullopt);
 }
@@ -291,7 +291,7 @@ TEST_F(CallCounterTest, WhereThereAreTooManyPlacesNoCallIsLost) {
   }
   EXPECT_EQ(in_sites, 3000);
   EXPECT_GT(in_other, 0);
-  EXPECT_EQ(summary.dropped[static_cast<std::size_t>(SyncDrop::sites)], in_other);
+  EXPECT_EQ(summary.dropped[index_of(SyncDrop::sites)], in_other);
 }
 
 }  // namespace

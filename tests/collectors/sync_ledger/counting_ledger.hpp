@@ -41,8 +41,8 @@ inline std::map<std::string, std::int64_t> calls_of(
     const record::SyncSummary& summary, record::SyncOrigin origin = record::SyncOrigin::training) {
   std::map<std::string, std::int64_t> calls;
   for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind) {
-    const auto count = summary.totals[static_cast<std::size_t>(origin)][kind].calls;
-    if (count > 0) calls[std::string(record::kSyncKindNames[kind])] = count;
+    const auto count = summary.totals[index_of(origin)][kind].calls;
+    if (count > 0) calls[std::string(record::kNames<record::SyncKind>[kind])] = count;
   }
   return calls;
 }

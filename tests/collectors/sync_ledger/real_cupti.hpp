@@ -18,9 +18,10 @@ using Calls = std::map<std::string, std::int64_t>;
 /// What a summary says of one origin, by kind; without what never happened.
 inline Calls calls_by_kind(const record::SyncSummary& summary, record::SyncOrigin origin) {
   Calls calls;
-  const auto& kinds = summary.totals[static_cast<std::size_t>(origin)];
+  const auto& kinds = summary.totals[index_of(origin)];
   for (std::size_t kind = 0; kind < kinds.size(); ++kind)
-    if (kinds[kind].calls > 0) calls[std::string(record::kSyncKindNames[kind])] = kinds[kind].calls;
+    if (kinds[kind].calls > 0)
+      calls[std::string(record::kNames<record::SyncKind>[kind])] = kinds[kind].calls;
   return calls;
 }
 

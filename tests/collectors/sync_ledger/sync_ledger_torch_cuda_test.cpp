@@ -42,7 +42,7 @@ class SyncLedgerOnTorch : public testing::Test {
     Calls calls;
     for (std::size_t kind = 0; kind < record::kSyncKinds; ++kind)
       if (const auto count = summary.totals[0][kind].calls; count > 0)
-        calls[std::string(record::kSyncKindNames[kind])] = count;
+        calls[std::string(record::kNames<record::SyncKind>[kind])] = count;
     return calls;
   }
 

@@ -79,7 +79,7 @@ TEST_F(SyncStepsTest, RejectedCallsAreNoSyncsOfAStep) {
   StepSyncs syncs;
   ASSERT_TRUE(ledger_->step(start, end, syncs));
   EXPECT_EQ(syncs.count(SyncOrigin::training), 0);
-  EXPECT_EQ(syncs.calls[0][static_cast<std::size_t>(record::SyncKind::rejected_in_capture)], 1);
+  EXPECT_EQ(syncs.calls[0][index_of(record::SyncKind::rejected_in_capture)], 1);
   EXPECT_EQ(syncs.seconds[0], 0);
 }
 
@@ -204,7 +204,7 @@ TEST_F(SyncStepsTest, ThreadsThatCameAndWentKeepTheirCountsAndGiveTheirTablesBac
   }
   const auto summary = ledger_->summary();
   EXPECT_EQ(calls_of(summary), (Calls{{"stream", kMany}}));
-  EXPECT_EQ(summary.dropped[static_cast<std::size_t>(SyncDrop::threads)], 0);
+  EXPECT_EQ(summary.dropped[index_of(SyncDrop::threads)], 0);
 }
 
 TEST_F(SyncStepsTest, PollsOfThreadsThatAreGoneStayInTheirStep) {
@@ -246,7 +246,7 @@ TEST_F(SyncStepsTest, MoreThreadsAtOnceThanTablesAreSaid) {
   go = true;
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(calls_of(summary), (Calls{{"stream", TablePool::kTables}}));
-  EXPECT_GE(summary.dropped[static_cast<std::size_t>(SyncDrop::threads)], 20);
+  EXPECT_GE(summary.dropped[index_of(SyncDrop::threads)], 20);
 }
 
 TEST_F(SyncStepsTest, InAForkedChildNothingIsCountedOrCalled) {

@@ -29,10 +29,7 @@ gr::Incident incident_of(const std::string& kind, std::int64_t id) {
   gr::Incident incident = gx::fakes::fake_incident(id, 5);
   incident.opened_at = opened.emplace(id, wall_now()).first->second;
   incident.evidence = "incident " + std::to_string(id);
-  for (int i = 0; i < gr::kIncidentClasses; ++i) {
-    const auto candidate = static_cast<gr::IncidentClass>(i);
-    if (name_of(candidate) == kind) incident.kind = candidate;
-  }
+  incident.kind = gr::named<gr::IncidentClass>(kind).value_or(incident.kind);
   return incident;
 }
 

@@ -235,10 +235,10 @@ TEST(SyncsOfAStep, AreInItsLineWhereAllOfItWasCounted) {
   EXPECT_EQ(read(to_json(record, {}))["syncs"],
             json::parse(R"({"training": {"calls": 0, "seconds": 0.0, "kinds": {}},
                             "gradvane": {"calls": 0, "seconds": 0.0, "kinds": {}}, "polls": 0})"));
-  record.syncs->calls[0][static_cast<std::size_t>(SyncKind::stream)] = 3;
-  record.syncs->calls[0][static_cast<std::size_t>(SyncKind::rejected_in_capture)] = 5;
-  record.syncs->calls[1][static_cast<std::size_t>(SyncKind::event)] = 1;
-  record.syncs->calls[2][static_cast<std::size_t>(SyncKind::device)] = 7;
+  record.syncs->calls[0][index_of(SyncKind::stream)] = 3;
+  record.syncs->calls[0][index_of(SyncKind::rejected_in_capture)] = 5;
+  record.syncs->calls[1][index_of(SyncKind::event)] = 1;
+  record.syncs->calls[2][index_of(SyncKind::device)] = 7;
   record.syncs->seconds = {0.5, 0.25, 0.125};
   record.syncs->polls = 9;
   const json line = read(to_json(record, {}));

@@ -44,7 +44,7 @@ std::size_t count(const std::string& text, const std::string& what) {
 
 TEST_F(PageSyncsTest, SaysWhyNothingIsCountedWhateverTheReason) {
   step(false);
-  for (int i = 0; i < record::kSyncReasons; ++i) {
+  for (int i = 0; i < record::kCount<record::SyncReason>; ++i) {
     const auto reason = static_cast<SyncReason>(i);
     put(fakes::blind_syncs(SyncSource::none, reason));
     std::string words(words_of(reason));

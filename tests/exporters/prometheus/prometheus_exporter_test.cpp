@@ -58,7 +58,7 @@ class PrometheusExporterTest : public testing::Test {
 TEST_F(PrometheusExporterTest, CountersOfEveryGroupStandAtZeroBeforeTheFirstStep) {
   for (const std::string& group : model_->groups) {
     for (const auto site : {"grad", "weight"}) {
-      for (const auto kind : record::kNonfiniteKindNames) {
+      for (const auto kind : record::kNames<record::NonfiniteKind>) {
         EXPECT_EQ(value(Metric::nonfinite_steps_total, {site, kind, group}), 0) << group;
       }
     }
@@ -324,7 +324,8 @@ TEST_F(PrometheusExporterTest, ExactlyOneStateIsOne) {
                            record::RunState::finished, record::RunState::failed}) {
     EXPECT_EQ(exporter_.set_run_state(state, ""), ExportResult::ok);
     double sum = 0;
-    for (const auto name : record::kRunStateNames) sum += value(Metric::run_state, {name});
+    for (const auto name : record::kNames<record::RunState>)
+      sum += value(Metric::run_state, {name});
     EXPECT_EQ(sum, 1);
     EXPECT_EQ(value(Metric::run_state, {name_of(state)}), 1);
   }

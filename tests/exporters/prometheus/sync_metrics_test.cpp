@@ -84,13 +84,13 @@ TEST_F(SyncMetricsTest, BeforeAnybodySaidAnythingThereIsOnlyTheReason) {
   EXPECT_EQ(value(Metric::sync_coverage_seconds_total, {"covered"}), 0);
   EXPECT_EQ(value(Metric::sync_coverage_seconds_total, {"blind"}), 0);
   EXPECT_EQ(value(Metric::sync_gaps_total), 0);
-  for (const auto reason : record::kSyncDropNames) {
+  for (const auto reason : record::kNames<record::SyncDrop>) {
     EXPECT_EQ(value(Metric::sync_records_dropped_total, {reason}), 0) << reason;
   }
 }
 
 TEST_F(SyncMetricsTest, ABlindLedgerNeverReadsAsZeroWhateverTheReason) {
-  for (int reason = 0; reason < record::kSyncReasons; ++reason) {
+  for (int reason = 0; reason < record::kCount<record::SyncReason>; ++reason) {
     for (const SyncSource source : {SyncSource::off, SyncSource::none}) {
       put(fakes::blind_syncs(source, static_cast<SyncReason>(reason)));
       expect_nothing_counted();

@@ -126,7 +126,7 @@ class Filler {
     if constexpr (std::same_as<T, bool>) {
       value = !T{};
     } else if constexpr (std::is_enum_v<T>) {
-      value = static_cast<T>(recording::enumerators(T{}) - 1);
+      value = static_cast<T>(record::kCount<T> - 1);
     } else if constexpr (std::integral<T>) {
       ++next_;
       value = static_cast<T>(std::is_signed_v<T> && next_ % 2 == 0 ? -next_ : next_);

@@ -181,7 +181,7 @@ TEST(Diff, TakesWeightsThatOnlyOneOfThemReadForNoDifference) {
   const auto a = recorded(30);
   const auto b = recorded(30, [](fakes::FakeStep& step) {
     step.record.weight_norm.reset();
-    step.record.site_measured[static_cast<std::size_t>(record::Site::weight)].reset();
+    step.record.site_measured[index_of(record::Site::weight)].reset();
   });
   EXPECT_FALSE(diff(*a, *b).first_bits);
 }

@@ -80,7 +80,7 @@ void ruin(fakes::FakeStep& step, std::size_t param, double left) {
   group.grad_abs_max = *group.grad_abs_max * left;
   step.record.grad_norm = *step.record.grad_norm * left;
   step.record.grad_abs_max = *step.record.grad_abs_max * left;
-  constexpr auto kGrad = static_cast<std::size_t>(record::Site::grad);
+  constexpr auto kGrad = index_of(record::Site::grad);
   grad.nonfinite = group.nonfinite[kGrad] = step.record.nonfinite[kGrad] = {bad, 0, 0};
 }
 

@@ -97,9 +97,9 @@ Recording with_weight_reads(const std::map<std::int64_t, bool>& reads, std::int6
     RecordedStep step{.record = {}, .model = model, .sequence = 0, .detail = {}};
     step.record.step = step.record.run_step = s;
     if (const auto read = reads.find(s); read != reads.end()) {
-      step.record.site_measured[static_cast<std::size_t>(record::Site::weight)] = true;
+      step.record.site_measured[index_of(record::Site::weight)] = true;
       if (!read->second) {
-        step.record.nonfinite[static_cast<std::size_t>(record::Site::weight)] = {1, 0, 0};
+        step.record.nonfinite[index_of(record::Site::weight)] = {1, 0, 0};
         step.record.first_nonfinite = record::FirstNonfinite{record::Site::weight, {}, 0, 3};
       }
     }

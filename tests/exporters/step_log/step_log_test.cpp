@@ -73,8 +73,7 @@ TEST_F(StepLogTest, ThereIsNoNormOfGradientsWithoutAFiniteElement) {
   const auto bad = [](std::int64_t left) {
     return [left](record::StepRecord& record) {
       record.grad_norm = record.grad_norm_at_step = record.grad_abs_max = 0;
-      record.nonfinite[static_cast<std::size_t>(record::Site::grad)] = {record.grad_numel - left, 0,
-                                                                        0};
+      record.nonfinite[index_of(record::Site::grad)] = {record.grad_numel - left, 0, 0};
     };
   };
   const json none = line_after(bad(0));
@@ -88,7 +87,7 @@ TEST_F(StepLogTest, WhereGradientsAreShardedTheNormIsOfAllProcesses) {
   const json line = line_after([](record::StepRecord& record) {
     record.grad_norm = 3;
     record.shard_grad_norm = record.grad_abs_max = 0;
-    record.nonfinite[static_cast<std::size_t>(record::Site::grad)] = {record.grad_numel, 0, 0};
+    record.nonfinite[index_of(record::Site::grad)] = {record.grad_numel, 0, 0};
   });
   EXPECT_EQ(line["grad_norm"], 3);
   EXPECT_FALSE(line.contains("shard_grad_norm"));
@@ -96,7 +95,7 @@ TEST_F(StepLogTest, WhereGradientsAreShardedTheNormIsOfAllProcesses) {
     record.grad_norm = 3;
     record.norm_contribution = 0;
     record.shard_grad_norm.reset();
-    record.nonfinite[static_cast<std::size_t>(record::Site::grad)] = {record.grad_numel, 0, 0};
+    record.nonfinite[index_of(record::Site::grad)] = {record.grad_numel, 0, 0};
   });
   EXPECT_EQ(without["grad_norm"], 3) << "others have finite elements";
 }
