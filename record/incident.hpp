@@ -7,38 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "record/incident_classes.hpp"
 #include "record/names.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::record {
-
-enum class IncidentClass : std::uint8_t {
-  nonfinite_loss,
-  nonfinite_grad,
-  nonfinite_weight,
-  sync_budget,      ///< more host syncs in a step than it may have
-  own_sync_budget,  ///< and of them Gradvane's own
-  amp_overflow,     ///< a gradient scaler skips step after step
-  skipped_steps,    ///< many steps change nothing, scattered
-  loss_spike,       ///< one loss far above those before
-  loss_divergence,  ///< several in a row
-  random_guess,     ///< it had learned, and is back to guessing
-  grad_exploding,   ///< the gradient norm is far above its own history
-  grad_vanishing,   ///< most parameters have next to no gradient
-  grad_norm_drift,  ///< the gradient norm moves away from its running mean
-  grad_health,      ///< the preset score is low
-  dead_group,       ///< every gradient of a group is zero, step after step
-  stalled,          ///< no step for long
-  data_dropped,     ///< records were lost
-  agent_cost,       ///< Gradvane takes more of the training's time than it may
-};
-template <>
-inline constexpr auto kNames<IncidentClass> = std::to_array<std::string_view>(
-    {"nonfinite_loss", "nonfinite_grad", "nonfinite_weight", "sync_budget", "own_sync_budget",
-     "amp_overflow", "skipped_steps", "loss_spike", "loss_divergence", "random_guess",
-     "grad_exploding", "grad_vanishing", "grad_norm_drift", "grad_health", "dead_group", "stalled",
-     "data_dropped", "agent_cost"});
-inline constexpr int kIncidentClasses = kCount<IncidentClass>;
 
 /// Where in a step something non-finite came about.
 enum class BeganIn : std::uint8_t {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "record/incident.hpp"
+#include "record/incident_classes.hpp"
 #include "record/names.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"

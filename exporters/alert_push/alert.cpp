@@ -15,7 +15,7 @@ constexpr double kLastSecond = 253402300799.0;  // of the year 9999
 nlohmann::json json_of(const Alert& alert, const AlertWords& words) {
   nlohmann::json labels = words.labels;
   labels["alertname"] = alert.rule->name;
-  labels["severity"] = alert.rule->severity;
+  labels["severity"] = name_of(alert.rule->severity);
   labels["run"] = words.run;
   labels["rank"] = std::to_string(words.rank);
   nlohmann::json value{
@@ -23,7 +23,7 @@ nlohmann::json json_of(const Alert& alert, const AlertWords& words) {
       {"annotations",
        {{"summary", alert.rule->summary},
         {"description", alert.description},
-        {"runbook_url", words.runbook_base + '/' + std::string(alert.rule->file)}}},
+        {"runbook_url", words.runbook_base + '/' + record::runbook_of(*alert.rule)}}},
       {"startsAt", rfc3339(alert.starts_at)},
       // One that ends before it starts is refused, and clocks can be set back.
       {"endsAt", rfc3339(std::max(alert.starts_at, alert.ends_at))}};

@@ -5,14 +5,14 @@
 #include <string>
 
 #include "exporters/alert_push/alert_labels.hpp"
-#include "exporters/alert_push/alert_rules.hpp"
+#include "record/alert_rules.hpp"
 
 namespace gradvane::exporters {
 
 struct Alert {
-  const AlertRule* rule = nullptr;  ///< never null
-  double starts_at = 0;             ///< seconds since the epoch
-  double ends_at = 0;               ///< to come: it fires until then, if nothing else is said
+  const record::AlertRule* rule = nullptr;  ///< never null
+  double starts_at = 0;                     ///< seconds since the epoch
+  double ends_at = 0;  ///< to come: it fires until then, if nothing else is said
   std::string description;
   std::uint64_t version = 0;  ///< of what is known of it: a newer one says something else
 };

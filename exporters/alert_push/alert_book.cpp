@@ -3,13 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "record/incident_classes.hpp"
+
 namespace gradvane::exporters {
+
+using record::AlertRule;
+using record::kAlertRules;
+
 namespace {
 
 constexpr std::size_t kMostOpen =
     64;  // of one alert; incidents beyond that change nothing for a reader
 
-std::size_t index_of(const AlertRule& rule) {
+std::size_t place_of(const AlertRule& rule) {
   return static_cast<std::size_t>(&rule - kAlertRules.data());
 }
 
@@ -18,18 +24,17 @@ double seconds_of(std::chrono::seconds time) { return static_cast<double>(time.c
 }  // namespace
 
 void AlertBook::put(const record::Incident& incident, std::string description) {
-  const AlertRule* rule = alert_rule(incident.kind);
-  if (rule == nullptr) return;
-  Entry& entry = entries_[index_of(*rule)];
+  const AlertRule& rule = alert_rule(incident.kind);
+  Entry& entry = entries_[place_of(rule)];
   if (incident.closed_at) {
-    close_one(entry, incident, *rule, std::move(description));
+    close_one(entry, incident, rule, std::move(description));
   } else {
     open_one(entry, incident.id, incident.opened_at, std::move(description));
   }
 }
 
 void AlertBook::put_run_failed(double wall, std::string description) {
-  open_one(entries_[index_of(*kRunFailedRule)], 0, wall, std::move(description));
+  open_one(entries_[place_of(*record::kRunFailedRule)], 0, wall, std::move(description));
 }
 
 void AlertBook::put_end() {
@@ -116,7 +121,7 @@ AlertBook::Clock::time_point AlertBook::next() const noexcept {
 void AlertBook::note_told(std::span<const Alert> alerts, Clock::time_point when,
                           bool taken) noexcept {
   for (const Alert& alert : alerts) {
-    Entry& entry = entries_[index_of(*alert.rule)];
+    Entry& entry = entries_[place_of(*alert.rule)];
     entry.told = alert.version;
     entry.told_when = when;
     if (taken) entry.is_known = true;

@@ -75,15 +75,16 @@ class AlertBook {
   };
 
   static void open_one(Entry& entry, std::int64_t id, double since, std::string description);
-  void close_one(Entry& entry, const record::Incident& incident, const AlertRule& rule,
+  void close_one(Entry& entry, const record::Incident& incident, const record::AlertRule& rule,
                  std::string description) const;
   static void begin(Entry& entry, double since);
-  [[nodiscard]] double end_of(const record::Incident& incident, const AlertRule& rule) const;
+  [[nodiscard]] double end_of(const record::Incident& incident,
+                              const record::AlertRule& rule) const;
   [[nodiscard]] Alert alert_of(std::size_t index, double wall) const;
 
   AlertWindows windows_;
   bool has_ended_ = false;
-  std::array<Entry, kAlertRules.size()> entries_{};
+  std::array<Entry, record::kAlertRules.size()> entries_{};
 };
 
 }  // namespace gradvane::exporters

@@ -36,16 +36,14 @@ class AlertSender::Impl : public std::enable_shared_from_this<AlertSender::Impl>
         post_(options_.url, options_.resolve) {}
 
   void put(const record::Incident& incident) {
-    const AlertRule* rule = alert_rule(incident.kind);
-    if (rule == nullptr) return;
     const std::lock_guard lock(mutex_);
-    book_.put(incident, sentence(incident.evidence, *rule));
+    book_.put(incident, sentence(incident.evidence, alert_rule(incident.kind)));
     wake();
   }
 
   void put_run_failed(double wall, const std::string& reason) {
     const std::lock_guard lock(mutex_);
-    book_.put_run_failed(wall, sentence(reason, *kRunFailedRule));
+    book_.put_run_failed(wall, sentence(reason, *record::kRunFailedRule));
     wake();
   }
 
@@ -82,7 +80,7 @@ class AlertSender::Impl : public std::enable_shared_from_this<AlertSender::Impl>
   }
 
  private:
-  [[nodiscard]] std::string sentence(const std::string& what, const AlertRule& rule) const {
+  [[nodiscard]] std::string sentence(const std::string& what, const record::AlertRule& rule) const {
     return who_ + (what.empty() ? std::string(rule.summary) : what) + '.';
   }
 

@@ -13,6 +13,7 @@
 #include "exporters/text/human_text.hpp"
 #include "exporters/text/text_escape.hpp"
 #include "record/clocks.hpp"
+#include "record/incident_classes.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::exporters {
@@ -64,29 +65,6 @@ std::string_view heading_of(RunState state) {
   }
   return "Failed";
 }
-
-/// Index = IncidentClass.
-constexpr std::array<std::string_view, record::kIncidentClasses> kIncidentWords{
-    "Non-finite loss",
-    "Non-finite gradient",
-    "Non-finite weights",
-    "More host syncs than allowed",
-    "More host syncs of Gradvane\xE2\x80\x99s own than allowed",
-    "Gradient scaler keeps overflowing",
-    "Many steps skipped",
-    "Loss spike",
-    "Loss diverges",
-    "Loss back at random guessing",
-    "Gradients explode",
-    "Gradients vanish",
-    "Gradient norm drifts",
-    "Gradient health low",
-    "Group without gradient",
-    "No step for long",
-    "Records lost",
-    "Gradvane costs more than it may"};
-
-std::string_view words_of(record::IncidentClass kind) { return kIncidentWords[index_of(kind)]; }
 
 bool is_over(RunState state) { return state == RunState::finished || state == RunState::failed; }
 
@@ -260,7 +238,7 @@ void incidents(std::string& html, const Status& status) {
   html += "<ul class=\"incidents\">\n";
   for (std::size_t i = 0; i < std::min(status.incidents.size(), kIncidents); ++i) {
     const record::Incident& incident = status.incidents[i];
-    html.append("<li><strong>").append(words_of(incident.kind)).append("</strong> ");
+    html.append("<li><strong>").append(info_of(incident.kind).title).append("</strong> ");
     html.append(incident.closed_at ? "(over)" : "(open)").append(", step ");
     html.append(human_count(incident.first_step));
     if (incident.last_step > incident.first_step) {

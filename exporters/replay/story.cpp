@@ -5,11 +5,11 @@
 #include <map>
 #include <set>
 
+#include "record/incident_classes.hpp"
 #include "record/saturating.hpp"
 
 namespace gradvane::exporters::recording {
 
-using record::IncidentClass;
 using record::RunState;
 using record::Site;
 
@@ -17,23 +17,9 @@ namespace {
 
 constexpr std::size_t kMostMoved = 20;
 
-/// What a person wants to hear of first.
-int gravity_of(IncidentClass kind) {
-  switch (kind) {
-    case IncidentClass::nonfinite_loss:
-    case IncidentClass::nonfinite_grad:
-    case IncidentClass::nonfinite_weight:
-      return 0;
-    case IncidentClass::sync_budget:
-    case IncidentClass::own_sync_budget:
-    case IncidentClass::data_dropped:
-    case IncidentClass::agent_cost:
-      return 3;
-    case IncidentClass::stalled:
-      return 2;
-    default:
-      return 1;
-  }
+/// Worst first.
+record::Gravity gravity_of(const record::Incident& incident) {
+  return info_of(incident.kind).gravity;
 }
 
 bool is_bad(const record::StepRecord& record) {
@@ -147,8 +133,7 @@ Story story_of(const Recording& recording) {
   story.damage = recording.damage;
   story.first_bad = first_bad_step(recording);
   for (const record::Incident& incident : recording.incidents) {
-    const bool is_graver =
-        !story.broke || gravity_of(incident.kind) < gravity_of(story.broke->kind);
+    const bool is_graver = !story.broke || gravity_of(incident) < gravity_of(*story.broke);
     if (!is_graver) {
       story.others.push_back(incident);
       continue;
@@ -159,7 +144,7 @@ Story story_of(const Recording& recording) {
   std::ranges::sort(story.others, {}, &record::Incident::id);
   if (story.broke) story.fault = story.broke->first_step;
   // What was not finite is graver than all else, also where nobody had the time to open an incident.
-  if (story.first_bad && (!story.broke || gravity_of(story.broke->kind) > 0))
+  if (story.first_bad && (!story.broke || gravity_of(*story.broke) != record::Gravity::nonfinite))
     story.fault = story.first_bad->run_step;
   tell_ending(story, recording);
   if (recording.steps.empty()) return story;

@@ -7,6 +7,7 @@
 #include "exporters/replay/report_text.hpp"
 #include "exporters/replay/story.hpp"
 #include "exporters/text/human_text.hpp"
+#include "record/incident_classes.hpp"
 #include "record/names.hpp"
 #include "record/saturating.hpp"
 
@@ -17,12 +18,6 @@ constexpr std::size_t kMostMoved = 8;
 
 std::string steps_text(std::int64_t count) {
   return human_count(count) + (count == 1 ? " step" : " steps");
-}
-
-std::string words_of(record::IncidentClass kind) {
-  std::string words(name_of(kind));
-  std::ranges::replace(words, '_', ' ');
-  return words;
 }
 
 std::string_view words_of(record::NonfiniteKind kind) {
@@ -172,8 +167,8 @@ std::string traced_line(const record::TracedModule& traced) {
 
 /// Evidence that says itself when it was needs no step in front.
 std::string told(const record::Incident& incident) {
-  std::string words =
-      incident.evidence.empty() ? std::string(words_of(incident.kind)) : plain(incident.evidence);
+  std::string words = incident.evidence.empty() ? std::string(info_of(incident.kind).title)
+                                                : plain(incident.evidence);
   if (words.find("tep " + std::to_string(incident.first_step)) != std::string::npos) return words;
   return "step " + human_count(incident.first_step) + ": " + words;
 }
@@ -214,7 +209,7 @@ void broke_part(std::string& text, const Story& story) {
 
 bool is_nonfinite(const Story& story) {
   return story.first_bad || story.weights.found_bad ||
-         (story.broke && story.broke->kind <= record::IncidentClass::nonfinite_weight);
+         (story.broke && info_of(story.broke->kind).gravity == record::Gravity::nonfinite);
 }
 
 /// Which checkpoints may be of use. Weights are read seldom: between two reads nothing is known.

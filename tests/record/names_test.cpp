@@ -36,8 +36,8 @@ template <typename E>
 class Enumeration : public testing::Test {};
 using Enumerations =
     testing::Types<ReadAt, Site, NonfiniteKind, Phase, ParamState, SkipReason, SyncKind, SyncOrigin,
-                   SyncSource, SyncReason, SyncPart, SyncDrop, RunState, IncidentClass, BeganIn,
-                   TracedAt, MetricType, Unit, Join>;
+                   SyncSource, SyncReason, SyncPart, SyncDrop, RunState, IncidentClass, Gravity,
+                   Severity, BeganIn, TracedAt, MetricType, Unit, Join>;
 TYPED_TEST_SUITE(Enumeration, Enumerations);
 
 TYPED_TEST(Enumeration, HasEachOfItsEnumeratorsByName) {

@@ -195,7 +195,7 @@ TEST_F(Book, StaysAsSmallInAStorm) {
     open(id, kind, static_cast<double>(id), "incident " + std::to_string(id));
   }
   const auto alerts = tell(10001);
-  EXPECT_THAT(alerts, SizeIs(kAlertRules.size() - 1));  // all but the failed run
+  EXPECT_THAT(alerts, SizeIs(record::kAlertRules.size() - 1));  // all but the failed run
   EXPECT_THAT(tell(10002), IsEmpty());
 }
 

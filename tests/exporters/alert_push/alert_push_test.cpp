@@ -227,7 +227,7 @@ TEST_F(Push, SendsAStormInAFewRequests) {
   EXPECT_EQ(push->finish(10s), ExportResult::ok);
   const auto requests = server_.received();
   EXPECT_LE(requests.size(), 50U);  // of 10,000 reports: one a second, and the last
-  for (const auto& request : requests) EXPECT_LE(request.json().size(), kAlertRules.size());
+  for (const auto& request : requests) EXPECT_LE(request.json().size(), record::kAlertRules.size());
   EXPECT_EQ(pushes("failed"), 0);
 }
 

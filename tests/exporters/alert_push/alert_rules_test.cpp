@@ -1,4 +1,4 @@
-#include "exporters/alert_push/alert_rules.hpp"
+#include "record/alert_rules.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,12 +13,16 @@
 #include <string>
 
 #include "exporters/alert_push/alert_book.hpp"
-#include "record/names.hpp"
+#include "record/incident_classes.hpp"
 
 namespace gradvane::exporters {
 namespace {
 
 namespace fs = std::filesystem;
+using record::alert_rule;
+using record::AlertRule;
+using record::kAlertRules;
+using record::kRunFailedRule;
 
 TEST(AlertRules, HaveNamesOfTheirOwn) {
   std::set<std::string_view> names;
@@ -32,10 +36,8 @@ TEST(AlertRules, HaveNamesOfTheirOwn) {
 
 TEST(AlertRules, AreEachForAClassOrForTheRun) {
   std::set<const AlertRule*> used{kRunFailedRule};
-  for (int i = 0; i < record::kIncidentClasses; ++i) {
-    const AlertRule* rule = alert_rule(static_cast<record::IncidentClass>(i));
-    if (rule != nullptr) used.insert(rule);
-  }
+  for (const record::IncidentClassInfo& info : record::kIncidentClassTable)
+    used.insert(&alert_rule(info.kind));
   EXPECT_EQ(used.size(), kAlertRules.size());
 }
 
@@ -87,9 +89,9 @@ TEST_F(AgainstPrometheus, TheWordsAreTheSame) {
   for (const AlertRule& rule : kAlertRules) {
     ASSERT_TRUE(rules_.contains(std::string(rule.name))) << rule.name;
     const ShippedRule& shipped = rules_[std::string(rule.name)];
-    EXPECT_EQ(rule.severity, shipped.severity) << rule.name;
+    EXPECT_EQ(name_of(rule.severity), shipped.severity) << rule.name;
     EXPECT_EQ(rule.summary, shipped.summary) << rule.name;
-    EXPECT_EQ(rule.file, shipped.runbook) << rule.name;
+    EXPECT_EQ(runbook_of(rule), shipped.runbook) << rule.name;
   }
 }
 
@@ -100,13 +102,10 @@ TEST_F(AgainstPrometheus, EveryClassHasTheRuleThatWatchesIt) {
       EXPECT_TRUE(watching.emplace(kind, name).second) << kind << " has two rules";
     }
   EXPECT_GT(watching.size(), 10U);
-  for (int i = 0; i < record::kIncidentClasses; ++i) {
-    const auto kind = static_cast<record::IncidentClass>(i);
-    const AlertRule* rule = alert_rule(kind);
-    const auto shipped = watching.find(std::string(name_of(kind)));
-    EXPECT_EQ(rule == nullptr ? "none" : rule->name,
-              shipped == watching.end() ? "none" : shipped->second)
-        << name_of(kind);
+  for (const record::IncidentClassInfo& info : record::kIncidentClassTable) {
+    const auto shipped = watching.find(std::string(info.name));
+    EXPECT_EQ(alert_rule(info.kind).name, shipped == watching.end() ? "none" : shipped->second)
+        << info.name;
   }
 }
 

@@ -18,7 +18,7 @@ AlertWords some_words() {
 }
 
 Alert some_alert() {
-  return {.rule = alert_rule("TrainingNonFinite"),
+  return {.rule = record::alert_rule("TrainingNonFinite"),
           .starts_at = 1763697310.25,
           .ends_at = 1763697550.25,
           .description = "what happened"};

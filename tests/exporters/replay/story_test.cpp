@@ -215,6 +215,26 @@ TEST(Story, PutsWhatIsNotFiniteBeforeEverythingElse) {
   EXPECT_THAT(text_of(story), HasSubstr("also, step 10: 9 host syncs, and 8 are allowed"));
 }
 
+TEST(Story, PutsTheGravestClassFirstWhicheverOpenedFirst) {
+  Recording recording;
+  const auto broke_after = [&](record::IncidentClass kind) {
+    record::Incident incident;
+    incident.id = std::ssize(recording.incidents) + 1;
+    incident.kind = kind;
+    incident.first_step = 10 * incident.id;
+    recording.incidents.push_back(incident);
+    return story_of(recording).broke->kind;
+  };
+  using enum record::IncidentClass;
+  EXPECT_EQ(broke_after(grad_health), grad_health);
+  EXPECT_EQ(broke_after(stalled), stalled) << "a low score harms nothing";
+  EXPECT_EQ(broke_after(agent_cost), stalled);
+  EXPECT_EQ(broke_after(loss_divergence), loss_divergence);
+  EXPECT_EQ(broke_after(nonfinite_weight), nonfinite_weight);
+  EXPECT_EQ(broke_after(loss_spike), nonfinite_weight);
+  EXPECT_THAT(text_of(story_of(recording)), HasSubstr("also, step 60: Loss spike"));
+}
+
 TEST(Story, SaysNothingOfNumbersThatStayWhereTheyAre) {
   RecordedRun run;
   ASSERT_EQ(run.start(), ExportResult::ok);
