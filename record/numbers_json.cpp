@@ -1,9 +1,11 @@
-// Writes the number table to standard output as JSON: scripts/make_numbers.py makes the page's numbers.ts,
-// docs/numbers.md and the number parts of the API's schemas from it.
+// Writes the tables of numbers, incident classes and alert rules to standard output as JSON. From it
+// scripts/make_numbers.py makes what repeats them: parts of the page, the documents, the schemas, the alert rules.
 #include <cstdio>
 #include <string>
 #include <string_view>
 
+#include "record/alert_rules.hpp"
+#include "record/incident_classes.hpp"
 #include "record/names.hpp"
 #include "record/numbers.hpp"
 
@@ -28,6 +30,36 @@ void put_metric(std::string& json, gr::Metric metric) {
 void end(std::string& json) { json.replace(json.size() - 2, 2, "},\n"); }
 
 void end_list(std::string& json) { json.replace(json.size() - 2, 2, "\n"); }
+
+void put_incidents(std::string& json) {
+  json += "], \"incidents\": [\n";
+  for (const gr::IncidentClassInfo& info : gr::kIncidentClassTable) {
+    json += '{';
+    put(json, "name", info.name);
+    put(json, "title", info.title);
+    put(json, "gravity", name_of(info.gravity));
+    put(json, "alert", info.alert);
+    put(json, "is_default", info.is_default);
+    put(json, "opens", info.opens);
+    put(json, "closes", info.closes);
+    put(json, "setting", info.setting);
+    end(json);
+  }
+  end_list(json);
+  json += "], \"alerts\": [\n";
+  for (const gr::AlertRule& rule : gr::kAlertRules) {
+    json += '{';
+    put(json, "name", rule.name);
+    put(json, "severity", name_of(rule.severity));
+    put(json, "group", rule.group);
+    put(json, "summary", rule.summary);
+    put(json, "description", rule.description);
+    put(json, "keeps_firing", rule.keeps_firing);
+    put(json, "runbook", runbook_of(rule));
+    end(json);
+  }
+  end_list(json);
+}
 
 }  // namespace
 
@@ -63,6 +95,7 @@ int main() {
     end(json);
   }
   end_list(json);
+  put_incidents(json);
   json += "]}\n";
   std::fputs(json.c_str(), stdout);
 }

@@ -1,16 +1,18 @@
-"""Writes what repeats the number table (record/numbers.hpp), from what gradvane_numbers says of it.
+"""Writes what repeats the tables of numbers and of incident classes, from what gradvane_numbers says of them.
 
     build/release/bin/gradvane_numbers | python3 scripts/make_numbers.py
 
-That is the page's numbers.ts, docs/numbers.md, a few rows of docs/step-log.md, and the number parts of
-docs/api/*.schema.json. With --check nothing
-is written: it names the files that are out of date, and ends with status 1 if there are any.
+Of numbers (record/numbers.hpp) that is the page's numbers.ts, docs/numbers.md, rows of docs/step-log.md and parts of
+docs/api/*.schema.json; of incident classes see made_incidents.py. With --check nothing is written: it names the files
+that are out of date, and ends with status 1 if there are any.
 """
 
 import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+from made_incidents import agent_tables_py, detectors_md, incident_classes_ts
 
 ROOT = Path(__file__).resolve().parents[1]
 NUMBER = {"$ref": "#/$defs/number"}
@@ -116,13 +118,18 @@ def schemas(table: dict) -> dict[str, dict]:
     of_step["properties"] = ({key: there for key, there in of_step["properties"].items()
                               if key in logged or key not in known}
                              | {key: new for key, new in logged.items() if key not in of_step["properties"]})
+    incident = read["status.schema.json"]["properties"]["incidents"]["items"]["properties"]
+    incident["class"]["enum"] = [kind["name"] for kind in table["incidents"]]
     return {f"docs/api/{name}": schema for name, schema in read.items()}
 
 
 def main() -> int:
     table = json.load(sys.stdin)
     files = {"dashboards/page/src/words/numbers.ts": numbers_ts(table), "docs/numbers.md": numbers_md(table),
-             "docs/step-log.md": step_log_md(table)}
+             "docs/step-log.md": step_log_md(table),
+             "dashboards/page/src/words/incident_classes.ts": incident_classes_ts(table),
+             "dashboards/alert_rules/agent_tables.py": agent_tables_py(table),
+             "docs/detectors.md": detectors_md(table, (ROOT / "docs/detectors.md").read_text())}
     files |= {name: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in schemas(table).items()}
     stale = [name for name, text in files.items()
              if not (ROOT / name).exists() or (ROOT / name).read_text() != text]

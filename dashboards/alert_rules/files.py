@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alert_rules.incident_alerts import capped, dropping, incident_alerts, nonfinite_alerts
+from alert_rules.incident_alerts import capped, dropping, group_of_alerts, incident_alert, nonfinite_alerts
 from alert_rules.recording import recordings
 from alert_rules.rule import Alert, Group, file_text
 from alert_rules.state_alerts import absent, failed, stalled, straggler, target_down
@@ -16,19 +16,12 @@ HEAD = "Made by dashboards/make_alerts.py. Do not edit: change dashboards/alert_
 
 def alert_groups(settings: Settings) -> list[Group]:
     windows = settings.windows
-    by_name = incident_alerts(windows)
     return [
         Group("gradvane-nonfinite", nonfinite_alerts(windows)),
         Group("gradvane-run", (stalled(windows), target_down(windows, settings.jobs), failed(windows),
                                straggler(windows))),
-        Group("gradvane-loss", tuple(by_name[name] for name in (
-            "LossDiverging", "LossBackToRandomGuessing", "LossSpike"))),
-        Group("gradvane-gradients", tuple(by_name[name] for name in (
-            "GradientNormExploding", "GradientsVanishing", "GradientNormDrift", "GradientHealthLow",
-            "DeadParameterGroup"))),
-        Group("gradvane-steps", tuple(by_name[name] for name in (
-            "AmpOverflowStreak", "TrainingStepsSkipped", "HostSyncBudgetExceeded"))),
-        Group("gradvane-agent", (dropping(windows), by_name["AgentOverCostBudget"], capped(windows))),
+        *(Group(f"gradvane-{group}", group_of_alerts(group, windows)) for group in ("loss", "gradients", "steps")),
+        Group("gradvane-agent", (dropping(windows), incident_alert("AgentOverCostBudget", windows), capped(windows))),
     ]
 
 

@@ -2,50 +2,10 @@
 
 from __future__ import annotations
 
+from alert_rules.agent_tables import ALERTS
 from alert_rules.expressions import SAME, WHO, event, incident, incidents_so_far, latest, number, selector, story
 from alert_rules.rule import Alert
 from alert_rules.windows import Windows
-
-# name, severity, classes, summary, what is said after the run and rank
-TABLE: tuple[tuple[str, str, tuple[str, ...], str, str], ...] = (
-    ("GradientNormExploding", "warning", ("grad_exploding",),
-     "The gradient norm is far above its own history",
-     "the gradient norm has left its history by a large factor."),
-    ("GradientsVanishing", "warning", ("grad_vanishing",),
-     "Most parameters have next to no gradient",
-     "most parameters have gradients below the vanishing threshold."),
-    ("GradientNormDrift", "warning", ("grad_norm_drift",),
-     "The gradient norm is moving away from its running mean",
-     "the gradient norm keeps moving away from its running mean."),
-    ("LossDiverging", "warning", ("loss_divergence",),
-     "The loss is diverging",
-     "several losses in a row lie far above those before."),
-    ("LossBackToRandomGuessing", "warning", ("random_guess",),
-     "The model had learned and is back to guessing",
-     "the loss is back at the level of random guessing."),
-    ("LossSpike", "info", ("loss_spike",),
-     "One loss far above those before",
-     "one loss lies far above those before."),
-    ("AmpOverflowStreak", "warning", ("amp_overflow",),
-     "The gradient scaler skips step after step",
-     "the gradient scaler has skipped many steps in a row because of overflow."),
-    ("TrainingStepsSkipped", "warning", ("skipped_steps",),
-     "Many steps change nothing",
-     "a large share of the steps leaves the weights as they were."),
-    ("DeadParameterGroup", "warning", ("dead_group",),
-     "A parameter group gets no gradient any more",
-     "every gradient of a parameter group has been zero, step after step."),
-    ("GradientHealthLow", "warning", ("grad_health",),
-     "The gradient health score is low",
-     "the health score of the gradients is low."),
-    ("HostSyncBudgetExceeded", "warning", ("sync_budget", "own_sync_budget"),
-     "Steps wait for the GPU more often than they may",
-     "steps have more host syncs than their budget."),
-    ("AgentOverCostBudget", "warning", ("agent_cost",),
-     "Gradvane costs more of the training time than it may",
-     "Gradvane's hooks take more of the training's time than their budget."),
-)
-
 
 def facts(name: str, windows: Windows) -> tuple[str, ...]:
     """Numbers that a person wants to know with the alert, besides the incident itself."""
@@ -79,14 +39,14 @@ def facts(name: str, windows: Windows) -> tuple[str, ...]:
     return queries.get(name, ())
 
 
-def incident_alerts(windows: Windows) -> dict[str, Alert]:
-    return {
-        name: Alert(name, severity, summary, incident(classes, windows),
-                    (f"{WHO} {says}", story(classes, windows), *facts(name, windows),
-                     incidents_so_far(classes, windows)),
-                    keep_firing=windows.keep_firing)
-        for name, severity, classes, summary, says in TABLE
-    }
+def incident_alert(name: str, windows: Windows) -> Alert:
+    row = ALERTS[name]
+    return row.alert(windows, incident(row.classes, windows), story(row.classes, windows), *facts(name, windows),
+                     incidents_so_far(row.classes, windows))
+
+
+def group_of_alerts(group: str, windows: Windows) -> tuple[Alert, ...]:
+    return tuple(incident_alert(row.name, windows) for row in ALERTS.values() if row.group == group)
 
 
 def net(sites: str, windows: Windows) -> str:
@@ -101,41 +61,32 @@ def net(sites: str, windows: Windows) -> str:
             f"(max without (class) (max_over_time({incidents}[{windows.event}])) > 0)")
 
 
+def nonfinite_alert(name: str, sites: str, windows: Windows) -> Alert:
+    row = ALERTS[name]
+    series = selector("gradvane_nonfinite_steps_total", f'site=~"{sites}"', *SAME)
+    steps = number(f"max(sum without (kind) ({latest(series, windows)}))", "Bad steps so far: {}.")
+    return row.alert(windows, incident(row.classes, windows) + "\nor\n" + net(sites, windows),
+                     story(row.classes, windows), steps)
+
+
 def nonfinite_alerts(windows: Windows) -> tuple[Alert, Alert]:
-    weights = ("nonfinite_grad", "nonfinite_weight")
-    loss = ("nonfinite_loss",)
-
-    def steps(sites: str) -> str:
-        series = selector("gradvane_nonfinite_steps_total", f'site=~"{sites}"', *SAME)
-        return number(f"max(sum without (kind) ({latest(series, windows)}))", "Bad steps so far: {}.")
-
-    return (
-        Alert("TrainingNonFinite", "critical", "NaN or infinity in gradients or weights",
-              incident(weights, windows) + "\nor\n" + net("grad|weight", windows),
-              (f"{WHO} gradients or weights are not finite.", story(weights, windows), steps("grad|weight")),
-              keep_firing=windows.keep_firing),
-        Alert("TrainingLossNonFinite", "critical", "The loss is NaN or infinite",
-              incident(loss, windows) + "\nor\n" + net("loss", windows),
-              (f"{WHO} the loss is not finite.", story(loss, windows), steps("loss")),
-              keep_firing=windows.keep_firing),
-    )
+    return (nonfinite_alert("TrainingNonFinite", "grad|weight", windows),
+            nonfinite_alert("TrainingLossNonFinite", "loss", windows))
 
 
 def dropping(windows: Windows) -> Alert:
     """Losses that no detector judges count as well: each of them is too many."""
+    row = ALERTS["AgentDroppingData"]
     lost = event("gradvane_records_dropped_total", "reason", windows)
     failed = event("gradvane_export_failures_total", "exporter", windows)
 
     def total(metric: str, sentence: str) -> str:
         return number(f"sum({latest(selector(metric, *SAME), windows)})", sentence)
 
-    return Alert(
-        "AgentDroppingData", "warning", "Gradvane loses records of steps or cannot export them",
-        f"{incident(('data_dropped',), windows)}\nor\n{lost}\nor\n{failed}",
-        (f"{WHO} records were lost or could not be exported.",
-         total("gradvane_records_dropped_total", "Records lost so far: {}."),
-         total("gradvane_export_failures_total", "Exports that failed so far: {}.")),
-        keep_firing=windows.keep_firing)
+    return row.alert(
+        windows, f"{incident(row.classes, windows)}\nor\n{lost}\nor\n{failed}",
+        total("gradvane_records_dropped_total", "Records lost so far: {}."),
+        total("gradvane_export_failures_total", "Exports that failed so far: {}."))
 
 
 def capped(windows: Windows) -> Alert:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from alert_rules.expressions import SAME, WHO, number, selector
+from alert_rules.agent_tables import ALERTS
+from alert_rules.expressions import SAME, WHO, number, one_of, selector
 from alert_rules.rule import Alert
 from alert_rules.windows import Windows
 
@@ -10,21 +11,20 @@ STEP = number(selector("gradvane_run_step", *SAME), "Latest step: {}.")
 
 
 def stalled(windows: Windows) -> Alert:
+    row = ALERTS["TrainingStalled"]
     last = selector("gradvane_last_step_timestamp_seconds", *SAME)
-    return Alert(
-        "TrainingStalled", "critical", "No optimizer step for long",
+    return row.alert(
+        windows,
         'max without (state) (gradvane_run_state{state="stalled"}) == 1\nor\n'
-        'max without (class) (gradvane_incidents_open{class="stalled"}) > 0',
-        (f"{WHO} the process is alive and makes no steps.", STEP,
-         number(f"time() - {last}", "It ended {} ago.", "humanizeDuration")))
+        f"max without (class) (gradvane_incidents_open{{{one_of('class', row.classes)}}}) > 0",
+        STEP, number(f"time() - {last}", "It ended {} ago.", "humanizeDuration"))
 
 
 def failed(windows: Windows) -> Alert:
-    return Alert(
-        "TrainingRunFailed", "critical", "A training run has failed",
+    return ALERTS["TrainingRunFailed"].alert(
+        windows,
         f'max without (state) (last_over_time(gradvane_run_state{{state="failed"}}[{windows.failed}])) == 1',
-        (f"{WHO} the process said that the run failed, by an exception or SIGTERM, before it ended.",
-         number(f"last_over_time({selector('gradvane_run_step', *SAME)}[{windows.failed}])", "Latest step: {}.")))
+        number(f"last_over_time({selector('gradvane_run_step', *SAME)}[{windows.failed}])", "Latest step: {}."))
 
 
 def target_down(windows: Windows, jobs: str) -> Alert:

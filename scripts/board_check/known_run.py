@@ -18,6 +18,7 @@ import math
 import re
 from pathlib import Path
 
+from alert_rules.agent_tables import CLASSES
 from board_check import known_syncs
 from board_check.known_shapes import Course, Known, bent, between, counted, flat, held, noise, only, stairs
 from board_check.known_shapes import steady, while_between
@@ -46,9 +47,6 @@ GROWS = minute(24)
 STEPS = bent(2.0, SLOW, 1.6)
 """steps a second: 2, and 1.6 once the loader is slow"""
 BAD_STEP = 1 + 2 * int(BAD)
-CLASSES = ("nonfinite_loss nonfinite_grad nonfinite_weight sync_budget own_sync_budget amp_overflow skipped_steps "
-           "loss_spike loss_divergence random_guess grad_exploding grad_vanishing grad_norm_drift grad_health "
-           "dead_group stalled data_dropped agent_cost").split()
 OPENED = {"nonfinite_grad": (BAD, MENDED), "sync_budget": (minute(16), math.inf),
           "grad_exploding": (minute(27), math.inf), "loss_divergence": (minute(28.5), math.inf)}
 INFO = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dashboards")]
 
 from board_check.asking import Asker, Series  # noqa: E402
 from board_check.backfill import KnownPrometheus  # noqa: E402

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from catalogue import catalogue
+
 STEP = 30
 Series = dict[str, str]
 
@@ -36,9 +38,7 @@ def name(metric: str, rank: int = 0, **labels: str) -> str:
     return metric + "{" + ",".join(f'{key}="{value}"' for key, value in pairs.items()) + "}"
 
 
-CLASSES = ("nonfinite_loss nonfinite_grad nonfinite_weight sync_budget own_sync_budget amp_overflow skipped_steps "
-           "loss_spike loss_divergence random_guess grad_exploding grad_vanishing grad_norm_drift grad_health "
-           "dead_group stalled data_dropped agent_cost").split()
+CLASSES = sorted(catalogue()["gradvane_incidents_total"]["class"])
 STATES = "starting running stalled finished failed".split()
 LENGTH = 60.0
 """minutes"""

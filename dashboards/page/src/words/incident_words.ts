@@ -1,46 +1,26 @@
 // Incidents in the words of the plain page.
 import type { Appearance, Incident, Site, TracedModule } from "../data/api";
+import { INCIDENT_CLASSES } from "./incident_classes";
 import { countText, kindText, plural, siteText } from "./number_text";
 
-const CLASS_WORDS: Record<string, string> = {
-  nonfinite_loss: "Non-finite loss",
-  nonfinite_grad: "Non-finite gradient",
-  nonfinite_weight: "Non-finite weights",
-  sync_budget: "More host syncs than allowed",
-  own_sync_budget: "More host syncs of Gradvane’s own than allowed",
-  amp_overflow: "Gradient scaler keeps overflowing",
-  skipped_steps: "Many steps skipped",
-  loss_spike: "Loss spike",
-  loss_divergence: "Loss diverges",
-  random_guess: "Loss back at random guessing",
-  grad_exploding: "Gradients explode",
-  grad_vanishing: "Gradients vanish",
-  grad_norm_drift: "Gradient norm drifts",
-  grad_health: "Gradient health low",
-  dead_group: "Group without gradient",
-  stalled: "No step for long",
-  data_dropped: "Records lost",
-  agent_cost: "Gradvane costs more than it may",
-};
+const CLASSES = new Map<string, (typeof INCIDENT_CLASSES)[number]>(
+  INCIDENT_CLASSES.map((row) => [row.name, row]));
 
 export function classText(name: string): string {
-  return CLASS_WORDS[name] ?? name.replaceAll("_", " ");
+  return CLASSES.get(name)?.title ?? name.replaceAll("_", " ");
 }
 
 export function isNonfinite(incident: Incident): boolean {
-  return incident.class.startsWith("nonfinite_");
+  return CLASSES.get(incident.class)?.gravity === "nonfinite";
 }
 
 export function isOpen(incident: Incident): boolean {
   return incident.closed_at === undefined;
 }
 
-/** Worse first: what is not finite ruins a run, what only costs does not. */
-const MILD = new Set(
-  ["sync_budget", "own_sync_budget", "data_dropped", "agent_cost", "grad_health"]);
-
+/** What has not harmed the training comes after the rest. */
 export function isMild(incident: Incident): boolean {
-  return MILD.has(incident.class);
+  return CLASSES.get(incident.class)?.gravity === "mild";
 }
 
 /** "NaN since step 512 in the gradient of layers.3.weight". */
