@@ -10,15 +10,15 @@ namespace gradvane::detectors {
 using record::IncidentClass;
 
 AgentRules::AgentRules(std::int32_t rank, const AgentSettings& settings, double cooldown_seconds,
-                       IncidentIds& ids, Report report)
+                       IncidentBook& book, Report report)
     : settings_(settings),
-      dropped_(IncidentClass::data_dropped, rank, {1, kKeptSteps, cooldown_seconds}, ids),
-      cost_(IncidentClass::agent_cost, rank, {1, 1, cooldown_seconds}, ids),
+      dropped_(IncidentClass::data_dropped, rank, {1, kKeptSteps, cooldown_seconds}, book),
+      cost_(IncidentClass::agent_cost, rank, {1, 1, cooldown_seconds}, book),
       report_(std::move(report)) {}
 
 void AgentRules::observe(const record::StepRecord& step) {
-  if (settings_.judge_dropped) judge_dropped(step);
-  if (settings_.judge_cost) judge_cost(step);
+  judge_dropped(step);
+  judge_cost(step);
 }
 
 void AgentRules::judge_dropped(const record::StepRecord& step) {

@@ -16,8 +16,6 @@ namespace gradvane::detectors {
 
 struct AgentSettings {
   double cost_budget = 0.05;
-  bool judge_dropped = true;
-  bool judge_cost = true;
 };
 
 class AgentRules {
@@ -27,9 +25,9 @@ class AgentRules {
   static constexpr double kFloorSeconds = 500e-6;
   static constexpr double kWell = 0.8;  ///< of the budget
 
-  /// `ids` outlives it.
+  /// `book` outlives it.
   AgentRules(std::int32_t rank, const AgentSettings& settings, double cooldown_seconds,
-             IncidentIds& ids, Report report);
+             IncidentBook& book, Report report);
 
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step);

@@ -23,21 +23,21 @@ int params_with_gradient(const record::StepRecord& step) {
 }  // namespace
 
 GradientRules::GradientRules(std::int32_t rank, const GradientSettings& settings,
-                             double cooldown_seconds, IncidentIds& ids, Report report)
+                             double cooldown_seconds, IncidentBook& book, Report report)
     : settings_(settings),
       vanishing_(IncidentClass::grad_vanishing, rank,
-                 {kVanishingInARow, kCloseAfter, cooldown_seconds}, ids),
-      health_(IncidentClass::grad_health, rank, {kSickInARow, kCloseAfter, cooldown_seconds}, ids),
-      dead_(IncidentClass::dead_group, rank, {1, kCloseAfter, cooldown_seconds}, ids),
+                 {kVanishingInARow, kCloseAfter, cooldown_seconds}, book),
+      health_(IncidentClass::grad_health, rank, {kSickInARow, kCloseAfter, cooldown_seconds}, book),
+      dead_(IncidentClass::dead_group, rank, {1, kCloseAfter, cooldown_seconds}, book),
       report_(std::move(report)) {}
 
 void GradientRules::observe(const record::StepRecord& step, const record::StepDetail& detail,
                             const record::ModelInfo& model) {
   if (!step.grad_norm && !step.shard_grad_norm) return;
   if (step.has_nonfinite(record::Site::grad)) return;
-  if (settings_.judge_vanishing) judge_vanishing(step);
-  if (settings_.judge_health) judge_health(step);
-  if (settings_.judge_dead) judge_dead(step, detail, model);
+  judge_vanishing(step);
+  judge_health(step);
+  judge_dead(step, detail, model);
 }
 
 void GradientRules::judge_vanishing(const record::StepRecord& step) {

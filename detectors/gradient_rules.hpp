@@ -23,9 +23,6 @@ namespace gradvane::detectors {
 struct GradientSettings {
   double vanishing_share = 0.5;
   int dead_after = 50;
-  bool judge_vanishing = true;
-  bool judge_health = false;
-  bool judge_dead = true;
 };
 
 class GradientRules {
@@ -36,9 +33,9 @@ class GradientRules {
   static constexpr double kWell = 0.7;
   static constexpr int kCloseAfter = 10;
 
-  /// `ids` outlives it.
+  /// `book` outlives it.
   GradientRules(std::int32_t rank, const GradientSettings& settings, double cooldown_seconds,
-                IncidentIds& ids, Report report);
+                IncidentBook& book, Report report);
 
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step, const record::StepDetail& detail,

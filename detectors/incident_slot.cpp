@@ -6,6 +6,7 @@ namespace gradvane::detectors {
 
 void IncidentSlot::judge(bool is_bad, const Moment& now, const Describe& describe,
                          const Report& report) {
+  if (!is_judged()) return;
   if (!is_bad) {
     bad_in_a_row_ = 0;
     bad_since_.reset();
@@ -41,7 +42,7 @@ void IncidentSlot::open(const Moment& now, const Describe& describe, const Repor
   fresh.steps = bad_in_a_row_;
   fresh.opened_at = now.time;
   describe(fresh);
-  fresh.id = ids_.next();
+  fresh.id = book_.next_id();
   open_ = std::move(fresh);
   report(*open_);
 }

@@ -9,7 +9,7 @@
 #include <functional>
 #include <optional>
 
-#include "detectors/incident_ids.hpp"
+#include "detectors/incident_book.hpp"
 #include "record/incident.hpp"
 #include "record/step_record.hpp"
 
@@ -42,9 +42,9 @@ class IncidentSlot {
   };
   using Describe = std::function<void(record::Incident&)>;
 
-  /// `ids` outlives the slot.
-  IncidentSlot(record::IncidentClass kind, std::int32_t rank, Rule rule, IncidentIds& ids)
-      : kind_(kind), rank_(rank), rule_(rule), ids_(ids) {}
+  /// `book` outlives the slot.
+  IncidentSlot(record::IncidentClass kind, std::int32_t rank, Rule rule, IncidentBook& book)
+      : kind_(kind), rank_(rank), rule_(rule), book_(book) {}
 
   /// `describe` completes an incident that opens: its evidence, and who is to blame. Throws only what
   /// `describe` and `report` throw; where `describe` throws, nothing has opened.
@@ -57,6 +57,8 @@ class IncidentSlot {
   void tell_open(const Report& tell) const {
     if (open_) tell(*open_);
   }
+  /// False: judge() does nothing, and no incident ever opens.
+  [[nodiscard]] bool is_judged() const noexcept { return book_.is_judged(kind_); }
   [[nodiscard]] bool is_open() const noexcept { return open_.has_value(); }
   /// Bad ones in a row up to now.
   [[nodiscard]] int bad_in_a_row() const noexcept { return bad_in_a_row_; }
@@ -68,7 +70,7 @@ class IncidentSlot {
   record::IncidentClass kind_;
   std::int32_t rank_;
   Rule rule_;
-  IncidentIds& ids_;
+  IncidentBook& book_;
   std::optional<record::Incident> open_;
   std::optional<record::Incident> last_;   ///< the last one that closed, while it may come back
   double closed_monotonic_ = 0;            ///< when it did

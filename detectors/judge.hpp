@@ -9,7 +9,7 @@
 
 #include "detectors/agent_rules.hpp"
 #include "detectors/gradient_rules.hpp"
-#include "detectors/incident_ids.hpp"
+#include "detectors/incident_book.hpp"
 #include "detectors/incident_slot.hpp"
 #include "detectors/loss_rules.hpp"
 #include "detectors/nonfinite.hpp"
@@ -22,9 +22,6 @@
 #include "record/step_record.hpp"
 
 namespace gradvane::detectors {
-
-/// Classes that are judged, by IncidentClass.
-using Judged = std::array<bool, record::kIncidentClasses>;
 
 /// Reads a list such as "default,-loss_spike,grad_health": classes, `default` (all but grad_health) and
 /// `all`, each added, or with a `-` in front taken away; "none" is an empty list. Returns why it is not
@@ -48,7 +45,7 @@ struct Settings {
 class Judge {
  public:
   Judge(std::int32_t rank, const Settings& settings, Report report);
-  Judge(const Judge&) = delete;  // its detectors hold the address of its ids
+  Judge(const Judge&) = delete;  // its detectors hold the address of its book
   Judge& operator=(const Judge&) = delete;
 
   /// Judges one step; `seen` is the moment it came to be known, which stalls are counted from.
@@ -72,14 +69,11 @@ class Judge {
     SkipRules skip;
   };
   PerOptimizer& rules_of(std::int32_t optimizer);
-  [[nodiscard]] bool judges(record::IncidentClass kind) const noexcept {
-    return settings_.judged[index_of(kind)];
-  }
 
   std::int32_t rank_;
   Settings settings_;
   Report report_;
-  IncidentIds ids_;
+  IncidentBook book_;
   NonfiniteDetector nonfinite_;
   SyncBudgetDetector syncs_;
   AgentRules agent_;

@@ -19,11 +19,11 @@ constexpr double kNearGuess = 0.065;  // of it: this is one
 }  // namespace
 
 LossRules::LossRules(std::int32_t rank, const LossSettings& settings, double cooldown_seconds,
-                     IncidentIds& ids, Report report)
+                     IncidentBook& book, Report report)
     : settings_(settings),
-      spike_(IncidentClass::loss_spike, rank, {1, 1, cooldown_seconds}, ids),
-      divergence_(IncidentClass::loss_divergence, rank, {1, kCloseAfter, cooldown_seconds}, ids),
-      random_guess_(IncidentClass::random_guess, rank, {1, kCloseAfter, cooldown_seconds}, ids),
+      spike_(IncidentClass::loss_spike, rank, {1, 1, cooldown_seconds}, book),
+      divergence_(IncidentClass::loss_divergence, rank, {1, kCloseAfter, cooldown_seconds}, book),
+      random_guess_(IncidentClass::random_guess, rank, {1, kCloseAfter, cooldown_seconds}, book),
       report_(std::move(report)),
       accepted_(static_cast<std::size_t>(settings.window)) {}
 
@@ -46,7 +46,7 @@ bool LossRules::has_history() const noexcept {
 }
 
 bool LossRules::is_random_guess(double loss) const noexcept {
-  if (!settings_.random_guess || !has_history()) return false;
+  if (!settings_.random_guess || !random_guess_.is_judged() || !has_history()) return false;
   const double guess = *settings_.random_guess;
   return accepted_.mean() < kLearned * guess && std::abs(loss - guess) < kNearGuess * guess;
 }
@@ -90,7 +90,6 @@ void LossRules::note_outlier(const record::StepRecord& step, double loss) {
     divergence_.close(step, report_);
     return;
   }
-  if (!settings_.judge_divergence) return;
   divergence_.judge(
       true, step,
       [&](record::Incident& incident) {
@@ -106,8 +105,8 @@ void LossRules::note_outlier(const record::StepRecord& step, double loss) {
 
 void LossRules::end_of_outliers(const record::StepRecord& step) {
   const int outliers = std::exchange(outliers_, 0);
-  if (settings_.judge_divergence) divergence_.judge(false, step, {}, report_);
-  if (outliers == 0 || outliers >= settings_.in_a_row || !settings_.judge_spike) return;
+  divergence_.judge(false, step, {}, report_);
+  if (outliers == 0 || outliers >= settings_.in_a_row) return;
   spike_.judge(
       true, step,
       [&](record::Incident& incident) {

@@ -32,8 +32,6 @@ struct LossSettings {
   std::optional<double> absolute;
   int in_a_row = 3;
   std::optional<double> random_guess;
-  bool judge_spike = true;
-  bool judge_divergence = true;
 };
 
 class LossRules {
@@ -42,9 +40,9 @@ class LossRules {
   static constexpr int kCloseAfter = 10;
   static constexpr int kSettleAfter = 1000;
 
-  /// `ids` outlives it.
+  /// `book` outlives it.
   LossRules(std::int32_t rank, const LossSettings& settings, double cooldown_seconds,
-            IncidentIds& ids, Report report);
+            IncidentBook& book, Report report);
 
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);

@@ -8,10 +8,23 @@
 namespace gradvane::detectors {
 namespace {
 
+using record::IncidentClass;
 using record::Site;
 
 // The order in which they come about within a step.
 constexpr std::array kOrder{Site::loss, Site::grad, Site::weight};
+
+constexpr IncidentClass class_of(Site site) {
+  switch (site) {
+    case Site::loss:
+      return IncidentClass::nonfinite_loss;
+    case Site::grad:
+      return IncidentClass::nonfinite_grad;
+    case Site::weight:
+      break;
+  }
+  return IncidentClass::nonfinite_weight;
+}
 
 bool was_read(Site site, const record::StepRecord& step) {
   return step.site_measured[index_of(site)].value_or(false);
@@ -44,7 +57,7 @@ void NonfiniteDetector::observe(const record::StepRecord& step, const record::Mo
   bool any_bad = false;
   bool is_news = false;
   for (const Site site : kOrder) {
-    if (!sites_[index_of(site)]) continue;
+    if (!book_.is_judged(class_of(site))) continue;
     const bool judged = is_judged(site, step);
     const bool bad = judged && step.has_nonfinite(site);
     const std::int64_t lost = take_lost(site, step, bad);
@@ -106,7 +119,7 @@ bool NonfiniteDetector::appear(Site site, const record::StepRecord& step,
 void NonfiniteDetector::open(Site site, const record::StepRecord& step,
                              const record::Appearance& first, std::int64_t lost) {
   record::Incident fresh;
-  fresh.kind = static_cast<record::IncidentClass>(site);
+  fresh.kind = class_of(site);
   fresh.rank = rank_;
   fresh.first_step = fresh.last_step = step.run_step;
   fresh.steps = std::max<std::int64_t>(lost, 1);
@@ -118,7 +131,7 @@ void NonfiniteDetector::open(Site site, const record::StepRecord& step,
     fresh.micro_step = step.bad_micro_step;
   fresh.order.push_back(first);
   fresh.evidence = describe_first(fresh, first, lost, step);
-  fresh.id = ids_.next();
+  fresh.id = book_.next_id();
   open_ = std::move(fresh);
   is_part_ = {};
 }

@@ -29,12 +29,9 @@ class NonfiniteDetector {
   static constexpr int kClearAfter = 10;
   static constexpr int kWeightsClearAfter = 1;
 
-  /// Sites that are judged, by record::Site.
-  using Sites = std::array<bool, record::kSites>;
-
-  /// `ids` outlives the detector.
-  NonfiniteDetector(std::int32_t rank, Sites sites, IncidentIds& ids, Report report)
-      : rank_(rank), sites_(sites), ids_(ids), report_(std::move(report)) {}
+  /// `book` outlives the detector.
+  NonfiniteDetector(std::int32_t rank, IncidentBook& book, Report report)
+      : rank_(rank), book_(book), report_(std::move(report)) {}
 
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step, const record::ModelInfo& model);
@@ -58,8 +55,7 @@ class NonfiniteDetector {
   void close_if_clean(const record::StepRecord& step);
 
   std::int32_t rank_;
-  Sites sites_;
-  IncidentIds& ids_;
+  IncidentBook& book_;
   Report report_;
   std::optional<record::Incident> open_;
   std::optional<record::TracedModule> traced_;             ///< of a step that has not been judged

@@ -18,12 +18,12 @@ constexpr double kTiny = 1e-8;  // no norm below it is told from zero
 }  // namespace
 
 NormRules::NormRules(std::int32_t rank, const NormSettings& settings, double cooldown_seconds,
-                     IncidentIds& ids, Report report)
+                     IncidentBook& book, Report report)
     : settings_(settings),
       exploding_(IncidentClass::grad_exploding, rank, {kInARow, kCloseAfter, cooldown_seconds},
-                 ids),
+                 book),
       drift_(IncidentClass::grad_norm_drift, rank, {kDriftInARow, kCloseAfter, cooldown_seconds},
-             ids),
+             book),
       report_(std::move(report)) {}
 
 void NormRules::observe(const record::StepRecord& step) {
@@ -39,7 +39,7 @@ bool NormRules::judge_exploding(const record::StepRecord& step, double norm) {
   const bool has_history = accepted_.size() >= kMinHistory;
   const bool explodes =
       !std::isfinite(norm) || (has_history && norm > settings_.factor * std::max(median, kTiny));
-  if (!settings_.judge_exploding) return explodes;
+  if (!exploding_.is_judged()) return explodes;
   if (explodes && std::isfinite(norm) && exploding_.bad_in_a_row() + 1 >= kSettleAfter) {
     accepted_.clear();
     mean_.reset();
@@ -65,7 +65,7 @@ bool NormRules::judge_exploding(const record::StepRecord& step, double norm) {
 void NormRules::judge_drift(const record::StepRecord& step, double norm, bool is_judged) {
   if (!mean_) mean_ = norm;
   const double mean = *mean_;
-  if (settings_.judge_drift && is_judged && norms_ >= kMinDrift)
+  if (is_judged && norms_ >= kMinDrift)
     drift_.judge(
         std::abs(norm - mean) / (mean + kTiny) > settings_.drift, step,
         [&](record::Incident& incident) {

@@ -22,8 +22,6 @@ namespace gradvane::detectors {
 struct NormSettings {
   double factor = 10;
   double drift = 2;
-  bool judge_exploding = true;
-  bool judge_drift = true;
 };
 
 class NormRules {
@@ -36,9 +34,9 @@ class NormRules {
   static constexpr int kCloseAfter = 10;
   static constexpr int kSettleAfter = 1000;
 
-  /// `ids` outlives it.
+  /// `book` outlives it.
   NormRules(std::int32_t rank, const NormSettings& settings, double cooldown_seconds,
-            IncidentIds& ids, Report report);
+            IncidentBook& book, Report report);
 
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);

@@ -15,16 +15,16 @@ using record::SkipReason;
 }  // namespace
 
 SkipRules::SkipRules(std::int32_t rank, const SkipSettings& settings, double cooldown_seconds,
-                     IncidentIds& ids, Report report)
+                     IncidentBook& book, Report report)
     : settings_(settings),
       overflow_(IncidentClass::amp_overflow, rank,
-                {settings.overflow_streak, kCloseAfter, cooldown_seconds}, ids),
-      skipped_(IncidentClass::skipped_steps, rank, {1, kCloseAfter, cooldown_seconds}, ids),
+                {settings.overflow_streak, kCloseAfter, cooldown_seconds}, book),
+      skipped_(IncidentClass::skipped_steps, rank, {1, kCloseAfter, cooldown_seconds}, book),
       report_(std::move(report)) {}
 
 void SkipRules::observe(const record::StepRecord& step, bool is_explained) {
-  if (settings_.judge_overflow) judge_overflow(step);
-  if (settings_.judge_skipped) judge_skipped(step, is_explained || overflow_.is_open());
+  judge_overflow(step);
+  judge_skipped(step, is_explained || overflow_.is_open());
 }
 
 void SkipRules::judge_overflow(const record::StepRecord& step) {

@@ -19,8 +19,6 @@ namespace gradvane::detectors {
 
 struct SkipSettings {
   int overflow_streak = 8;
-  bool judge_overflow = true;
-  bool judge_skipped = true;
 };
 
 class SkipRules {
@@ -30,9 +28,9 @@ class SkipRules {
   static constexpr int kFew = kWindow / 10;
   static constexpr int kCloseAfter = 10;
 
-  /// `ids` outlives it.
+  /// `book` outlives it.
   SkipRules(std::int32_t rank, const SkipSettings& settings, double cooldown_seconds,
-            IncidentIds& ids, Report report);
+            IncidentBook& book, Report report);
 
   /// Judges one step of one optimizer; `is_explained`: an incident that is open says why it was skipped.
   /// Throws only what `report` throws.

@@ -7,10 +7,10 @@
 
 namespace gradvane::detectors {
 
-StallDetector::StallDetector(std::int32_t rank, double after_seconds, IncidentIds& ids,
+StallDetector::StallDetector(std::int32_t rank, double after_seconds, IncidentBook& book,
                              Report report)
     : after_seconds_(after_seconds),
-      slot_(record::IncidentClass::stalled, rank, {1, 1, 0}, ids),
+      slot_(record::IncidentClass::stalled, rank, {1, 1, 0}, book),
       report_(std::move(report)) {}
 
 void StallDetector::step(const Moment& now) {
@@ -19,7 +19,7 @@ void StallDetector::step(const Moment& now) {
 }
 
 void StallDetector::tick(const Moment& now) {
-  if (!last_step_ || after_seconds_ <= 0 || slot_.is_open()) return;
+  if (!last_step_ || after_seconds_ <= 0 || !slot_.is_judged() || slot_.is_open()) return;
   const double since = now.monotonic - last_step_->monotonic;
   if (since <= after_seconds_) return;
   Moment moment = now;

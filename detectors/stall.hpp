@@ -13,8 +13,8 @@ namespace gradvane::detectors {
 class StallDetector {
  public:
   /// @param after_seconds  0: never
-  /// `ids` outlives it.
-  StallDetector(std::int32_t rank, double after_seconds, IncidentIds& ids, Report report);
+  /// `book` outlives it.
+  StallDetector(std::int32_t rank, double after_seconds, IncidentBook& book, Report report);
 
   /// A step ended at `now`, as the caller's clock has it.
   void step(const Moment& now);

@@ -68,7 +68,6 @@ void SyncBudgetDetector::judge(SyncOrigin origin, std::int32_t budget,
   const auto at = index_of(origin);
   steps_over_[at] += is_over ? 1 : 0;
   const bool is_own = origin == SyncOrigin::gradvane;
-  if (!(is_own ? budget_.judge_own : budget_.judge_training)) return;
   IncidentSlot& slot = is_own ? own_ : training_;
   slot.judge(
       is_over, step,

@@ -26,18 +26,16 @@ class SyncBudgetDetector {
   struct Budget {
     std::optional<std::int32_t> training;  ///< absent: any number
     std::int32_t after_steps = 0;          ///< of this process, that may have more
-    bool judge_training = true;            ///< false: breaches are counted, and are no incident
-    bool judge_own = true;
   };
   /// Where the syncs of one origin came from in the step in hand, most calls first. Asked only for an
   /// incident's evidence.
   using Sites = std::function<std::vector<record::StepSyncSite>(record::SyncOrigin)>;
 
-  /// `ids` outlives the detector.
-  SyncBudgetDetector(std::int32_t rank, Budget budget, IncidentIds& ids, Report report)
+  /// `book` outlives the detector.
+  SyncBudgetDetector(std::int32_t rank, Budget budget, IncidentBook& book, Report report)
       : budget_(budget),
-        training_(record::IncidentClass::sync_budget, rank, {1, kClearAfter}, ids),
-        own_(record::IncidentClass::own_sync_budget, rank, {1, kClearAfter}, ids),
+        training_(record::IncidentClass::sync_budget, rank, {1, kClearAfter}, book),
+        own_(record::IncidentClass::own_sync_budget, rank, {1, kClearAfter}, book),
         report_(std::move(report)) {}
 
   /// Judges one step. Throws only what `report` and `sites` throw.

@@ -18,7 +18,7 @@ using testing::SizeIs;
 class AgentRulesTest : public test::FakeSteps {
  protected:
   void observe(const record::StepRecord& step) {
-    if (!rules_) rules_.emplace(0, settings_, 0, ids_, collect());
+    if (!rules_) rules_.emplace(0, settings_, 0, book_, collect());
     rules_->observe(step);
   }
   void observe_cost(double agent, double whole, int times = AgentRules::kStretch) {
@@ -131,7 +131,8 @@ TEST_F(AgentRulesTest, StepsWithoutATimeAreLeftOut) {
 }
 
 TEST_F(AgentRulesTest, EachClassCanBeSwitchedOff) {
-  settings_.judge_cost = settings_.judge_dropped = false;
+  judge(IncidentClass::agent_cost, false);
+  judge(IncidentClass::data_dropped, false);
   observe_cost(0.5, 1, 1000);
   observe_dropped(5);
   EXPECT_THAT(reports_, IsEmpty());

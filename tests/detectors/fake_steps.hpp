@@ -29,7 +29,14 @@ class FakeSteps : public testing::Test {
     return [this](const record::Incident& incident) { reports_.push_back(incident); };
   }
 
-  IncidentIds ids_;
+  /// Before the rules are made.
+  void judge(record::IncidentClass kind, bool value) {
+    judged_[index_of(kind)] = value;
+    book_ = IncidentBook(judged_);
+  }
+
+  Judged judged_ = default_judged();
+  IncidentBook book_;
   std::int64_t step_ = 0;
   std::vector<record::Incident> reports_;
 };

@@ -36,7 +36,7 @@ class GradientRulesTest : public test::FakeSteps {
     return step;
   }
   void observe(const record::StepRecord& step) {
-    if (!rules_) rules_.emplace(0, settings_, 0, ids_, collect());
+    if (!rules_) rules_.emplace(0, settings_, 0, book_, collect());
     rules_->observe(step, detail_, model_);
   }
   void observe_many(int vanishing, int times) {
@@ -102,7 +102,7 @@ TEST_F(GradientRulesTest, AStepWithoutAnyGradientSaysNothing) {
 }
 
 TEST_F(GradientRulesTest, StepsWithNonFiniteGradientsAreLeftOut) {
-  settings_.judge_health = true;
+  judge(IncidentClass::grad_health, true);
   for (int i = 0; i < 100; ++i) {
     record::StepRecord one = step(8);
     one.grad_health = 0;
@@ -113,7 +113,7 @@ TEST_F(GradientRulesTest, StepsWithNonFiniteGradientsAreLeftOut) {
 }
 
 TEST_F(GradientRulesTest, HealthOpensBelowOneHalfAndClosesAtSevenTenths) {
-  settings_.judge_health = true;
+  judge(IncidentClass::grad_health, true);
   observe_health(0.5, 100);
   EXPECT_THAT(reports_, IsEmpty());
   observe_health(0.49, GradientRules::kSickInARow);

@@ -18,7 +18,7 @@ using testing::SizeIs;
 class IncidentSlotTest : public testing::Test {
  protected:
   explicit IncidentSlotTest(IncidentSlot::Rule rule = {3, 2})
-      : slot_(IncidentClass::nonfinite_grad, 5, rule, ids_) {}
+      : slot_(IncidentClass::nonfinite_grad, 5, rule, book_) {}
 
   /// "b": bad, "g": good; one step each.
   void judge(std::string_view steps) { at(0, steps); }
@@ -35,7 +35,7 @@ class IncidentSlotTest : public testing::Test {
     }
   }
 
-  IncidentIds ids_;
+  IncidentBook book_;
   IncidentSlot slot_;
   std::int64_t step_ = 0;
   double wall_ = 100;
@@ -78,7 +78,7 @@ TEST_F(IncidentSlotTest, TheNextOneHasANumberOfItsOwn) {
 }
 
 TEST_F(IncidentSlotTest, WhereItsEvidenceCannotBeGatheredNothingHasOpened) {
-  IncidentSlot slot(IncidentClass::nonfinite_loss, 0, {1, 1}, ids_);
+  IncidentSlot slot(IncidentClass::nonfinite_loss, 0, {1, 1}, book_);
   const auto fail = [](Incident&) { throw std::runtime_error("no memory"); };
   const auto report = [this](const Incident& incident) { reports_.push_back(incident); };
   EXPECT_THROW(slot.judge(true, {}, fail, report), std::runtime_error);
@@ -138,6 +138,22 @@ TEST_F(IncidentSlotTest, ItCanBeClosedAtOnceAndTheRowBeginsAnew) {
   EXPECT_EQ(reports_[1].closed_at, 500);
   judge("bb");
   EXPECT_THAT(reports_, SizeIs(2));
+}
+
+TEST(IncidentSlotOfAClassThatIsNotJudged, NeverOpens) {
+  Judged judged = default_judged();
+  judged[index_of(IncidentClass::loss_spike)] = false;
+  IncidentBook book(judged);
+  IncidentSlot spike(IncidentClass::loss_spike, 0, {1, 1}, book);
+  IncidentSlot divergence(IncidentClass::loss_divergence, 0, {1, 1}, book);
+  std::vector<Incident> reports;
+  const Report report = [&](const Incident& incident) { reports.push_back(incident); };
+  for (IncidentSlot* slot : {&spike, &divergence})
+    slot->judge(true, {1, 100, 1}, [](Incident& /*opened*/) {}, report);
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_EQ(reports[0].kind, IncidentClass::loss_divergence);
+  EXPECT_EQ(reports[0].id, 1) << "what was not judged took no number";
+  EXPECT_FALSE(spike.is_judged() || spike.is_open());
 }
 
 }  // namespace

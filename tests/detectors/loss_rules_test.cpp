@@ -23,7 +23,7 @@ using testing::SizeIs;
 class LossRulesTest : public test::FakeSteps {
  protected:
   LossRules& rules() {
-    if (!rules_) rules_.emplace(2, settings_, 0, ids_, collect());
+    if (!rules_) rules_.emplace(2, settings_, 0, book_, collect());
     return *rules_;
   }
   void observe(std::optional<double> loss) {
@@ -149,9 +149,9 @@ TEST_F(LossRulesTest, NonFiniteLossesNeitherCountNorBreakARow) {
 
 TEST_F(LossRulesTest, ALossAtEveryPositionMayBeNonFiniteAndTheBaselineStays) {
   for (int position = 0; position < 30; ++position) {
-    IncidentIds ids;
+    IncidentBook book;
     std::vector<record::Incident> seen;
-    LossRules rules(0, settings_, 0, ids, [&](const auto& incident) { seen.push_back(incident); });
+    LossRules rules(0, settings_, 0, book, [&](const auto& incident) { seen.push_back(incident); });
     for (int i = 0; i < 30; ++i) {
       record::StepRecord step = next();
       step.loss = i == position ? (i % 3 == 0   ? kNan
@@ -221,9 +221,9 @@ TEST_F(LossRulesTest, TheWidthAndTheLevelOfAGuessAreThoseOfTheGovernor) {
   // Learned: below 6. Near: between 9.35 and 10.65.
   for (const Case& a_case : {Case{5.9, 9.36, true}, Case{5.9, 9.34, false}, Case{5.9, 10.64, true},
                              Case{5.9, 10.66, false}, Case{6.1, 10, false}}) {
-    IncidentIds ids;
+    IncidentBook book;
     std::vector<record::Incident> seen;
-    LossRules rules(0, settings_, 0, ids, [&](const auto& incident) { seen.push_back(incident); });
+    LossRules rules(0, settings_, 0, book, [&](const auto& incident) { seen.push_back(incident); });
     for (int i = 0; i < 10; ++i) {
       record::StepRecord step = next();
       step.loss = a_case.mean;
@@ -257,8 +257,8 @@ TEST_F(LossRulesTest, NextToZeroItMayNotJumpToWhereItCameFrom) {
 }
 
 TEST_F(LossRulesTest, EachClassCanBeSwitchedOff) {
-  settings_.judge_divergence = false;
-  settings_.judge_spike = false;
+  judge(IncidentClass::loss_divergence, false);
+  judge(IncidentClass::loss_spike, false);
   learn();
   observe({50, 50, 50, 50, 2, 50, 2});
   EXPECT_THAT(reports_, IsEmpty());

@@ -16,7 +16,6 @@ using record::IncidentClass;
 using record::NonfiniteKind;
 using record::Site;
 using record::StepRecord;
-using test::kAllSites;
 using test::kSites;
 
 constexpr int kClearAfter = NonfiniteDetector::kClearAfter;
@@ -124,10 +123,9 @@ TEST_F(NonfiniteOrderTest, WhereItBeganIsSaidOnlyWhereTheSitesBeforeItAreKnownTo
                              Case{Site::weight, true, false, std::nullopt},
                              Case{Site::weight, false, true, std::nullopt},
                              Case{Site::loss, true, false, record::BeganIn::forward}}) {
-    IncidentIds ids;
+    IncidentBook book;
     std::optional<Incident> seen;
-    NonfiniteDetector detector(0, kAllSites, ids,
-                               [&](const Incident& incident) { seen = incident; });
+    NonfiniteDetector detector(0, book, [&](const Incident& incident) { seen = incident; });
     detector.observe(read(Site::weight, 0), model_);
     StepRecord step = read(a_case.site, 1);
     if (a_case.loss_read) step.site_measured[index_of(Site::loss)] = true;
@@ -221,7 +219,10 @@ TEST(WordsForAModule, SayWhatItHasToDoWithIt) {
 }
 
 TEST_F(NonfiniteOrderTest, ASiteThatIsSwitchedOffIsNotJudged) {
-  NonfiniteDetector detector(0, {true, false, true}, ids_,
+  Judged judged = default_judged();
+  judged[index_of(IncidentClass::nonfinite_grad)] = false;
+  IncidentBook book(judged);
+  NonfiniteDetector detector(0, book,
                              [this](const Incident& incident) { reports_.push_back(incident); });
   detector.observe(read(Site::grad, 5), model_);
   EXPECT_TRUE(reports_.empty());

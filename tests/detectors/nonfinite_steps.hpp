@@ -13,7 +13,6 @@ using record::Incident;
 using record::Site;
 using record::StepRecord;
 
-inline constexpr NonfiniteDetector::Sites kAllSites{true, true, true};
 inline constexpr Site kSites[] = {Site::loss, Site::grad, Site::weight};
 
 class NonfiniteSteps : public testing::Test {
@@ -45,8 +44,8 @@ class NonfiniteSteps : public testing::Test {
   record::ModelInfo model_;
   std::int64_t step_ = 0;
   std::vector<Incident> reports_;
-  IncidentIds ids_;
-  NonfiniteDetector detector_{3, kAllSites, ids_,
+  IncidentBook book_;
+  NonfiniteDetector detector_{3, book_,
                               [this](const Incident& incident) { reports_.push_back(incident); }};
 };
 

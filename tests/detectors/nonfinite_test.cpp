@@ -19,7 +19,6 @@ using record::IncidentClass;
 using record::NonfiniteKind;
 using record::Site;
 using record::StepRecord;
-using test::kAllSites;
 using test::kSites;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -59,8 +58,8 @@ TEST_F(NonfiniteTest, OpensAtTheFirstBadStepWithItsEvidence) {
 TEST_F(NonfiniteTest, AnyKindOpens) {
   for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind) {
     for (const Site site : kSites) {
-      IncidentIds ids;
-      NonfiniteDetector detector(0, kAllSites, ids,
+      IncidentBook book;
+      NonfiniteDetector detector(0, book,
                                  [&](const Incident& incident) { reports_.push_back(incident); });
       StepRecord step = read(site, 0);
       step.nonfinite[index_of(site)][kind] = 1;
@@ -183,8 +182,8 @@ TEST_F(NonfiniteTest, NumbersThatAreNanThemselvesNeitherThrowNorDecide) {
 
 TEST_F(NonfiniteTest, ABadElementOfAParameterThatTheModelDoesNotHaveIsReportedWithoutAName) {
   for (const std::int32_t param : {-1, 2, 1'000'000}) {
-    IncidentIds ids;
-    NonfiniteDetector detector(0, kAllSites, ids,
+    IncidentBook book;
+    NonfiniteDetector detector(0, book,
                                [&](const Incident& incident) { reports_.push_back(incident); });
     StepRecord step = read(Site::grad, 1);
     step.first_by_site[index_of(Site::grad)] = {Site::grad, NonfiniteKind::nan, param, 0};
@@ -207,8 +206,8 @@ TEST_F(NonfiniteTest, TheLossHasNoElement) {
 
 TEST_F(NonfiniteTest, AReportThatThrowsIsNotRepeated) {
   int reports = 0;
-  IncidentIds ids;
-  NonfiniteDetector detector(0, kAllSites, ids, [&](const Incident&) {
+  IncidentBook book;
+  NonfiniteDetector detector(0, book, [&](const Incident&) {
     ++reports;
     throw std::runtime_error("full");
   });

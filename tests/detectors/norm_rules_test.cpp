@@ -22,7 +22,7 @@ using testing::SizeIs;
 class NormRulesTest : public test::FakeSteps {
  protected:
   void observe(std::optional<double> norm, bool has_nan = false) {
-    if (!rules_) rules_.emplace(0, settings_, 0, ids_, collect());
+    if (!rules_) rules_.emplace(0, settings_, 0, book_, collect());
     record::StepRecord step = next();
     step.grad_norm = norm;
     if (has_nan) step.nonfinite[index_of(record::Site::grad)] = {1, 0, 0};
@@ -123,7 +123,7 @@ TEST_F(NormRulesTest, AStepToAnotherLevelThatTheMeanCatchesUpWithIsNoDrift) {
 }
 
 TEST_F(NormRulesTest, ADriftNeedsFiftyStepsInARow) {
-  settings_.judge_exploding = false;
+  judge(IncidentClass::grad_exploding, false);
   settings_.factor = 1e9;
   settings_.drift = 0.5;
   observe_many(1, 400);
@@ -163,7 +163,8 @@ TEST_F(NormRulesTest, GradientsThatAreAllZeroDivideByNothing) {
 }
 
 TEST_F(NormRulesTest, EachClassCanBeSwitchedOff) {
-  settings_.judge_exploding = settings_.judge_drift = false;
+  judge(IncidentClass::grad_exploding, false);
+  judge(IncidentClass::grad_norm_drift, false);
   observe_many(1, 300);
   observe_many(500, 300);
   EXPECT_THAT(reports_, IsEmpty());

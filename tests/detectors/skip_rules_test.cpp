@@ -19,7 +19,7 @@ using testing::SizeIs;
 class SkipRulesTest : public test::FakeSteps {
  protected:
   void observe(SkipReason skipped, bool is_explained = false, bool persists = false) {
-    if (!rules_) rules_.emplace(0, settings_, 0, ids_, collect());
+    if (!rules_) rules_.emplace(0, settings_, 0, book_, collect());
     record::StepRecord step = next();
     step.skipped = skipped;
     step.overflow_persists = persists;
@@ -114,7 +114,8 @@ TEST_F(SkipRulesTest, AStreakOfOverflowIsToldOnce) {
 }
 
 TEST_F(SkipRulesTest, EachClassCanBeSwitchedOff) {
-  settings_.judge_overflow = settings_.judge_skipped = false;
+  judge(IncidentClass::amp_overflow, false);
+  judge(IncidentClass::skipped_steps, false);
   observe_many(SkipReason::amp_overflow, 200);
   EXPECT_THAT(reports_, IsEmpty());
 }

@@ -17,7 +17,7 @@ class StallTest : public test::FakeSteps {
   void tick(double at) { stall_.tick({0, wall_ + at, at}); }
 
   double wall_ = 1000;
-  StallDetector stall_{0, 30, ids_, collect()};
+  StallDetector stall_{0, 30, book_, collect()};
 };
 
 TEST_F(StallTest, OpensOnceWhenNoStepHasEndedForLongAndClosesWithTheNext) {
@@ -58,7 +58,7 @@ TEST_F(StallTest, EachStallIsAnIncidentOfItsOwn) {
 }
 
 TEST_F(StallTest, ZeroSecondsMeansNever) {
-  StallDetector never(0, 0, ids_, collect());
+  StallDetector never(0, 0, book_, collect());
   never.step({1, 0, 0});
   never.tick({0, 1e9, 1e9});
   EXPECT_THAT(reports_, IsEmpty());

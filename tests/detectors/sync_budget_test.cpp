@@ -26,7 +26,7 @@ constexpr int kClearAfter = SyncBudgetDetector::kClearAfter;
 class SyncBudgetTest : public testing::Test {
  protected:
   void set_budget(std::optional<std::int32_t> training, std::int32_t after = 0) {
-    detector_.emplace(4, SyncBudgetDetector::Budget{training, after}, ids_,
+    detector_.emplace(4, SyncBudgetDetector::Budget{training, after}, book_,
                       [this](const Incident& incident) { reports_.push_back(incident); });
   }
   StepRecord step(std::int32_t training, std::int32_t own = 0) {
@@ -49,7 +49,7 @@ class SyncBudgetTest : public testing::Test {
     });
   }
 
-  IncidentIds ids_;
+  IncidentBook book_;
   std::int64_t step_ = 0;
   int asked_ = 0;
   std::vector<StepSyncSite> sites_;
