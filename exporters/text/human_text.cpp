@@ -40,10 +40,6 @@ std::string human_count(std::int64_t value) {
   return digits;
 }
 
-std::string human_percent(const std::optional<double>& ratio) {
-  return ratio ? human_number(100 * *ratio) + " %" : kUnmeasured;
-}
-
 std::string human_duration(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0 || seconds > 1e12) return kUnmeasured;
   if (seconds < 0.9995) return print("%.3g ms", seconds * 1000);
@@ -51,16 +47,6 @@ std::string human_duration(double seconds) {
   const auto whole = static_cast<long long>(std::llround(seconds));
   if (whole < 3600) return print("%lld min %lld s", whole / 60, whole % 60);
   return print("%lld h %lld min", whole / 3600, whole / 60 % 60);
-}
-
-std::string human_bytes(double bytes) {
-  constexpr std::array<const char*, 5> kUnits{"B", "KiB", "MiB", "GiB", "TiB"};
-  std::size_t unit = 0;
-  while (bytes >= 1024 && unit + 1 < kUnits.size()) {
-    bytes /= 1024;
-    ++unit;
-  }
-  return print("%.4g %s", bytes, kUnits[unit]);
 }
 
 std::string human_time(double seconds) {

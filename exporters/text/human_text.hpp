@@ -1,5 +1,5 @@
 #pragma once
-// Numbers and times for people to read.
+// Numbers and times for people to read, on a terminal too.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -10,12 +10,8 @@ namespace gradvane::exporters {
 [[nodiscard]] std::string human_number(const std::optional<double>& value);
 /// 12,345,678
 [[nodiscard]] std::string human_count(std::int64_t value);
-/// 1.234 %
-[[nodiscard]] std::string human_percent(const std::optional<double>& ratio);
 /// 340 ms, 12.5 s, 4 min 10 s, 3 h 5 min
 [[nodiscard]] std::string human_duration(double seconds);
-/// 12.3 MiB
-[[nodiscard]] std::string human_bytes(double bytes);
 /// 2026-11-21 03:55:10 UTC, from seconds since the epoch
 [[nodiscard]] std::string human_time(double seconds);
 

@@ -1,48 +1,12 @@
 #include "exporters/text/sync_words.hpp"
 
-#include "exporters/text/human_text.hpp"
+#include <string_view>
 
 namespace gradvane::exporters {
 
-using record::SyncKind;
-using record::SyncOrigin;
 using record::SyncReason;
 
-std::string_view words_of(SyncKind kind) {
-  switch (kind) {
-    case SyncKind::device:
-      return "the whole device";
-    case SyncKind::stream:
-      return "a stream";
-    case SyncKind::event:
-      return "an event";
-    case SyncKind::memcpy:
-      return "a blocking copy";
-    case SyncKind::d2h_read:
-      return "a value read from the device";
-    case SyncKind::async_copy_blocked:
-      return "an asynchronous copy that blocked";
-    case SyncKind::alloc_free:
-      return "an allocation or a release";
-    case SyncKind::module_load:
-      return "code being loaded";
-    case SyncKind::rejected_in_capture:
-      break;
-  }
-  return "nothing: refused during a capture";
-}
-
-std::string_view words_of(SyncOrigin origin) {
-  switch (origin) {
-    case SyncOrigin::training:
-      return "the training";
-    case SyncOrigin::gradvane:
-      return "Gradvane";
-    case SyncOrigin::profiler:
-      break;
-  }
-  return "a profiler";
-}
+namespace {
 
 std::string_view words_of(SyncReason reason) {
   switch (reason) {
@@ -70,6 +34,8 @@ std::string_view words_of(SyncReason reason) {
   return "CUPTI does not call Gradvane back any more";
 }
 
+}  // namespace
+
 std::string sentence_of(const record::SyncSummary& syncs) {
   std::string sentence;
   if (!syncs.is_counting()) {
@@ -84,16 +50,6 @@ std::string sentence_of(const record::SyncSummary& syncs) {
   }
   if (!syncs.detail.empty()) sentence.append(" (").append(syncs.detail).append(")");
   return sentence += '.';
-}
-
-std::string coverage_of(const record::SyncSummary& syncs) {
-  if (!(syncs.blind_seconds > 0)) return {};
-  std::string text = human_duration(syncs.covered_seconds) + " were counted, " +
-                     human_duration(syncs.blind_seconds) + " were not";
-  if (syncs.gaps > 0) {
-    text += ", with " + human_count(syncs.gaps) + (syncs.gaps == 1 ? " gap" : " gaps");
-  }
-  return text += '.';
 }
 
 }  // namespace gradvane::exporters

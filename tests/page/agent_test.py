@@ -181,11 +181,12 @@ def test_without_scripts_there_is_the_plain_page(train, window):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         page.page.goto(training.address)
-        if page.page.locator("#plain figure").count() == 2:
+        if page.page.locator("#plain .tile").count() == 6:
             break
         time.sleep(0.2)
-    assert "shown" in page.page.locator("h1").inner_text()
-    assert page.page.locator("#plain table tbody tr").count() > 10
+    assert page.page.locator("#plain .run").inner_text() == "shown"
+    assert page.sentence == "Healthy"
+    assert float(page.page.locator(".tile", has_text="Loss").locator("dd").first.inner_text()) > 0
     assert page.page.locator("#app").inner_text() == ""
     page.check_quiet(training.address)
 

@@ -40,7 +40,7 @@ def incidents(run: MockRun) -> list[dict]:
             incident["closed_at"] = run.time_of(last + 10)
         found.append(incident)
     for i, step in enumerate(each for each in run.spikes if each <= now):
-        loss = run.series(step)["loss"]
+        loss = run.series(step)["loss"] or float("nan")
         found.append({"id": 100 + i, "class": "loss_spike", "rank": 0, "first_step": step, "last_step": step,
                       "steps": 1, "opened_at": run.time_of(step), "closed_at": run.time_of(step + 1),
                       "evidence": f"Step {step}: the loss was {loss:.3g}, 3.2 times the mean of those before."})

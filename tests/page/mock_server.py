@@ -20,12 +20,13 @@ CSP = ("default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'se
 PLAIN_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>char_gpt: Running · Gradvane</title>
+<title>Healthy · char_gpt</title>
 <link rel="stylesheet" href="/style.css"><script src="/page.js" defer></script>
 <link rel="icon" href="data:,">
 <noscript><meta http-equiv="refresh" content="5"></noscript></head>
-<body><div id="plain"><header><h1>char_gpt <span class="badge running">Running</span></h1>
-<p>Training.</p></header></div><div id="app"></div></body></html>
+<body><div id="plain"><header><div class="top-line"><span class="run">char_gpt</span></div>
+<div class="state-line good"><span class="mark" aria-hidden="true">✓</span><div><h1>Healthy</h1></div></div>
+</header></div><div id="app"></div></body></html>
 """
 
 

@@ -155,6 +155,43 @@ def test_an_incident_shows_its_order_and_leads_to_its_steps(serve, window):
     expect(page.chart("Loss")).to_contain_text("not finite in steps 301–360")
 
 
+def test_open_incidents_come_first(serve, window):
+    server = serve(MockRun(bad=[(300, 10_000)], spikes=(410, 420, 430)))
+    page = window()
+    page.open(server.address)
+    expect(page.page.locator(".latest-incidents li a")).to_have_text(["Non-finite gradient", "Loss spike", "Loss spike"])
+    page.open(server.address, "/incidents")
+    expect(page.page.locator(".card h3 .badge")).to_have_text(["open", "over", "over", "over"])
+    steps = [row["first_step"] for row in rows_of(page.download("Export CSV"))]
+    assert steps == ["300", "430", "420", "410"]
+
+
+def test_host_syncs_are_listed_by_place(serve, window):
+    server = serve(MockRun())
+    page = window()
+    page.open(server.address, "/syncs")
+    places = page.page.locator(".site summary")
+    expect(places).to_have_count(2)
+    expect(places.first).to_contain_text("train.py:88")
+    expect(places.first).to_contain_text("10 % of the time; 1,200 calls, 2 per step; "
+                                         "waited for a value read from the device")
+    expect(places.last).to_contain_text("the whole device")
+
+
+def test_nothing_that_a_run_names_becomes_markup(serve, window):
+    evil = "<img src=x onerror=alert(1)>"
+    run = MockRun(name=evil, bad=[(580, 10_000)], state="failed", reason=evil)
+    run.param_names = lambda: [(evil, evil)]  # type: ignore[method-assign]
+    server = serve(run)
+    page = window()
+    for tab in TABS:
+        page.open(server.address, f"/{tab}")
+        page.page.wait_for_timeout(400)
+        assert evil in page.sentence
+        expect(page.page.locator("img")).to_have_count(0)
+    page.check_quiet(server.address)
+
+
 def test_other_incidents_are_marked_where_they_opened(serve, window):
     server = serve(MockRun(spikes=(450,)))
     page = window()
@@ -286,4 +323,4 @@ def test_without_javascript_the_plain_page_stays(serve, window):
     server = serve(MockRun())
     page = window(scripts=False)
     page.page.goto(server.address)
-    expect(page.page.locator("#plain")).to_contain_text("Training.")
+    expect(page.page.locator("#plain")).to_contain_text("Healthy")

@@ -1,4 +1,5 @@
-"""Takes a picture of every view of a page that is being served: light and dark, on a desktop and on a phone."""
+"""Takes a picture of every view of a page that is being served, and of the plain one: light and dark, on a desktop and
+on a phone."""
 
 from __future__ import annotations
 
@@ -27,6 +28,10 @@ def main() -> None:
                     page.page.wait_for_timeout(SETTLE_MS)
                     page.page.screenshot(path=options.out / f"{tab}-{size}-{theme}.png", full_page=options.whole)
                 page.close()
+                plain = PageDriver(browser, width=width, height=height, theme=theme, scripts=False)
+                plain.page.goto(options.address)
+                plain.page.screenshot(path=options.out / f"plain-{size}-{theme}.png", full_page=options.whole)
+                plain.close()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ test("what is not finite is named, and what was not measured is a dash", () => {
   assert.equal(kindText(undefined), "NaN or Inf");
 });
 
-test("counts, shares, times and bytes read as on the plain page", () => {
+test("counts, shares, durations and bytes are written for people", () => {
   assert.equal(countText(1234567), "1,234,567");
   assert.equal(percentText(0.02796), "2.796 %");
   assert.equal(durationText(0.0124), "12.4 ms");

@@ -3,14 +3,15 @@ import type { Incident } from "../data/api";
 import type { TabProps } from "./props";
 import { csvOf, fileName, save } from "../words/csv";
 import {
-  appearanceText, beganText, classText, isMild, isOpen, moduleText, placeText, stepsText,
+  appearanceText, beganText, classText, isMild, isOpen, moduleText, openFirst, placeText, stepsText,
 } from "../words/incident_words";
 import { countText, finite, durationText, kindText, plural, timeText } from "../words/number_text";
 import { tabLink, type View } from "../view/view";
 
 export function Incidents({ data, view }: TabProps) {
   const status = data.status!;
-  const { incidents, incidents_total: total } = status;
+  const { incidents_total: total } = status;
+  const incidents = openFirst(status.incidents);
   if (total === 0) {
     return (
       <section>

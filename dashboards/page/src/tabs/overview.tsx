@@ -5,7 +5,7 @@ import { Chart, type Zoom } from "../charts/chart";
 import { specsFor, type ChartSpec } from "../charts/chart_specs";
 import { csvOf, fileName, save } from "../words/csv";
 import { IncidentLine } from "./incident_line";
-import { isNonfinite } from "../words/incident_words";
+import { isNonfinite, openFirst } from "../words/incident_words";
 import { plural } from "../words/number_text";
 import { OptimizerChoice } from "../view/optimizer_choice";
 import {
@@ -54,7 +54,7 @@ export function Overview({ data, live, view, change }: TabProps) {
       {status.incidents.length > 0 && (
         <section class="latest-incidents" aria-label="Latest incidents">
           <ul class="incidents">
-            {status.incidents.slice(0, SHOWN_INCIDENTS).map((incident) => (
+            {openFirst(status.incidents).slice(0, SHOWN_INCIDENTS).map((incident) => (
               <IncidentLine key={incident.id} incident={incident} view={view} />
             ))}
           </ul>

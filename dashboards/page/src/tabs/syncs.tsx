@@ -2,7 +2,7 @@ import type { Syncs as Answer, SyncSite, Tally } from "../data/api";
 import type { TabProps } from "./props";
 import { csvOf, fileName, save } from "../words/csv";
 import { countText, durationText, finite, numberText, percentText, plural } from "../words/number_text";
-import { kindWords, ORIGINS, syncSentence } from "../words/sync_words";
+import { coverageText, kindWords, ORIGINS, syncSentence } from "../words/sync_words";
 import { usePolled } from "../data/use_polled";
 
 export function Syncs({ data }: TabProps) {
@@ -14,7 +14,7 @@ export function Syncs({ data }: TabProps) {
     <>
       <section>
         <h2>What the CPU waited for</h2>
-        <p>{syncSentence(answer)}</p>
+        <p>{syncSentence(answer)} {answer.totals && coverageText(answer)}</p>
         {answer.totals && <Totals answer={answer} />}
       </section>
       {answer.by_phase && <Phases phases={answer.by_phase} />}

@@ -1,4 +1,4 @@
-// Incidents in the words of the plain page.
+// Incidents in words, as the plain page has them too: test/same_text.json has the cases for both.
 import type { Appearance, Incident, Site, TracedModule } from "../data/api";
 import { INCIDENT_CLASSES } from "./incident_classes";
 import { countText, kindText, plural, siteText } from "./number_text";
@@ -16,6 +16,11 @@ export function isNonfinite(incident: Incident): boolean {
 
 export function isOpen(incident: Incident): boolean {
   return incident.closed_at === undefined;
+}
+
+/** Those that are open, then the others; each part keeps its order. */
+export function openFirst(incidents: Incident[]): Incident[] {
+  return [...incidents.filter(isOpen), ...incidents.filter((each) => !isOpen(each))];
 }
 
 /** What has not harmed the training comes after the rest. */

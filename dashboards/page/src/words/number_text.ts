@@ -1,4 +1,4 @@
-// Numbers in the words of the plain page, so that both say the same.
+// Numbers as the plain page writes them, too: test/same_text.json has the cases for both.
 import type { Kind, Num, Site } from "../data/api";
 
 export const UNMEASURED = "–";
@@ -72,18 +72,16 @@ export function bytesText(bytes: Num | undefined | null): string {
   return `${numberText(value)} ${BYTE_UNITS[unit]}`;
 }
 
-/** In the reader's own time zone. */
+/** In UTC: the plain page cannot know the reader's time zone, and both write a time the same way. */
 export function timeText(seconds: Num | undefined | null): string {
   const value = finite(seconds);
   if (value === null) return UNMEASURED;
   const time = new Date(value * 1000);
   if (Number.isNaN(time.getTime())) return UNMEASURED;
-  const two = (part: number) => String(part).padStart(2, "0");
-  const day = `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())}`;
-  return `${day} ${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+  return `${time.toISOString().slice(0, 19).replace("T", " ")} UTC`;
 }
 
-/** Without the day where it is today. */
+/** Without the day if it is today. */
 export function clockText(seconds: Num | undefined | null): string {
   const text = timeText(seconds);
   const today = timeText(Date.now() / 1000).slice(0, 11);

@@ -1,4 +1,4 @@
-// The state of the run in one sentence: the first thing that is seen.
+// The state of the run in one sentence: the first thing that is seen, on the plain page too.
 import type { Incident, Status } from "../data/api";
 import { isMild, isNonfinite, isOpen, placeText, sinceText } from "./incident_words";
 import { clockText, countText, kindText, plural } from "./number_text";

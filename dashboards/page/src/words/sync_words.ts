@@ -1,5 +1,6 @@
-// Host syncs in the words of the plain page.
+// Host syncs in words.
 import type { Syncs } from "../data/api";
+import { durationText, finite, plural } from "./number_text";
 
 const KINDS: Record<string, string> = {
   device: "the whole device",
@@ -42,4 +43,11 @@ export function syncSentence(syncs: Syncs): string {
     return `Host syncs are counted${syncs.reason === "counting" ? "" : `: ${why}`}${detail}.`;
   }
   return `Host syncs are not counted${syncs.totals ? " any more" : ""}: ${why}${detail}.`;
+}
+
+/** How much of the time was counted; empty if all of it was. */
+export function coverageText({ blind_seconds: blind, covered_seconds: covered, gaps }: Syncs): string {
+  if (!((finite(blind) ?? 0) > 0)) return "";
+  const where = gaps > 0 ? `, with ${plural(gaps, "gap")}` : "";
+  return `${durationText(covered)} were counted, ${durationText(blind)} were not${where}.`;
 }
