@@ -14,7 +14,7 @@ SCRIPTS = ["image_classifier", "word_model", "gan", "transformer", "lbfgs_fit"]
 
 def reference(script, folder):
     out = folder / "reference.json"
-    running.python(running.HERE / "reference.py", out, script, cwd=folder)
+    running.python(running.TESTS / "support" / "reference.py", out, script, cwd=folder)
     return json.loads(out.read_text())
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import running
 from pseudo_terminal import Terminal
 
-EXPECTED = running.HERE / "expected"
+EXPECTED = running.TESTS / "expected"
 MEDIA = {"80_columns": (80, 24), "200_columns": (200, 50), "pipe": None}
 Variation = tuple[str, "str | Callable[[re.Match[str]], str]"]
 """what may differ from one run to the next, or from one machine to another, and what stands for it"""

@@ -10,6 +10,7 @@ import time
 
 import pytest
 import running
+from running import alike, both
 
 TRAINING = """
     import torch
@@ -20,21 +21,6 @@ TRAINING = """
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
 """
-
-
-def both(folder, source, *arguments, module=False, **how):
-    """The same script under python and under gradvane run."""
-    script = running.write(folder, source)
-    target = ["-m", "train"] if module else [script]
-    plain = running.python(*target, *arguments, cwd=folder, check=False, **how)
-    ours = running.python("-m", "gradvane", "run", "--quiet", *target, *arguments, cwd=folder, check=False, **how)
-    return plain, ours
-
-
-def alike(plain, ours):
-    assert ours.returncode == plain.returncode
-    assert ours.stdout == plain.stdout
-    assert ours.stderr == plain.stderr
 
 
 WHO_AM_I = """

@@ -16,7 +16,7 @@ import weakref
 import pytest
 import running
 import torch
-from run_command_test import alike, both
+from running import alike, both
 from small_net import net, one_step
 from torch.nn.utils import clip_grad
 

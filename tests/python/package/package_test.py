@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import running
 
-SOURCE = Path(os.environ.get("GRADVANE_SOURCE_DIR", running.HERE.parents[1]))
+SOURCE = Path(os.environ.get("GRADVANE_SOURCE_DIR", running.TESTS.parents[1]))
 TRAINING = """
     import torch, sys
     model = torch.nn.Linear(4, 1)

@@ -114,7 +114,7 @@ def test_the_status_of_a_recording_keeps_the_schema(failed):
 
     import gradvane._recording as native
 
-    folder = Path(os.environ.get("GRADVANE_SOURCE_DIR", running.HERE.parents[1])) / "docs" / "api"
+    folder = Path(os.environ.get("GRADVANE_SOURCE_DIR", running.TESTS.parents[1])) / "docs" / "api"
     schemas = {path.name: json.loads(path.read_text()) for path in folder.glob("*.json")}
     registry = Registry().with_resources((name, Resource.from_contents(schema)) for name, schema in schemas.items())
     server = native.serve(str(failed[0]), "127.0.0.1", 0)

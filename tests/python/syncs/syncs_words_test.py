@@ -161,7 +161,7 @@ def test_what_is_next_to_nothing_is_neither_a_zero_nor_worth_a_line():
 
 
 def test_kinds_that_spend_no_budget_are_those_that_the_agent_leaves_out():
-    header = (running.HERE.parents[1] / "record" / "step_record.hpp").read_text()
+    header = (running.TESTS.parents[1] / "record" / "step_record.hpp").read_text()
     kinds = re.findall(r"^  (\w+),", header[header.index("enum class SyncKind"):header.index("kSyncKinds")], re.M)
     [last] = re.findall(r"waits_surely\(SyncKind kind\).*kind <= SyncKind::(\w+)", header)
     assert [kind for kind in kinds[kinds.index(last) + 1:] if kind != sync_reports.REJECTED] == list(sync_reports.MAY_WAIT)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-SOURCE = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
+SOURCE = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[3]))
 sys.path.insert(0, str(SOURCE / "bench" / "false_alarms"))
 
 import healthy_other  # noqa: E402

@@ -17,7 +17,7 @@ BUILD = running.PACKAGE.parent
 FAKE = BUILD / "lib" / "libgradvane_fake_cuda.so"
 DRIVER = BUILD / "fake_driver"
 LIBRARY = BUILD / "lib" / "libgradvane_inject.so"
-SCHEMA = json.loads((running.HERE.parents[1] / "docs" / "api" / "syncs.schema.json").read_text())
+SCHEMA = json.loads((running.TESTS.parents[1] / "docs" / "api" / "syncs.schema.json").read_text())
 
 CUDA = """
     import ctypes, os, sys

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import without_pytest
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = TESTS.parents[1]
 STEPS = 12  # of three_syncs.py
 
 
@@ -56,7 +56,7 @@ def places_of(document: dict, script: Path) -> list[dict]:
 
 
 def test_the_command_names_the_three_lines_in_order_of_time_lost():
-    script = HERE / "scripts" / "three_syncs.py"
+    script = TESTS / "scripts" / "three_syncs.py"
     done = run("-m", "gradvane", "syncs", "--json", "--port", "-1", "--", sys.executable, script)
     documents = [each for each in json.loads(done.stdout) if each.get("sites")]
     assert len(documents) == 1, done.stdout + done.stderr

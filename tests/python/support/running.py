@@ -9,9 +9,9 @@ import sys
 import textwrap
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-SCRIPTS = HERE / "scripts"
-PACKAGE = Path(os.environ.get("GRADVANE_BUILD_DIR", HERE.parents[1] / "build" / "release")) / "python"
+TESTS = Path(__file__).resolve().parents[1]
+SCRIPTS = TESTS / "scripts"
+PACKAGE = Path(os.environ.get("GRADVANE_BUILD_DIR", TESTS.parents[1] / "build" / "release")) / "python"
 
 
 def environment(**extra: str) -> dict[str, str]:
@@ -55,3 +55,19 @@ def write(folder: Path, source: str, name: str = "train.py") -> Path:
 def run_source(folder: Path, source: str, **how: object) -> list[dict]:
     """The step log of a script given as text, watched by `gradvane run`."""
     return watched(write(folder, source), cwd=folder, **how)[0]  # type: ignore[arg-type]
+
+
+def both(folder: Path, source: str, *arguments: object, module: bool = False,
+         **how: str) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
+    """The same script under python and under gradvane run."""
+    script = write(folder, source)
+    target: list[object] = ["-m", "train"] if module else [script]
+    plain = python(*target, *arguments, cwd=folder, check=False, **how)
+    ours = python("-m", "gradvane", "run", "--quiet", *target, *arguments, cwd=folder, check=False, **how)
+    return plain, ours
+
+
+def alike(plain: subprocess.CompletedProcess[str], ours: subprocess.CompletedProcess[str]) -> None:
+    assert ours.returncode == plain.returncode
+    assert ours.stdout == plain.stdout
+    assert ours.stderr == plain.stderr
