@@ -14,9 +14,9 @@ set(GRADVANE_TEST_ENVIRONMENT
   GRADVANE_VENV_PYTHON=${GRADVANE_VENV_PYTHON}
   GRADVANE_SANITIZE=${GRADVANE_SANITIZE}
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1:protect_shadow_gap=0
-  LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/lsan.supp:print_suppressions=0
+  LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/sanitizers/lsan.supp:print_suppressions=0
   UBSAN_OPTIONS=print_stacktrace=1
-  TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp:halt_on_error=1:second_deadlock_stack=1)
+  TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/sanitizers/tsan.supp:halt_on_error=1:second_deadlock_stack=1)
 
 # Sanitizers make code some ten times slower; limits are for a machine that is busy besides.
 function(gradvane_test_properties name timeout labels environment serial)

@@ -4,4 +4,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . .deps/env.sh
-exec "$GRADVANE_VENV_PYTHON" -B scripts/bench.py "$@"
+exec "$GRADVANE_VENV_PYTHON" -B scripts/bench/bench.py "$@"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks of files that need no test run: format, scripts, size, words, then names and likely bugs by
-# clang-tidy (check_sources.py, which remembers what it found good).
+# clang-tidy (lint/check_sources.py, which remembers what it found good).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 tools=$PWD/.deps/venv/bin
@@ -78,7 +78,7 @@ white_space() {
 }
 
 sources() {
-  "$tools/python" -B scripts/check_sources.py --tidy "$tools/clang-tidy" --build build/release
+  "$tools/python" -B scripts/lint/check_sources.py --tidy "$tools/clang-tidy" --build build/release
 }
 
 check format format

@@ -2,8 +2,8 @@
 """Counts the machine instructions of the CUDA kernel, and compares them with docs/sass.json.
 
 The kernel is compiled for each architecture with the flags of the build, disassembled, and its hot
-loops are found (sass_paths.py, sass_rows.py). No GPU is needed. The check fails where a number got
-worse, or misses a bar. `--write` writes docs/sass.json and the table in docs/kernel.md anew.
+loops are found (machine_code/). No GPU is needed. The check fails where a number got worse, or
+misses a bar. `--write` writes docs/sass.json and the table in docs/kernel.md anew.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "machine_code"))
 
 from sass_paths import SassError, parse  # noqa: E402
 from sass_rows import (DTYPES, FEWER_IS_WORSE, MORE_IS_WORSE, kernel_rows,  # noqa: E402

@@ -21,8 +21,8 @@ mkdir -p "$deps/stamps"
 
 # shellcheck source=versions.env
 . "$root/versions.env"
-# shellcheck source=scripts/setup_stages.sh
-. "$root/scripts/setup_stages.sh"
+# shellcheck source=scripts/setup/setup_stages.sh
+. "$root/scripts/setup/setup_stages.sh"
 
 # One set-up at a time in a checkout: `make -j` and two terminals would write the same environment.
 exec 9>"$deps/lock"

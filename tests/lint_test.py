@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[1]))
-PARTS = ["scripts/lint.sh", "scripts/check_sources.py", ".clang-format", ".clang-tidy", ".gitignore"]
+PARTS = ["scripts/lint.sh", "scripts/lint/check_sources.py", ".clang-format", ".clang-tidy", ".gitignore"]
 TOOLS = ["python", "clang-format", "clang-tidy"]
 GOOD = "namespace gradvane {\nint twice(int value) { return 2 * value; }\n}  // namespace gradvane\n"
 
@@ -18,7 +18,7 @@ GOOD = "namespace gradvane {\nint twice(int value) { return 2 * value; }\n}  // 
 @pytest.fixture
 def tree(tmp_path):
     for part in PARTS:
-        (tmp_path / part).parent.mkdir(exist_ok=True)
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / part, tmp_path / part)
     (tmp_path / ".deps/venv/bin").mkdir(parents=True)
     for tool in TOOLS:

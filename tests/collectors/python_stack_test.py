@@ -1,7 +1,7 @@
 """Python's frames as read without the interpreter, against what every Python here says of them.
 
 Pythons are looked for as GRADVANE_VENV_PYTHON, on PATH, among those of pyenv, and in GRADVANE_PYTHONS
-(scripts/fetch_pythons.py fills its default, .deps/pythons). The probe is named by
+(scripts/setup/fetch_pythons.py fills its default, .deps/pythons). The probe is named by
 GRADVANE_PYTHON_STACK_PROBE.
 """
 
@@ -85,7 +85,7 @@ def cases():
 @pytest.mark.parametrize("name,python,scenario", cases())
 def test_the_frames_are_those_that_python_tells_of(name, python, scenario):
     if name is None:
-        pytest.skip(f"Python {python} is not on this machine; scripts/fetch_pythons.py brings it")
+        pytest.skip(f"Python {python} is not on this machine; scripts/setup/fetch_pythons.py brings it")
     done = run(python, "-B", str(SCRIPT), PROBE, scenario)
     said = f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, said

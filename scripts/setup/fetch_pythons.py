@@ -4,7 +4,7 @@ They come as jars, through the machine's Maven client with its settings, and are
 .deps/pythons/<version>; .deps/pythons/python3.X runs each. Versions and hashes are in versions.env. Where
 there is no client or no network it says so and stays without: the test names what it did not find.
 
-    python scripts/fetch_pythons.py
+    python scripts/setup/fetch_pythons.py
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DEPS = ROOT / ".deps"
 INTO = DEPS / "pythons"
 INSIDE = "org/bytedeco/cpython/linux-x86_64/"

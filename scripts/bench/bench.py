@@ -14,7 +14,7 @@ import tempfile
 from datetime import datetime, timezone
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / "build" / "release" / "bin"
 ROUNDS = int(os.environ.get("GRADVANE_BENCH_ROUNDS", "9"))
 WARM_UP_STEPS = 10

@@ -171,7 +171,7 @@ install_python() {  # install_python <base python> <log> <requirement>...
   # Else a torch named earlier would pass for one that is installed here.
   rm -f "$venv"/lib/python*/site-packages/gradvane_torch.pth
   say python "fetching packages$([[ " $* " != *" torch=="* ]] || echo " (some 3 GB the first time)")"
-  if ! { "${pip[@]}" install --timeout 60 "pip==$PIP_VERSION" && "$python" -B "$root/scripts/fetch_wheels.py" \
+  if ! { "${pip[@]}" install --timeout 60 "pip==$PIP_VERSION" && "$python" -B "$root/scripts/setup/fetch_wheels.py" \
     --into "$wheels" --constraint "$deps/constraints.txt" setuptools "$@"; } >"$log" 2>&1; then
     python_failed "packages could not be fetched" \
       "Is the network there? What was fetched is kept: run again to go on. Details: .deps/pip.log"
@@ -269,7 +269,7 @@ run_tools() {
     python_failed "packages could not be installed" "Is the network there? Details: .deps/pip.log"
   fi
   # Tests read the frames of every CPython there is; without these they say which they did without.
-  "$venv/bin/python" "$root/scripts/fetch_pythons.py" || true
+  "$venv/bin/python" "$root/scripts/setup/fetch_pythons.py" || true
   printf '%s\n' "$key" >"$deps/stamps/tools"
   say tools "ready"
 }

@@ -5,7 +5,7 @@ that is 3 GB to start over; here a wheel that arrived stays, and only the one in
 installed already is not fetched. There is nothing to choose between: every version is pinned, by
 torch or by the constraints.
 
-    python fetch_wheels.py --into .deps/wheels --constraint .deps/constraints.txt torch==2.11.0 ...
+    python scripts/setup/fetch_wheels.py --into .deps/wheels --constraint .deps/constraints.txt torch==2.11.0 ...
 """
 
 import argparse
