@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[2] / "python" / "gradvane"
+PACKAGE = Path(__file__).resolve().parents[3] / "python" / "gradvane"
 MODULES = ["_native", "_recording"]
 
 Members = dict[str, object]
