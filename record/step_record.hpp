@@ -60,10 +60,10 @@ inline constexpr auto kNames<ParamState> = std::to_array<std::string_view>(
 inline constexpr int kParamStates = kCount<ParamState>;
 
 /// Why an optimizer step did not change the weights.
-enum class SkipReason : std::uint8_t { none, amp_overflow, governor, loop };
+enum class SkipReason : std::uint8_t { none, amp_overflow, loop };
 template <>
 inline constexpr auto kNames<SkipReason> =
-    std::to_array<std::string_view>({"none", "amp_overflow", "governor", "loop"});
+    std::to_array<std::string_view>({"none", "amp_overflow", "loop"});
 
 /// How a call made the CPU wait for the GPU.
 enum class SyncKind : std::uint8_t {

@@ -36,7 +36,7 @@ class StepRecord:
     read_at: str
     """where the gradients were read: clip, scaler, optimizer, backward, or none"""
     skipped: str
-    """none, or why the weights were left as they were: amp_overflow, governor or loop"""
+    """none, or why the weights were left as they were: amp_overflow or loop"""
     loss: float | None
     grad_norm: float | None
     """L2 over finite elements, before clipping, unscaled; None where no element was finite"""

@@ -170,8 +170,7 @@ def labelled(rank: int) -> list[Known]:
             found += [known("gradvane_nonfinite_steps_total", steps if kind == "nan" else flat(0), site=site,
                             kind=kind, group=group) for kind in KINDS]
     found += [known("gradvane_skipped_steps_total", course, reason=reason) for reason, course in (
-        ("amp_overflow", counted(minute(5), minute(9), minute(17))), ("loop", between(LOSS_BAD, MENDED, 2.0)),
-        ("governor", flat(0)))]
+        ("amp_overflow", counted(minute(5), minute(9), minute(17))), ("loop", between(LOSS_BAD, MENDED, 2.0)))]
     for name in CLASSES:
         start, end = OPENED.get(name, (math.inf, math.inf))
         found.append(known("gradvane_incidents_total", counted(start), **{"class": name}))

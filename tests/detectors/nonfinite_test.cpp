@@ -145,9 +145,9 @@ TEST_F(NonfiniteTest, AnOverflowThatTheScalerHandlesIsNoIncidentOfGradientsButSt
   EXPECT_EQ(reports_[2].kind, IncidentClass::nonfinite_loss);
 }
 
-TEST_F(NonfiniteTest, AStepThatTheGovernorSkippedIsBadAllTheSame) {
+TEST_F(NonfiniteTest, AStepThatTheLoopSkippedIsBadAllTheSame) {
   StepRecord skipped = read(Site::grad, 1);
-  skipped.skipped = record::SkipReason::governor;
+  skipped.skipped = record::SkipReason::loop;
   observe(skipped);
   EXPECT_EQ(reports_.size(), 1U);
 }

@@ -64,7 +64,7 @@ TEST(Names, EveryEnumeratorHasItsWord) {
   EXPECT_EQ(name_of(Phase::other), "other");
   EXPECT_EQ(name_of(ParamState::unsupported), "unsupported");
   EXPECT_EQ(name_of(SkipReason::none), "none");
-  EXPECT_EQ(name_of(SkipReason::governor), "governor");
+  EXPECT_EQ(name_of(SkipReason::loop), "loop");
   EXPECT_EQ(name_of(RunState::failed), "failed");
   EXPECT_EQ(name_of(IncidentClass::nonfinite_weight), "nonfinite_weight");
   EXPECT_EQ(name_of(IncidentClass::own_sync_budget), "own_sync_budget");

@@ -57,7 +57,7 @@ TEST(SeriesHistory, NeverLosesABadStepHoweverLongTheRun) {
     StepRecord record = step_with(step, 1.0);
     if (step == 777) record.nonfinite[0] = {1, 0, 0};
     if (step == 777) record.loss = std::nan("");
-    if (step % 50'000 == 0) record.skipped = record::SkipReason::governor;
+    if (step % 50'000 == 0) record.skipped = record::SkipReason::loop;
     history.take(record, ModelInfo{});
   }
   const SeriesColumns columns = history.after(0);
