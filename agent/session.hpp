@@ -1,6 +1,6 @@
 #pragma once
-// One run as an agent keeps it: options, the recorder of the training thread and the worker, with one
-// rule for when they are alive. What the faces of the agent, C++ and Python, are made of.
+// One run: the recorder of the training thread and the worker, with one rule for when they are
+// alive. Both faces of the agent, C++ and Python, are made of it.
 #include <memory>
 #include <string_view>
 
@@ -27,13 +27,15 @@ class Session {
   [[nodiscard]] bool live() noexcept;
   /// Ends the run and waits for it, as Worker::end() does. The first call decides.
   void end(record::RunState state, std::string_view reason, Worker::Linger linger) noexcept;
-  /// The same in three parts, for who must not be locked meanwhile. False: there is nothing to wait for.
+  /// end() in three parts, for a caller that must not hold its lock during the wait. begin_end()
+  /// returns false if there is nothing to wait for.
   [[nodiscard]] bool begin_end(record::RunState state, std::string_view reason,
                                Worker::Linger linger) noexcept;
   void await_end() noexcept;
   void leave() noexcept;
-  /// Before it is destroyed: ends the run, as failed where an exception is leaving. False: a thread still uses
-  /// this, here or in the parent of a fork, so that it must be leaked with all that is part of it.
+  /// Call it before the destructor. Ends the run, as failed if an exception is leaving the scope.
+  /// Returns false if a thread still uses this, here or in the parent of a fork: then it must be
+  /// leaked with all that it is part of.
   [[nodiscard]] bool close(Worker::Linger linger) noexcept;
 
   [[nodiscard]] StepRecorder& recorder() noexcept { return recorder_; }
@@ -41,11 +43,11 @@ class Session {
   /// Null: host syncs are not counted.
   [[nodiscard]] collectors::SyncLedger* ledger() const noexcept { return seat_.ledger(); }
   [[nodiscard]] LedgerSeat& seat() noexcept { return seat_; }
-  /// Only where live().
+  /// Precondition: live().
   [[nodiscard]] Worker& worker() noexcept { return *worker_; }
 
-  /// Ends the step of `optimizer`. What handing it over costs counts in the next step, since the times
-  /// of this one are handed over.
+  /// Ends the step of `optimizer`. What handing it over costs counts in the next step, since the
+  /// times of this one are handed over.
   std::optional<StepResult> finish(int optimizer,
                                    record::SkipReason skipped = record::SkipReason::none) noexcept;
 

@@ -19,7 +19,7 @@
 
 namespace gradvane::agent {
 
-/// What backward passes have shown of one optimizer. BackwardWatch fills it.
+/// What backward passes have shown of one optimizer. BackwardWatch writes it.
 struct SeenPasses {
   std::thread::id trainer;      ///< who took its last step, of those whose backward passes are seen
   std::int32_t backwards = 0;   ///< passes that wrote to its gradients, in the current step
@@ -33,42 +33,50 @@ struct SeenPasses {
   void choose_entries(std::size_t count, int optimizers);
 };
 
-/// The classes of agent/step share it; each says which part it fills. Training thread only.
+/// The parts of StepRecorder share it. Each group of fields names the part that writes it. Training
+/// thread only.
 struct OptimizerState {
+  // GradientReader: how gradients are read, and what the read of the current step found.
   collectors::CpuReader gradients;
-  collectors::CpuReader weights;
   collectors::DeviceReads device_gradients;
-  collectors::DeviceReads device_weights;
-  collectors::UpdateSample sample;
-  collectors::DeviceSample device_sample;
   std::vector<kernels::Site> gradient_sites;
+  std::vector<GradientStamp> stamps;  ///< of the gradients as they were read, or clipped
+  bool has_read = false;              ///< the current step has its read; PartReader sets it too
+  std::thread::id reader;             ///< the thread that has read
+  bool loss_in_gradients = false;     ///< the read includes the loss
+  bool on_host = false;               ///< some of what was read is on a CPU
+  std::size_t device_reads = 0;       ///< devices that were read on
+  bool all_read = false;              ///< nothing was unsupported
+  double loss_value = 0;              ///< of the losses on a CPU, when they were read
+  double scale = 0;                   ///< a gradient scaler's, on a CPU; 0: none
+  at::Tensor device_scale;            ///< the same on a device; undefined: none
+
+  // Clipping: what other tools' clips were seen in the current step.
+  bool reads_norm_again = false;  ///< only a second look shows the norm after the clip
+  int clips = 0;
+
+  // WeightReader: how weights are read, and whether they are in the step whose update is under way.
+  collectors::CpuReader weights;
+  collectors::DeviceReads device_weights;
   std::vector<kernels::Site> weight_sites;
   std::vector<kernels::TensorStats> weight_stats;  ///< weights, then update samples
-  std::vector<GradientStamp> stamps;               ///< of the gradients as they were read
+  collectors::UpdateSample sample;
+  collectors::DeviceSample device_sample;
+  bool reads_weights = false;
+  std::uint32_t weights_answered = 0;  ///< of the worker's requests
 
-  std::int64_t step = 0;        ///< finished
-  std::int64_t first_step = 0;  ///< finished before this process
-  bool has_started = false;     ///< the two are known
-
-  bool has_read = false;   ///< the gradients, for the current step
-  std::thread::id reader;  ///< who has read it
-  bool loss_in_gradients = false;
-  bool on_host = false;          ///< what was read of the gradients: any of it on a CPU,
-  std::size_t device_reads = 0;  ///< on how many devices,
-  bool all_read = false;         ///< and whether nothing was unsupported
-  bool reads_norm_again = false;
-  int clips = 0;
-  double loss_value = 0;                                 ///< of those on a CPU, when they were read
-  double scale = 0;                                      ///< 0: none on a CPU
-  at::Tensor device_scale;                               ///< undefined: none on a device
-  bool reads_weights = false;                            ///< in the step whose update is under way
-  std::uint32_t weights_answered = 0;                    ///< of the worker's requests
-  std::vector<kernels::TensorStats> parts;               ///< by entry, while parts are read
+  // PartReader: gradients that were read one by one.
+  std::vector<kernels::TensorStats> parts;               ///< by entry; empty: none
   std::unordered_map<const void*, std::size_t> entries;  ///< of parameters, by TensorImpl
 
-  Losses losses;  ///< of its own backward passes
+  // RunSteps: steps that are finished.
+  std::int64_t step = 0;
+  std::int64_t first_step = 0;  ///< of them, those before this process
+  bool has_started = false;     ///< the two are known
+
   SeenPasses passes;
-  collectors::StepFacts facts;  ///< of the step in progress
+  Losses losses;                ///< of its own backward passes
+  collectors::StepFacts facts;  ///< of the step in progress; every part adds its own
 
   /// Room for parameters, as a plan lists them. Allocates.
   /// @param enabled     false: nothing is published, so no samples of weights are kept on devices

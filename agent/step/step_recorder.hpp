@@ -141,7 +141,7 @@ class StepRecorder {
   void add_phase(Phase phase, Clock::duration time) noexcept { clock_.add_phase(phase, time); }
   /// Calls from now on belong to this phase (an index, or kNoPhase); returns the one before.
   int enter_phase(int phase) noexcept { return syncs_.enter_phase(phase); }
-  /// Use OwnTime.
+  /// Hooks hold an OwnTime, which calls this. Time that was measured elsewhere is added here.
   void add_agent_time(Clock::duration time) noexcept { clock_.add_agent_time(time); }
   void log(std::string_view name, double value) noexcept;
   /// The same with one element, read where it is.
