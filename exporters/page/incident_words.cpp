@@ -1,6 +1,7 @@
 #include "exporters/page/incident_words.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "exporters/page/page_number.hpp"
 #include "exporters/text/human_text.hpp"
@@ -81,9 +82,13 @@ std::string steps_words(const Incident& incident) {
          ", " + page_plural(incident.steps, "bad one");
 }
 
-std::vector<Incident> open_first(std::vector<Incident> incidents) {
-  std::ranges::stable_partition(incidents, is_open);
-  return incidents;
+std::vector<Incident> open_first(const std::vector<Incident>& incidents) {
+  std::vector<Incident> ordered;
+  ordered.reserve(incidents.size());
+  const auto is_over = [](const Incident& incident) { return !is_open(incident); };
+  std::ranges::copy_if(incidents, std::back_inserter(ordered), is_open);
+  std::ranges::copy_if(incidents, std::back_inserter(ordered), is_over);
+  return ordered;
 }
 
 }  // namespace gradvane::exporters

@@ -27,6 +27,7 @@ namespace gradvane::exporters {
 [[nodiscard]] std::string steps_words(const record::Incident& incident);
 
 /// Those that are open, then the others; each part keeps its order.
-[[nodiscard]] std::vector<record::Incident> open_first(std::vector<record::Incident> incidents);
+[[nodiscard]] std::vector<record::Incident> open_first(
+    const std::vector<record::Incident>& incidents);
 
 }  // namespace gradvane::exporters

@@ -41,7 +41,7 @@ std::string unjudged_words(const Status& status, const LatestNumbers* latest) {
 /// For the middle of a sentence; names keep their letters.
 std::string lowered(std::string text) {
   const bool is_name =
-      text.starts_with("NaN") || text.starts_with("+") || text.starts_with("Gradvane");
+      text.starts_with("NaN") || text.starts_with('+') || text.starts_with("Gradvane");
   if (!is_name && text[0] >= 'A' && text[0] <= 'Z')
     text[0] = static_cast<char>(text[0] + 'a' - 'A');
   return text;

@@ -22,14 +22,16 @@ using nlohmann::json;
 using record::Incident;
 
 const json& cases() {
-  static const json all = [] {
+  static const json kAll = [] {
     const char* source = std::getenv("GRADVANE_SOURCE_DIR");
     EXPECT_NE(source, nullptr);
     return json::parse(std::ifstream(std::filesystem::path(source != nullptr ? source : ".") /
                                      "dashboards/page/test/same_text.json"));
   }();
-  return all;
+  return kAll;
 }
+
+std::string text_of(const json& text) { return text.get<std::string>(); }
 
 /// By its name in the API; fails the test if there is no such name.
 template <typename Enum, std::size_t kCount>
@@ -96,11 +98,14 @@ Status status_of(const json& about) {
 }
 
 TEST(SameText, OfNumbersCountsAgesAndTimes) {
-  for (const json& one : cases()["numbers"]) EXPECT_EQ(page_number(number_of(one[0])), one[1]);
-  for (const json& one : cases()["counts"]) EXPECT_EQ(human_count(one[0]), one[1]);
-  for (const json& one : cases()["plurals"]) EXPECT_EQ(page_plural(one[0], "step"), one[1]);
-  for (const json& one : cases()["ages"]) EXPECT_EQ(page_age(one[0]), one[1]);
-  for (const json& one : cases()["times"]) EXPECT_EQ(human_time(*number_of(one[0])), one[1]);
+  for (const json& one : cases()["numbers"])
+    EXPECT_EQ(page_number(number_of(one[0])), text_of(one[1]));
+  for (const json& one : cases()["counts"]) EXPECT_EQ(human_count(one[0]), text_of(one[1]));
+  for (const json& one : cases()["plurals"])
+    EXPECT_EQ(page_plural(one[0], "step"), text_of(one[1]));
+  for (const json& one : cases()["ages"]) EXPECT_EQ(page_age(one[0]), text_of(one[1]));
+  for (const json& one : cases()["times"])
+    EXPECT_EQ(human_time(*number_of(one[0])), text_of(one[1]));
 }
 
 TEST(SameText, OfIncidents) {
@@ -109,11 +114,13 @@ TEST(SameText, OfIncidents) {
     Incident incident;
     incident.kind = static_cast<record::IncidentClass>(i);
     const std::string name(name_of(incident.kind));
-    EXPECT_EQ(class_words(incident.kind), cases()["incident_classes"].at(name));
+    EXPECT_EQ(class_words(incident.kind), text_of(cases()["incident_classes"].at(name)));
     EXPECT_EQ(is_mild(incident), std::ranges::count(cases()["mild"], json(name)) == 1) << name;
   }
-  for (const json& one : cases()["since"]) EXPECT_EQ(since_words(incident_of(one[0])), one[1]);
-  for (const json& one : cases()["steps"]) EXPECT_EQ(steps_words(incident_of(one[0])), one[1]);
+  for (const json& one : cases()["since"])
+    EXPECT_EQ(since_words(incident_of(one[0])), text_of(one[1]));
+  for (const json& one : cases()["steps"])
+    EXPECT_EQ(steps_words(incident_of(one[0])), text_of(one[1]));
 }
 
 TEST(SameText, OfTheOrderOfIncidents) {
@@ -135,8 +142,8 @@ TEST(SameText, OfTheStateInOneSentence) {
   for (const json& one : cases()["sentences"]) {
     const Status status = status_of(one[0]);
     const StateSentence sentence = state_sentence(status, &status);
-    EXPECT_EQ(sentence.text, one[2]) << one[0];
-    EXPECT_EQ(sentence.tone, one[1]) << one[0];
+    EXPECT_EQ(sentence.text, text_of(one[2])) << one[0];
+    EXPECT_EQ(sentence.tone, text_of(one[1])) << one[0];
   }
 }
 
