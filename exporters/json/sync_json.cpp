@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "exporters/json/record_json.hpp"
 #include "record/names.hpp"
@@ -46,6 +49,27 @@ Json tallies_json(const std::array<SyncTally, n>& tallies,
   return json;
 }
 
+/// The chosen sites, most time first.
+std::vector<const SyncSite*> choose_sites(const SyncSummary& syncs, const SyncChoice& choice) {
+  std::vector<const SyncSite*> sites;
+  for (const SyncSite& site : syncs.sites) {
+    if (!choice.origin || site.origin == *choice.origin) sites.push_back(&site);
+  }
+  // Of the same time the older one first, so that a list does not change without a reason.
+  std::ranges::sort(sites, {}, [](const SyncSite* site) {
+    const double seconds = site->total.seconds;
+    return std::pair(std::isnan(seconds) ? 0 : -seconds, site->id);
+  });
+  if (sites.size() > choice.limit) sites.resize(choice.limit);
+  return sites;
+}
+
+/// Of those in steps, per step that was counted from end to end; absent before the first.
+std::optional<double> calls_per_step(const SyncSummary& syncs, const SyncSite& site) {
+  if (syncs.whole_steps <= 0) return std::nullopt;
+  return static_cast<double>(site.in_steps.calls) / static_cast<double>(syncs.whole_steps);
+}
+
 Json site_json(const SyncSummary& syncs, const SyncSite& site) {
   Json json{{"id", site.id}, {"kind", name_of(site.kind)}, {"origin", name_of(site.origin)}};
   if (site.phase) json["phase"] = name_of(*site.phase);
@@ -64,30 +88,6 @@ Json site_json(const SyncSummary& syncs, const SyncSite& site) {
 }
 
 }  // namespace
-
-std::vector<const SyncSite*> choose_sites(const SyncSummary& syncs, const SyncChoice& choice) {
-  std::vector<const SyncSite*> sites;
-  for (const SyncSite& site : syncs.sites) {
-    if (!choice.origin || site.origin == *choice.origin) sites.push_back(&site);
-  }
-  // Of the same time the older one first, so that a list does not change without a reason.
-  std::ranges::sort(sites, {}, [](const SyncSite* site) {
-    const double seconds = site->total.seconds;
-    return std::pair(std::isnan(seconds) ? 0 : -seconds, site->id);
-  });
-  if (sites.size() > choice.limit) sites.resize(choice.limit);
-  return sites;
-}
-
-std::optional<double> calls_per_step(const SyncSummary& syncs, const SyncSite& site) {
-  if (syncs.whole_steps <= 0) return std::nullopt;
-  return static_cast<double>(site.in_steps.calls) / static_cast<double>(syncs.whole_steps);
-}
-
-std::optional<double> share_of_time(const SyncSummary& syncs, const SyncSite& site) {
-  if (!(syncs.covered_seconds > 0)) return std::nullopt;
-  return site.total.seconds / syncs.covered_seconds;
-}
 
 Json to_json(const SyncSummary& syncs, const SyncChoice& choice) {
   Json json{{"source", name_of(syncs.source)}, {"reason", name_of(syncs.reason)}};

@@ -5,8 +5,6 @@
 #include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "record/run_info.hpp"
 #include "record/sync_summary.hpp"
@@ -26,17 +24,5 @@ struct SyncChoice {
 [[nodiscard]] nlohmann::ordered_json to_json(const record::SyncSummary& syncs,
                                              const record::RunInfo& run,
                                              const SyncChoice& choice = {});
-
-/// The chosen sites, most time first.
-[[nodiscard]] std::vector<const record::SyncSite*> choose_sites(const record::SyncSummary& syncs,
-                                                                const SyncChoice& choice = {});
-
-/// Of those in steps, per step that was counted from end to end; absent before the first.
-[[nodiscard]] std::optional<double> calls_per_step(const record::SyncSummary& syncs,
-                                                   const record::SyncSite& site);
-
-/// Of the time that was counted; above 1 where several threads waited at once.
-[[nodiscard]] std::optional<double> share_of_time(const record::SyncSummary& syncs,
-                                                  const record::SyncSite& site);
 
 }  // namespace gradvane::exporters
