@@ -159,7 +159,8 @@ def test_open_incidents_come_first(serve, window):
     server = serve(MockRun(bad=[(300, 10_000)], spikes=(410, 420, 430)))
     page = window()
     page.open(server.address)
-    expect(page.page.locator(".latest-incidents li a")).to_have_text(["Non-finite gradient", "Loss spike", "Loss spike"])
+    latest = page.page.locator(".latest-incidents li a")
+    expect(latest).to_have_text(["Non-finite gradient", "Loss spike", "Loss spike"])
     page.open(server.address, "/incidents")
     expect(page.page.locator(".card h3 .badge")).to_have_text(["open", "over", "over", "over"])
     steps = [row["first_step"] for row in rows_of(page.download("Export CSV"))]

@@ -1,4 +1,4 @@
-"""The plain page of the agent's endpoint, with scripts off or failed: it shows what the script would, in the same words."""
+"""The plain page of the agent's endpoint, with scripts off or failed: what the script shows, in the same words."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ function status({ incidents = [], bad, first, ...change }: Change): Status {
     },
     latest: { optimizer: 0, step: 600, run_step: 600, time: 1, agent_seconds: 0, nonfinite },
     syncs: { source: "none", reason: "no_cuda" }, incidents_total: incidents.length,
-    incidents: incidents.map(incident), agent: { seconds: 0, of_step_seconds: 0, records_dropped: 0 },
+    incidents: incidents.map(incident),
+    agent: { seconds: 0, of_step_seconds: 0, records_dropped: 0 },
     model: { params: 0, elements: 0, groups: [], optimizers: [] }, optimizers: [], ...change,
   };
 }

@@ -35,5 +35,6 @@ test("what was counted before it stopped is shown with the reason and what is mi
 });
 
 test("who is in the way is named", () => {
-  assert.match(syncSentence(syncs({ reason: "taken", detail: "nsys" })), /this process \(nsys\)\.$/);
+  const sentence = syncSentence(syncs({ reason: "taken", detail: "nsys" }));
+  assert.match(sentence, /this process \(nsys\)\.$/);
 });
