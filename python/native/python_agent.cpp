@@ -214,7 +214,7 @@ void PythonAgent::keep(std::optional<StepResult> result) {
 
 ParameterOwners::Owners PythonAgent::owners(const std::vector<const void*>& params) {
   const Call call(*this);
-  return call ? owners_.of(params, *call.operator->()) : ParameterOwners::Owners{};
+  return call ? owners_.of(params, session_.recorder()) : ParameterOwners::Owners{};
 }
 
 at::Tensor PythonAgent::grad_norm(int optimizer) {

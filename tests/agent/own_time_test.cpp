@@ -1,5 +1,5 @@
-// The guard that counts the agent's own time in a step. A sleep lasts at least as long as it is asked
-// to, and a time that lies within another is not longer: the tests rest on these two.
+// The guard that counts the agent's own time in a step. The tests rest on two facts: a sleep lasts
+// at least as long as it is asked to, and a time that lies within another is not longer.
 #include "agent/step/own_time.hpp"
 
 #include <gtest/gtest.h>
