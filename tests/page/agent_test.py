@@ -181,7 +181,7 @@ def test_without_scripts_there_is_the_plain_page(train, window):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         page.page.goto(training.address)
-        if page.page.locator("#plain .tile").count() == 6:
+        if page.page.locator("#plain .tile").count() == 6 and page.sentence == "Healthy":
             break
         time.sleep(0.2)
     assert page.page.locator("#plain .run").inner_text() == "shown"
