@@ -278,7 +278,7 @@ TEST_F(EndpointTest, ThePageWorksBeforeTheFirstStep) {
   const auto answer = get(port_, "/");
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.fields.at("content-type"), "text/html; charset=utf-8");
-  EXPECT_THAT(answer.body, HasSubstr("No step has been seen yet."));
+  EXPECT_THAT(answer.body, HasSubstr("<h1>Starting: no step has been seen yet</h1>"));
 }
 
 TEST_F(EndpointTest, ThePageLoadsItsOwnFilesAndNothingElse) {

@@ -77,8 +77,8 @@ def test_replay_serves_the_page_and_the_api_of_the_run(tmp_path, failed):
                 return answer.read().decode()
 
         page = fetch("/")
-        assert f"This is a recording: {failed[0].name}." in page
-        assert "The run ended with an error. Reason: ValueError: loss is nan." in page
+        assert f"This is a recording: <code>{failed[0].name}</code>" in page
+        assert "<h1>Failed after step 60: ValueError: loss is nan" in page
         assert 'http-equiv="refresh"' not in page
         status = json.loads(fetch("/api/v1/status"))
         assert status["recording"] == failed[0].name and status["state"] == "failed" and status["steps"] == 60
