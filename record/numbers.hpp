@@ -30,8 +30,8 @@ struct StepNumber {
   bool is_charted = false;            ///< in /api/v1/history
   bool is_compared = false;           ///< by diff
   bool is_seldom = false;  ///< measured in some steps only: compared in steps in which both have it
-  bool needs_finite = false;     ///< absent if no gradient element of this process is finite
-  bool drifts = false;     ///< its course before a fault is reported
+  bool needs_finite = false;  ///< absent if no gradient element of this process is finite
+  bool drifts = false;        ///< its course before a fault is reported
 };
 
 namespace detail {

@@ -29,9 +29,7 @@ std::string_view site_words(Site site) {
 
 }  // namespace
 
-std::string_view class_words(IncidentClass kind) {
-  return info_of(kind).title;
-}
+std::string_view class_words(IncidentClass kind) { return info_of(kind).title; }
 
 std::string_view kind_words(const std::optional<record::NonfiniteKind>& kind) {
   if (!kind) return "NaN or Inf";

@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from gradvane._errors import GradvaneError, described
-from gradvane._records import Incident, StepRecord, TracedModule, incident_of, step_of
+from gradvane._records import Incident, StepRecord, TracedModule, incident_of, status_of, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -239,15 +239,7 @@ class Agent:
 
     def status(self) -> dict[str, Any]:
         """state, reason, steps, nonfinite_steps, steps_per_second, latest."""
-        status = self._native.status()
-        return {
-            "state": status.state,
-            "reason": status.reason,
-            "steps": status.steps,
-            "nonfinite_steps": status.nonfinite_steps,
-            "steps_per_second": status.steps_per_second,
-            "latest": step_of(status.latest) if status.latest.step > 0 else None,
-        }
+        return status_of(self._native.status())
 
     def flush(self, seconds: float = 5.0) -> bool:
         """Waits until every step so far has been exported; False where the time ran out."""

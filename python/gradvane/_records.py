@@ -135,6 +135,17 @@ def step_of(step: _native.StepResult) -> StepRecord:
     return StepRecord(**{**values, "blame": blame_of(step.blame), "learning_rates": rates})
 
 
+def status_of(status: _native.Status) -> dict[str, Any]:
+    return {
+        "state": status.state,
+        "reason": status.reason,
+        "steps": status.steps,
+        "nonfinite_steps": status.nonfinite_steps,
+        "steps_per_second": status.steps_per_second,
+        "latest": step_of(status.latest) if status.latest.step > 0 else None,
+    }
+
+
 def incident_of(incident: _native.Incident) -> Incident:
     values = _attributes(Incident, incident)
     order = tuple(_appearance_of(seen) for seen in incident.order)

@@ -200,13 +200,13 @@ struct Incident {
 
 /// One step, as far as it was measured.
 struct StepResult {
-  std::int64_t step = 0;       ///< of its optimizer, from 1
-  std::int64_t run_step = 0;   ///< of the run, from 1
-  int micro_steps = 1;         ///< backward passes in this step
-  std::string_view read_at;    ///< none, clip, scaler, optimizer or backward
-  std::string_view skipped;    ///< none, or why no weights changed: amp_overflow or loop
-  std::optional<double> loss;  ///< may be NaN or Inf
-  std::optional<double> grad_norm;          ///< L2 norm over finite elements, before clipping
+  std::int64_t step = 0;            ///< of its optimizer, from 1
+  std::int64_t run_step = 0;        ///< of the run, from 1
+  int micro_steps = 1;              ///< backward passes in this step
+  std::string_view read_at;         ///< none, clip, scaler, optimizer or backward
+  std::string_view skipped;         ///< none, or why no weights changed: amp_overflow or loop
+  std::optional<double> loss;       ///< may be NaN or Inf
+  std::optional<double> grad_norm;  ///< L2 norm over finite elements, before clipping
   std::optional<double> grad_norm_at_step;  ///< L2 norm after clipping
   std::optional<double> clip_coefficient;
   std::optional<double> loss_scale;    ///< the gradient scaler's factor
