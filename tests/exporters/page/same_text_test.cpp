@@ -34,11 +34,11 @@ const json& cases() {
 std::string text_of(const json& text) { return text.get<std::string>(); }
 
 /// By its name in the API; fails the test if there is no such name.
-template <typename Enum, std::size_t kCount>
-Enum value_of(const std::array<std::string_view, kCount>& names, const json& name) {
-  const auto found = std::ranges::find(names, name.get<std::string>());
-  EXPECT_NE(found, names.end()) << name;
-  return static_cast<Enum>(found - names.begin());
+template <typename Enum>
+Enum value_of(const json& name) {
+  const auto found = record::named<Enum>(name.get<std::string>());
+  EXPECT_TRUE(found) << name;
+  return found.value_or(Enum{});
 }
 
 std::optional<double> number_of(const json& value) {
@@ -53,7 +53,7 @@ Incident incident_of(const std::string& name) {
   const json& about = cases()["incidents"].at(name);
   Incident incident;
   incident.id = about["id"];
-  incident.kind = value_of<record::IncidentClass>(record::kIncidentClassNames, about["class"]);
+  incident.kind = value_of<record::IncidentClass>(about["class"]);
   incident.first_step = about["first_step"];
   incident.last_step = about["last_step"];
   incident.steps = about["steps"];
@@ -61,16 +61,15 @@ Incident incident_of(const std::string& name) {
   incident.group = about.value("group", "");
   if (about.contains("closed_at")) incident.closed_at = about["closed_at"];
   if (about.contains("site")) {
-    incident.first = record::FirstNonfinite{
-        .site = value_of<record::Site>(record::kSiteNames, about["site"]),
-        .kind = value_of<record::NonfiniteKind>(record::kNonfiniteKindNames, about["kind"])};
+    incident.first = record::FirstNonfinite{.site = value_of<record::Site>(about["site"]),
+                                            .kind = value_of<record::NonfiniteKind>(about["kind"])};
   }
   return incident;
 }
 
 Status status_of(const json& about) {
   Status status;
-  status.state = value_of<record::RunState>(record::kRunStateNames, about["state"]);
+  status.state = value_of<record::RunState>(about["state"]);
   status.reason = about.value("reason", "");
   status.recording = about.value("recording", "");
   status.latest.emplace();
@@ -80,16 +79,16 @@ Status status_of(const json& about) {
   }
   status.incidents_total = std::ssize(status.incidents);
   if (about.contains("bad")) {
-    const auto site = value_of<record::Site>(record::kSiteNames, about["bad"]);
+    const auto site = value_of<record::Site>(about["bad"]);
     status.latest->nonfinite[static_cast<std::size_t>(site)] = {0, 1, 0};
   }
   if (about.contains("first")) {
     const json& first = about["first"];
     FirstBad bad;
     bad.what.run_step = first["run_step"];
-    bad.what.site = value_of<record::Site>(record::kSiteNames, first["site"]);
+    bad.what.site = value_of<record::Site>(first["site"]);
     if (first.contains("kind")) {
-      bad.what.kind = value_of<record::NonfiniteKind>(record::kNonfiniteKindNames, first["kind"]);
+      bad.what.kind = value_of<record::NonfiniteKind>(first["kind"]);
     }
     bad.param = first.value("param", "");
     status.first_bad = bad;
