@@ -1,7 +1,9 @@
 #include "agent/step/gradient_reader.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <thread>
 
 #include "agent/step/facts/device_sources.hpp"
@@ -10,6 +12,7 @@
 namespace gradvane::agent {
 
 using collectors::EntryTag;
+using collectors::SlotRole;
 
 /// Each step takes the cheap look. The walk over everything is taken only where weights are read
 /// anyway, and by one optimizer for all.
@@ -79,13 +82,16 @@ void GradientReader::publish(int optimizer, record::ReadAt where) noexcept {
 
 void GradientReader::publish_again(int optimizer) noexcept {
   OptimizerState& state = at(optimizer);
-  state.facts.grad_sequence =
-      handoff_.publish(watch_.plan(optimizer)->id, state.gradient_sites, state.gradients.stats());
+  state.facts.reads.set_on_host(
+      SlotRole::gradients,
+      handoff_.publish(watch_.plan(optimizer)->id, state.gradient_sites, state.gradients.stats()));
 }
 
 void GradientReader::read_on_devices(OptimizerState& state) noexcept {
   collectors::DeviceReads& reads = state.device_gradients;
-  state.device_reads = reads.read(state.facts.device_gradients);
+  std::array<collectors::DeviceRead, collectors::kMaxDevices> slots{};
+  state.device_reads = reads.read(slots);
+  state.facts.reads.set_on_devices(SlotRole::gradients, std::span(slots).first(state.device_reads));
   state.all_read &= reads.all_read();
   state.facts.contiguous_copies += reads.copies();
   state.facts.captured |= reads.captured();

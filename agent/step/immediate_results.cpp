@@ -7,6 +7,8 @@
 
 namespace gradvane::agent {
 
+using collectors::SlotRole;
+
 ImmediateResults::ImmediateResults(const Options& options, collectors::Handoff& handoff,
                                    StepLosses& losses, UserMetrics& user)
     : handoff_(handoff),
@@ -16,18 +18,20 @@ ImmediateResults::ImmediateResults(const Options& options, collectors::Handoff& 
       builder_({options.vanishing_threshold, options.exploding_threshold}) {}
 
 std::size_t ImmediateResults::devices_of(const OptimizerState& state) noexcept {
-  const bool has_loss = state.facts.device_loss.source != 0;
-  const bool has_user = state.facts.device_user.source != 0;
-  return std::max<std::size_t>(state.device_reads, has_loss || has_user ? 1 : 0);
+  const collectors::SlotReads& reads = state.facts.reads;
+  const bool has_scalars =
+      reads.has_on_devices(SlotRole::loss) || reads.has_on_devices(SlotRole::user);
+  return std::max<std::size_t>(state.device_reads, has_scalars ? 1 : 0);
 }
 
 bool ImmediateResults::wait(OptimizerState& state) noexcept {
   bool done = !state.facts.captured;
   std::uint64_t waited = 0;
   // The last to be enqueued comes first.
-  if (state.facts.device_user.source != 0) done = done && user_.wait(waited);
-  if (state.facts.device_loss.source != 0) done = done && losses_.wait(waited);
-  if (state.facts.device_weights[0].source != 0) done = done && state.device_weights.wait(waited);
+  const collectors::SlotReads& reads = state.facts.reads;
+  if (reads.has_on_devices(SlotRole::user)) done = done && user_.wait(waited);
+  if (reads.has_on_devices(SlotRole::loss)) done = done && losses_.wait(waited);
+  if (reads.has_on_devices(SlotRole::weights)) done = done && state.device_weights.wait(waited);
   if (state.device_reads > 0) done = done && state.device_gradients.wait(waited);
   user_.pass_on_sources();
   losses_.pass_on_sources();

@@ -37,8 +37,9 @@ void PartReader::publish(int optimizer) noexcept {
   state.has_read = true;
   state.reader = std::this_thread::get_id();
   state.facts.read_at = record::ReadAt::optimizer;
-  state.facts.grad_sequence =
-      handoff_.publish(optimizers_.watch().plan(optimizer)->id, state.gradient_sites, state.parts);
+  state.facts.reads.set_on_host(
+      collectors::SlotRole::gradients,
+      handoff_.publish(optimizers_.watch().plan(optimizer)->id, state.gradient_sites, state.parts));
   state.parts.clear();
 }
 

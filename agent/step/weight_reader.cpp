@@ -1,6 +1,7 @@
 #include "agent/step/weight_reader.hpp"
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 
@@ -10,6 +11,7 @@
 namespace gradvane::agent {
 
 using collectors::EntryTag;
+using collectors::SlotRole;
 
 bool WeightReader::is_due(const OptimizerState& state) const noexcept {
   if (options_.weight_every == 0) return false;
@@ -44,7 +46,9 @@ void WeightReader::after_update(int optimizer) noexcept {
     on_host |= !elsewhere;
   }
   if (!state.weights.read()) return;
-  const std::size_t device_reads = state.device_weights.read(state.facts.device_weights);
+  std::array<collectors::DeviceRead, collectors::kMaxDevices> reads{};
+  const std::size_t device_reads = state.device_weights.read(reads);
+  state.facts.reads.set_on_devices(SlotRole::weights, std::span(reads).first(device_reads));
   pass_on_sources(state.device_weights, handoff_);
   state.facts.captured |= state.device_weights.captured();
   state.facts.contiguous_copies += state.weights.copies() + state.device_weights.copies();
@@ -53,8 +57,9 @@ void WeightReader::after_update(int optimizer) noexcept {
   std::copy(stats.begin(), stats.end(), state.weight_stats.begin());
   if (options_.update_sample > 0)
     state.sample.difference(params, std::span(state.weight_stats).subspan(params.size()));
-  state.facts.weight_sequence = handoff_.publish(optimizers_.watch().plan(optimizer)->id,
-                                                 state.weight_sites, state.weight_stats);
+  state.facts.reads.set_on_host(SlotRole::weights,
+                                handoff_.publish(optimizers_.watch().plan(optimizer)->id,
+                                                 state.weight_sites, state.weight_stats));
 }
 
 }  // namespace gradvane::agent

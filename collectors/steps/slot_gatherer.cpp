@@ -4,14 +4,7 @@
 
 namespace gradvane::collectors {
 
-template <typename Visit>
-void SlotGatherer::for_each_device_read(const StepFacts& facts, Visit visit) {
-  std::uint32_t number = 0;
-  for (const DeviceRead& read : facts.device_gradients) visit(read, gradients, number++);
-  for (const DeviceRead& read : facts.device_weights) visit(read, weights, number++);
-  visit(facts.device_loss, loss, number++);
-  visit(facts.device_user, user, number++);
-}
+using Found = DeviceFeed::Found;
 
 /// Forgets the step before, if it was taken.
 void SlotGatherer::Step::begin() {
@@ -20,58 +13,61 @@ void SlotGatherer::Step::begin() {
   arrived = 0;
   for (Part& part : parts) part.found = false;
   slots = {};
-  totals.clear();
+  newest.clear();
 }
 
 const StepSlots& SlotGatherer::finish(Step& step) {
   step.taken = true;
-  if (step.parts[gradients].found) step.slots.gradients = step.parts[gradients].stats;
-  if (step.parts[loss].found) step.slots.loss = step.parts[loss].stats;
-  if (step.parts[weights].found) step.slots.weights = step.parts[weights].stats;
-  if (step.parts[user].found) step.slots.user = step.parts[user].stats;
-  for (const auto& [source, totals] : step.totals) device_totals_[source] = totals;
+  const auto part = [&](SlotRole role) {
+    const Part& found = step.parts[static_cast<std::size_t>(role)];
+    return found.found ? std::span<const kernels::TensorStats>(found.stats)
+                       : std::span<const kernels::TensorStats>();
+  };
+  step.slots.gradients = part(SlotRole::gradients);
+  step.slots.weights = part(SlotRole::weights);
+  step.slots.loss = part(SlotRole::loss);
+  step.slots.user = part(SlotRole::user);
+  for (const auto& [source, header] : step.newest) totals_[source] = header.totals;
   return step.slots;
 }
 
 bool SlotGatherer::ready(const StepFacts& facts) {
   step_.begin();
   bool all = true;
-  for_each_device_read(facts, [&](const DeviceRead& read, Role role, std::uint32_t number) {
-    const std::uint32_t bit = 1u << number;
-    if (read.source == 0 || (step_.arrived & bit) != 0) return;
-    DeviceFeed* from = feed(read.source);
-    const auto found = from == nullptr ? DeviceFeed::Found::lost : from->find(read.token);
-    if (found == DeviceFeed::Found::not_yet) {
+  std::uint64_t bit = 1;
+  for (const SlotRead& read : facts.reads) {
+    const std::uint64_t mine = std::exchange(bit, bit << 1);
+    if ((step_.arrived & mine) != 0) continue;
+    const Found found = find(read);
+    if (found == Found::not_yet) {
       all = false;
-      return;
+      continue;
     }
-    step_.arrived |= bit;
-    if (found == DeviceFeed::Found::lost) {
+    step_.arrived |= mine;
+    if (found == Found::lost) {
       ++lost_reads_;
-      return;
+    } else if (read.is_on_host()) {
+      add(read, host_header_, host_stats_, step_);
+    } else {
+      const DeviceFeed& from = *feed(read.source);
+      add(read, from.header(), from.stats(), step_);
     }
-    step_.totals[read.source] = from->header().totals;
-    add(from->stats(), from->header().plan_id, step_, role);
-  });
+  }
   return all;
 }
 
 const StepSlots& SlotGatherer::take(const StepFacts& facts) {
-  step_.begin();
-  newest_host_ = 0;
-  take_from_host(facts.grad_sequence, gradients);
-  take_from_host(facts.loss_sequence, loss);
-  take_from_host(facts.weight_sequence, weights);
+  (void)ready(facts);  // nobody may have asked, where a device has stopped answering
   return finish(step_);
 }
 
 void SlotGatherer::note_captured(const StepFacts& facts) {
   bool any = false;
-  for_each_device_read(facts, [&](const DeviceRead& read, Role, std::uint32_t) {
-    if (read.source == 0) return;
+  for (const SlotRead& read : facts.reads) {
+    if (read.is_on_host()) continue;
     any = true;
     if (DeviceFeed* from = feed(read.source)) from->note_captured(read.token);
-  });
+  }
   if (any) captured_.push_back(facts);
 }
 
@@ -79,19 +75,17 @@ std::optional<StepFacts> SlotGatherer::next_replay(Look look) {
   replay_.begin();
   for (const StepFacts& facts : captured_) {
     bool whole = true;
-    for_each_device_read(facts, [&](const DeviceRead& read, Role, std::uint32_t) {
-      if (read.source == 0) return;
+    for (const SlotRead& read : facts.reads) {
+      if (read.is_on_host()) continue;  // it went into no graph
       DeviceFeed* from = feed(read.source);
       whole = whole && from != nullptr && from->has_replay(read.token, look == Look::further);
-    });
+    }
     if (!whole) continue;
-    for_each_device_read(facts, [&](const DeviceRead& read, Role role, std::uint32_t) {
-      if (read.source == 0) return;
-      DeviceFeed* from = feed(read.source);
-      const DeviceFeed::Replay replay = from->take_replay(read.token);
-      replay_.totals[read.source] = replay.header.totals;
-      add(replay.stats, replay.header.plan_id, replay_, role);
-    });
+    for (const SlotRead& read : facts.reads) {
+      if (read.is_on_host()) continue;
+      const DeviceFeed::Replay replay = feed(read.source)->take_replay(read.token);
+      add(read, replay.header, replay.stats, replay_);
+    }
     return facts;
   }
   return std::nullopt;
@@ -100,8 +94,8 @@ std::optional<StepFacts> SlotGatherer::next_replay(Look look) {
 const StepSlots& SlotGatherer::take_replay() { return finish(replay_); }
 
 kernels::RunningTotals SlotGatherer::totals() const {
-  kernels::RunningTotals totals = host_totals_;
-  for (const auto& [source, of_source] : device_totals_) kernels::add_totals(totals, of_source);
+  kernels::RunningTotals totals;
+  for (const auto& [source, of_source] : totals_) kernels::add_totals(totals, of_source);
   return totals;
 }
 
@@ -116,28 +110,27 @@ DeviceFeed* SlotGatherer::feed(std::uint64_t source) {
 
 std::int64_t SlotGatherer::take_lost_reads() noexcept { return std::exchange(lost_reads_, 0); }
 
-void SlotGatherer::take_from_host(std::uint64_t sequence, Role role) {
-  if (sequence == 0) return;
-  if (!handoff_.read(sequence, host_header_, host_stats_)) {
-    ++lost_reads_;
-    return;
-  }
-  if (sequence > newest_host_) {
-    newest_host_ = sequence;
-    host_totals_ = host_header_.totals;
-  }
-  add(host_stats_, host_header_.plan_id, step_, role);
+/// With yes, the slot is in host_header_ and host_stats_, or in the source's feed.
+Found SlotGatherer::find(const SlotRead& read) {
+  if (read.is_on_host())
+    return handoff_.read(read.token, host_header_, host_stats_) ? Found::yes : Found::lost;
+  DeviceFeed* from = feed(read.source);
+  return from == nullptr ? Found::lost : from->find(read.token);
 }
 
-/// Each entry is in the slot of its own device and `elsewhere`, or left out, in the others.
-void SlotGatherer::add(const Stats& stats, std::uint64_t plan_id, Step& step, Role role) {
-  Part& part = step.parts[role];
+/// Each entry is in the slot of its own source and `elsewhere`, or left out, in the others.
+void SlotGatherer::add(const SlotRead& read, const kernels::SlotHeader& header, const Stats& stats,
+                       Step& step) {
+  auto& newest = step.newest[read.source];
+  if (header.sequence >= newest.sequence) newest = header;
+  Part& part = step.parts[static_cast<std::size_t>(read.role)];
   StepSlots& slots = step.slots;
-  if (slots.plan == nullptr) slots.plan = handoff_.plan(plan_id);
+  if (slots.plan == nullptr) slots.plan = handoff_.plan(header.plan_id);
   if (slots.plan == nullptr) ++lost_reads_;
   // The parameters may have been replaced within the step: entries of two plans do not mix. A loss is
   // one in any plan.
-  if (slots.plan == nullptr || (slots.plan->id != plan_id && role != loss && role != user)) return;
+  const bool is_in_any_plan = read.role == SlotRole::loss || read.role == SlotRole::user;
+  if (slots.plan == nullptr || (slots.plan->id != header.plan_id && !is_in_any_plan)) return;
   if (!part.found || part.stats.size() != stats.size()) {
     part.stats = stats;
     part.found = true;

@@ -1,6 +1,7 @@
 #pragma once
 // Brings together what a step's facts only point to: its slots in the host's ring and in those of the
 // devices.
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -20,8 +21,8 @@ class SlotGatherer {
  public:
   explicit SlotGatherer(Handoff& handoff) : handoff_(handoff) {}
 
-  /// Whether everything that the step's devices owe has arrived, or never will. Steps are asked for in
-  /// order, and again until they are ready.
+  /// Whether all of the step's reads have arrived, or never will: those on the host have when it is handed
+  /// over. Steps are asked for in order, and again until they are ready.
   [[nodiscard]] bool ready(const StepFacts& facts);
   /// The slots of the step, as far as they could be had; after ready(), or without where a device has
   /// stopped answering. Valid until the next call of either.
@@ -45,7 +46,6 @@ class SlotGatherer {
 
  private:
   using Stats = std::vector<kernels::TensorStats>;
-  enum Role : std::uint8_t { gradients, weights, loss, user, roles };
   /// One kind of slot of a step: the entries of all its devices in one list.
   struct Part {
     Stats stats;
@@ -53,33 +53,29 @@ class SlotGatherer {
   };
   struct Step {
     bool taken = false;         ///< it is over
-    std::uint32_t arrived = 0;  ///< which device reads are in parts, or lost; by order of visit
-    Part parts[roles];
+    std::uint64_t arrived = 0;  ///< which reads are in parts, or lost; by their place in the list
+    std::array<Part, kSlotRoles> parts;
     StepSlots slots;
-    std::map<std::uint64_t, kernels::RunningTotals> totals;  ///< by source
+    std::map<std::uint64_t, kernels::SlotHeader> newest;  ///< slot of each source
 
     void begin();
   };
 
-  template <typename Visit>
-  void for_each_device_read(const StepFacts& facts, Visit visit);
   DeviceFeed* feed(std::uint64_t source);
   const StepSlots& finish(Step& step);
-  void take_from_host(std::uint64_t sequence, Role role);
-  void add(const Stats& stats, std::uint64_t plan_id, Step& step, Role role);
+  [[nodiscard]] DeviceFeed::Found find(const SlotRead& read);
+  void add(const SlotRead& read, const kernels::SlotHeader& header, const Stats& stats, Step& step);
 
   Handoff& handoff_;
   std::vector<StepFacts> captured_;
-  std::map<std::uint64_t, std::unique_ptr<DeviceFeed>> feeds_;     ///< by source
-  std::map<std::uint64_t, kernels::RunningTotals> device_totals_;  ///< by source
+  std::map<std::uint64_t, std::unique_ptr<DeviceFeed>> feeds_;  ///< of devices, by source
+  std::map<std::uint64_t, kernels::RunningTotals> totals_;      ///< by source
   Step step_;
   Step replay_;
 
   std::int64_t lost_reads_ = 0;
-  std::uint64_t newest_host_ = 0;  ///< of the step in hand
   Stats host_stats_;
   kernels::SlotHeader host_header_;
-  kernels::RunningTotals host_totals_;
 };
 
 }  // namespace gradvane::collectors

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "collectors/steps/slot_reads.hpp"
 #include "collectors/sync_ledger/sync_mark.hpp"
 #include "kernels/tensor_stats.hpp"
 #include "record/step_record.hpp"
@@ -11,13 +12,6 @@
 namespace gradvane::collectors {
 
 inline constexpr double kNotMeasured = -1;  ///< for values that are never negative
-
-/// One read enqueued on a device: its slot is the one in the source's ring that carries the token.
-struct DeviceRead {
-  std::uint64_t source = 0;  ///< 0: none
-  std::uint64_t token = 0;
-};
-inline constexpr std::size_t kMaxDevices = 8;  ///< of one step; tensors on more are unsupported
 
 struct StepFacts {
   std::int64_t step = 0;
@@ -27,16 +21,7 @@ struct StepFacts {
   double time = 0;       ///< wall clock, seconds since the epoch
   double monotonic = 0;  ///< the same moment on a clock that never jumps, seconds
 
-  // Sequence numbers of this step's slots in the result ring; 0: not read.
-  std::uint64_t grad_sequence = 0;
-  std::uint64_t loss_sequence = 0;
-  std::uint64_t weight_sequence = 0;
-
-  // And of its slots on devices; unused ones have source 0.
-  std::array<DeviceRead, kMaxDevices> device_gradients{};
-  std::array<DeviceRead, kMaxDevices> device_weights{};
-  DeviceRead device_loss{};
-  DeviceRead device_user{};
+  SlotReads reads;
   bool captured =
       false;  ///< into a graph: the step is not taken now, but each time that is replayed
   std::int32_t losses = 1;          ///< that a device's loss is the sum of

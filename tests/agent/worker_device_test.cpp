@@ -52,7 +52,7 @@ class WorkerOfADevice : public testing::Test {
   void hand_over(std::int64_t step, std::uint64_t token, bool captured = false) {
     StepFacts facts;
     facts.step = facts.run_step = step;
-    facts.device_gradients[0] = device_.read(token);
+    facts.reads.set_on_devices(collectors::SlotRole::gradients, std::array{device_.read(token)});
     facts.captured = captured;
     handoff_.publish(facts);
   }
@@ -169,7 +169,7 @@ TEST_F(WorkerOfADevice, ReplaysAreNotGivenTheHostSyncsOfTheirCapture) {
   const auto hand_over = [&](std::int64_t step, std::uint64_t token, bool captured) {
     StepFacts facts;
     facts.step = facts.run_step = step;
-    facts.device_gradients[0] = device_.read(token);
+    facts.reads.set_on_devices(collectors::SlotRole::gradients, std::array{device_.read(token)});
     facts.captured = captured;
     facts.syncs_after.epoch = static_cast<std::uint32_t>(step);
     facts.syncs_until.epoch = static_cast<std::uint32_t>(step + 1);

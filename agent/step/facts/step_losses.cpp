@@ -25,7 +25,9 @@ void StepLosses::read(const Losses& own, std::uint64_t plan_id,
   const Losses& losses = of(own);
   if (losses.on_device()) {
     (void)device_reads_.set(0, losses.device_sum());
-    (void)device_reads_.read({&facts.device_loss, 1});
+    collectors::DeviceRead read;
+    (void)device_reads_.read({&read, 1});
+    facts.reads.set_on_devices(collectors::SlotRole::loss, {&read, 1});
     facts.losses = losses.device_divisor();
     facts.captured |= device_reads_.captured();
     pass_on_sources();
@@ -36,7 +38,8 @@ void StepLosses::read(const Losses& own, std::uint64_t plan_id,
   reader_.set_scalar(0, &value_);
   if (!reader_.read()) return;
   constexpr std::array kSites{kernels::Site::loss};
-  facts.loss_sequence = handoff_.publish(plan_id, kSites, reader_.stats());
+  facts.reads.set_on_host(collectors::SlotRole::loss,
+                          handoff_.publish(plan_id, kSites, reader_.stats()));
 }
 
 void StepLosses::pass_on_sources() noexcept { agent::pass_on_sources(device_reads_, handoff_); }

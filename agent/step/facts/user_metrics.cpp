@@ -42,7 +42,9 @@ void UserMetrics::read(collectors::StepFacts& facts) noexcept {
   has_device_values_ = false;
   for (std::size_t i = 0; i < device_values_.size(); ++i)
     if (device_values_[i].defined()) (void)reads_.set(i, std::exchange(device_values_[i], {}));
-  (void)reads_.read({&facts.device_user, 1});
+  collectors::DeviceRead read;
+  (void)reads_.read({&read, 1});
+  facts.reads.set_on_devices(collectors::SlotRole::user, {&read, 1});
   facts.captured |= reads_.captured();
   pass_on_sources();
 }

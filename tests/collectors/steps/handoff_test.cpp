@@ -279,8 +279,9 @@ TEST(Handoff, AWorkerBesideATrainingThreadNeverSeesATornStepAndMissesNoneUncount
     for (std::int64_t step = 1; step <= kSteps; ++step) {
       if (step % 5000 == 0) set_plan(handoff, ++plan, entries *= 2);
       StepFacts facts = facts_of(step);
-      facts.grad_sequence =
-          publish(handoff, plan, entries_of(static_cast<std::uint64_t>(step), entries));
+      facts.reads.set_on_host(
+          SlotRole::gradients,
+          publish(handoff, plan, entries_of(static_cast<std::uint64_t>(step), entries)));
       handoff.publish(facts);
       if (step % 64 == 0) std::this_thread::yield();
     }
@@ -300,9 +301,10 @@ TEST(Handoff, AWorkerBesideATrainingThreadNeverSeesATornStepAndMissesNoneUncount
       ++taken;
       ASSERT_TRUE(hangs_together(facts)) << facts.step;
       ASSERT_EQ(facts.step, static_cast<std::int64_t>(lost + taken));
-      if (!handoff.read(facts.grad_sequence, header, stats)) continue;
+      const std::uint64_t sequence = facts.reads.begin()->token;
+      if (!handoff.read(sequence, header, stats)) continue;
       ++found;
-      ASSERT_EQ(header.sequence, facts.grad_sequence);
+      ASSERT_EQ(header.sequence, sequence);
       ASSERT_EQ(stats, entries_of(static_cast<std::uint64_t>(facts.step), stats.size()));
       ASSERT_NE(handoff.plan(header.plan_id), nullptr);
       ASSERT_NE(handoff.newest_model(), nullptr);

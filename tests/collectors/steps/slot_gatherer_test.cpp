@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstdint>
+#include <iterator>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "collectors/steps/device_feed.hpp"
@@ -102,8 +105,7 @@ class SlotsOfDevices : public testing::Test {
 
 TEST_F(SlotsOfDevices, AStepIsReadyWhenItsLastDeviceIs) {
   StepFacts facts;
-  facts.device_gradients[0] = first_.read(1);
-  facts.device_gradients[1] = second_.read(1);
+  facts.reads.set_on_devices(SlotRole::gradients, std::array{first_.read(1), second_.read(1)});
   EXPECT_FALSE(gatherer_.ready(facts));
   first_.publish(7, 1, {stats_of(1), not_read(EntryTag::elsewhere), not_read(EntryTag::frozen)});
   EXPECT_FALSE(gatherer_.ready(facts));
@@ -122,8 +124,8 @@ TEST_F(SlotsOfDevices, EntriesOnTheHostAndOnADeviceMakeOneList) {
   const std::vector<kernels::Site> sites(3, kernels::Site::grad);
   const std::vector<kernels::TensorStats> host{stats_of(5), not_read(EntryTag::elsewhere),
                                                not_read(EntryTag::missing)};
-  facts.grad_sequence = handoff_.publish(7, sites, host);
-  facts.device_gradients[0] = first_.read(1);
+  facts.reads.set_on_host(SlotRole::gradients, handoff_.publish(7, sites, host));
+  facts.reads.set_on_devices(SlotRole::gradients, std::array{first_.read(1)});
   first_.publish(7, 1, {not_read(EntryTag::elsewhere), stats_of(6, true), stats_of(0.5)});
   ASSERT_TRUE(gatherer_.ready(facts));
   const StepSlots& slots = gatherer_.take(facts);
@@ -133,23 +135,68 @@ TEST_F(SlotsOfDevices, EntriesOnTheHostAndOnADeviceMakeOneList) {
   EXPECT_EQ(gatherer_.totals().elements[static_cast<int>(kernels::Site::grad)][0], 1);
 }
 
+TEST(SlotReads, KeepTheLatestOfEachRoleAndSourceGradientsFirst) {
+  SlotReads reads;
+  reads.set_on_host(SlotRole::loss, 1);
+  reads.set_on_devices(SlotRole::user, std::array{DeviceRead{3, 1}});
+  reads.set_on_host(SlotRole::gradients, 2);
+  reads.set_on_devices(SlotRole::gradients, std::array{DeviceRead{1, 7}, DeviceRead{2, 7}});
+  reads.set_on_host(SlotRole::gradients, 3);  // read again
+  reads.set_on_devices(SlotRole::gradients, std::array{DeviceRead{2, 8}, DeviceRead{}});
+  std::vector<std::array<std::uint64_t, 3>> all;
+  for (const SlotRead& read : reads)
+    all.push_back({static_cast<std::uint64_t>(read.role), read.source, read.token});
+  const auto gradients = static_cast<std::uint64_t>(SlotRole::gradients);
+  EXPECT_EQ(all, (std::vector<std::array<std::uint64_t, 3>>{
+                     {gradients, kHostSource, 3},
+                     {gradients, 2, 8},
+                     {static_cast<std::uint64_t>(SlotRole::loss), kHostSource, 1},
+                     {static_cast<std::uint64_t>(SlotRole::user), 3, 1}}));
+  EXPECT_TRUE(reads.has_on_devices(SlotRole::gradients));
+  EXPECT_FALSE(reads.has_on_devices(SlotRole::loss));
+}
+
+TEST(SlotReads, HaveRoomForEveryRoleOnTheHostAndOnEveryDevice) {
+  SlotReads reads;
+  std::array<DeviceRead, kMaxDevices> devices{};
+  for (std::size_t i = 0; i < devices.size(); ++i) devices[i] = {i + 1, 1};
+  for (const auto role : {SlotRole::user, SlotRole::gradients, SlotRole::loss, SlotRole::weights}) {
+    const bool is_one = role == SlotRole::user || role == SlotRole::loss;
+    reads.set_on_devices(role, std::span(devices).first(is_one ? 1 : devices.size()));
+    reads.set_on_host(role, 1);
+  }
+  EXPECT_EQ(std::distance(reads.begin(), reads.end()), 2 * 9 + 2 * 2);
+  EXPECT_EQ((reads.end() - 1)->role, SlotRole::user);
+}
+
+TEST_F(SlotsOfDevices, ASlotOnTheHostThatIsGoneIsLost) {
+  StepFacts facts;
+  const std::vector<kernels::Site> sites(3, kernels::Site::grad);
+  const std::vector<kernels::TensorStats> host(3, stats_of(5));
+  facts.reads.set_on_host(SlotRole::gradients, handoff_.publish(7, sites, host));
+  for (int i = 0; i < 20; ++i) (void)handoff_.publish(7, sites, host);
+  EXPECT_TRUE(gatherer_.ready(facts));
+  EXPECT_TRUE(gatherer_.take(facts).gradients.empty());
+  EXPECT_EQ(gatherer_.take_lost_reads(), 1);
+}
+
 TEST_F(SlotsOfDevices, OneStepsSlotsDoNotLeakIntoTheNext) {
   StepFacts facts;
-  facts.device_gradients[0] = first_.read(1);
+  facts.reads.set_on_devices(SlotRole::gradients, std::array{first_.read(1)});
   first_.publish(7, 1, {stats_of(1), stats_of(1), stats_of(1)});
   ASSERT_TRUE(gatherer_.ready(facts));
   (void)gatherer_.take(facts);
   StepFacts nothing;
   ASSERT_TRUE(gatherer_.ready(nothing));
   EXPECT_TRUE(gatherer_.take(nothing).gradients.empty());
-  facts.device_gradients[0] = first_.read(2);
+  facts.reads.set_on_devices(SlotRole::gradients, std::array{first_.read(2)});
   EXPECT_FALSE(gatherer_.ready(facts));
   EXPECT_TRUE(gatherer_.take(facts).gradients.empty()) << "given up waiting: not the step before's";
 }
 
 TEST_F(SlotsOfDevices, AnUnknownSourceIsLostRatherThanWaitedForEver) {
   StepFacts facts;
-  facts.device_gradients[0] = {99, 1};
+  facts.reads.set_on_devices(SlotRole::gradients, std::array{DeviceRead{99, 1}});
   EXPECT_TRUE(gatherer_.ready(facts));
   EXPECT_TRUE(gatherer_.take(facts).gradients.empty());
 }
@@ -158,8 +205,8 @@ TEST_F(SlotsOfDevices, EachReplayOfACapturedStepIsAStepOnceAllItsSlotsAreThere) 
   StepFacts facts;
   facts.step = 4;
   facts.captured = true;
-  facts.device_gradients[0] = first_.read(1);
-  facts.device_weights[0] = second_.read(1);
+  facts.reads.set_on_devices(SlotRole::gradients, std::array{first_.read(1)});
+  facts.reads.set_on_devices(SlotRole::weights, std::array{second_.read(1)});
   gatherer_.note_captured(facts);
   EXPECT_FALSE(gatherer_.next_replay(SlotGatherer::Look::further));
   first_.publish(7, 1, {stats_of(1), stats_of(1), stats_of(1)});
@@ -179,10 +226,10 @@ TEST_F(SlotsOfDevices, EachReplayOfACapturedStepIsAStepOnceAllItsSlotsAreThere) 
 TEST_F(SlotsOfDevices, TotalsAreThoseOfTheStepTakenThoughLaterSlotsHaveBeenSeen) {
   const auto grad = static_cast<int>(kernels::Site::grad);
   StepFacts captured;
-  captured.device_gradients[0] = first_.read(1);
+  captured.reads.set_on_devices(SlotRole::gradients, std::array{first_.read(1)});
   gatherer_.note_captured(captured);
   StepFacts facts;
-  facts.device_gradients[0] = first_.read(2);
+  facts.reads.set_on_devices(SlotRole::gradients, std::array{first_.read(2)});
   const auto bad = stats_of(1, true);
   first_.publish(7, 1, {bad, stats_of(1), stats_of(1)});  // a replay
   first_.publish(7, 2, {bad, bad, stats_of(1)});
