@@ -21,7 +21,7 @@ struct StepFacts {
   double time = 0;       ///< wall clock, seconds since the epoch
   double monotonic = 0;  ///< the same moment on a clock that never jumps, seconds
 
-  SlotReads reads;
+  SlotReads reads{};
   bool captured =
       false;  ///< into a graph: the step is not taken now, but each time that is replayed
   std::int32_t losses = 1;          ///< that a device's loss is the sum of
