@@ -52,10 +52,10 @@ class Bar:
 # What the kernel must keep, whatever docs/sass.json says. fp64 has none of its own: a vector
 # holds only two elements, and memory is the limit long before instructions are.
 BARS = (
-    Bar(r"sm_90 b?f16 \w+ plain", "per_element", at_most=4.2),
-    Bar(r"sm_90 b?f16 \w+ counting", "per_element", at_most=6.0),
-    Bar(r"sm_90 f32 \w+ plain", "per_element", at_most=5.2),
-    Bar(r"sm_90 f32 \w+ counting", "per_element", at_most=7.2),
+    Bar(r"sm_90 b?f16 \w+ plain", "per_element", at_most=5.2),
+    Bar(r"sm_90 b?f16 \w+ counting", "per_element", at_most=6.6),
+    Bar(r"sm_90 f32 \w+ plain", "per_element", at_most=6.2),
+    Bar(r"sm_90 f32 \w+ counting", "per_element", at_most=8.3),
     Bar(r"sm_90 (b?f16|f32) \w+ \w+", "loads_in_flight", at_least=8),
     Bar(r"sm_90 kernel", "registers", at_most=80),
     Bar(r"\w+ kernel", "spill_bytes", at_most=0),
