@@ -14,7 +14,7 @@ namespace gradvane::record {
 
 enum class Severity : std::uint8_t { critical, warning, info };
 template <>
-inline constexpr auto kNames<Severity> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<Severity> =
     std::to_array<std::string_view>({"critical", "warning", "info"});
 
 struct AlertRule {

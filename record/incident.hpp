@@ -20,7 +20,7 @@ enum class BeganIn : std::uint8_t {
   update,    ///< loss and gradients were finite, the weights are not
 };
 template <>
-inline constexpr auto kNames<BeganIn> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<BeganIn> =
     std::to_array<std::string_view>({"forward", "backward", "update"});
 
 /// One site that became non-finite within an incident.
@@ -43,7 +43,7 @@ enum class TracedAt : std::uint8_t {
   loss,    ///< what came of the loss: itself or, backward, its gradient
 };
 template <>
-inline constexpr auto kNames<TracedAt> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<TracedAt> =
     std::to_array<std::string_view>({"module", "weight", "input", "loss"});
 
 /// The first module of a traced step whose output, or whose gradient, was not finite.

@@ -41,7 +41,7 @@ enum class Gravity : std::uint8_t {
   mild,  ///< it costs time or records, or only a score is low: the training itself is not harmed
 };
 template <>
-inline constexpr auto kNames<Gravity> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<Gravity> =
     std::to_array<std::string_view>({"nonfinite", "training", "standstill", "mild"});
 
 struct IncidentClassInfo {
@@ -220,7 +220,7 @@ inline constexpr std::array kIncidentClassTable{
 inline constexpr int kIncidentClasses = static_cast<int>(kIncidentClassTable.size());
 
 template <>
-inline constexpr auto kNames<IncidentClass> = [] {
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<IncidentClass> = [] {
   std::array<std::string_view, kIncidentClassTable.size()> names{};
   std::ranges::transform(kIncidentClassTable, names.begin(), &IncidentClassInfo::name);
   return names;

@@ -111,7 +111,7 @@ inline constexpr std::size_t kMetrics =
 /// An info metric is a gauge whose value is always 1; its labels are the message.
 enum class MetricType : std::uint8_t { counter, gauge, histogram, info };
 template <>
-inline constexpr auto kNames<MetricType> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<MetricType> =
     std::to_array<std::string_view>({"counter", "gauge", "histogram", "info"});
 
 /// A label beyond `run` and `rank`, which every series carries.

@@ -10,7 +10,8 @@
 
 namespace gradvane::record {
 
-/// The names of E's enumerators, which count from 0, in their order. An enumeration with names specializes it.
+/// The names of E's enumerators, which count from 0, in their order. An enumeration with names specializes it, and
+/// says that the specialization is hidden: GCC would export it from a library whose symbols are hidden.
 template <typename E>
 inline constexpr std::nullptr_t kNames = nullptr;
 

@@ -13,7 +13,7 @@ namespace gradvane::record {
 
 enum class RunState : std::uint8_t { starting, running, stalled, finished, failed };
 template <>
-inline constexpr auto kNames<RunState> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<RunState> =
     std::to_array<std::string_view>({"starting", "running", "stalled", "finished", "failed"});
 
 /// One option as it came out: what it is, and where the value came from.

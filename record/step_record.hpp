@@ -17,18 +17,19 @@ namespace gradvane::record {
 /// Where the gradients of a step were read (the first of these that the step reached).
 enum class ReadAt : std::uint8_t { none, clip, scaler, optimizer, backward };
 template <>
-inline constexpr auto kNames<ReadAt> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<ReadAt> =
     std::to_array<std::string_view>({"none", "clip", "scaler", "optimizer", "backward"});
 
 /// Sites at which non-finite values are counted.
 enum class Site : std::uint8_t { loss, grad, weight };
 template <>
-inline constexpr auto kNames<Site> = std::to_array<std::string_view>({"loss", "grad", "weight"});
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<Site> =
+    std::to_array<std::string_view>({"loss", "grad", "weight"});
 inline constexpr int kSites = kCount<Site>;
 
 enum class NonfiniteKind : std::uint8_t { nan, pos_inf, neg_inf };
 template <>
-inline constexpr auto kNames<NonfiniteKind> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<NonfiniteKind> =
     std::to_array<std::string_view>({"nan", "pos_inf", "neg_inf"});
 inline constexpr int kNonfiniteKinds = kCount<NonfiniteKind>;
 
@@ -40,7 +41,7 @@ using NonfiniteCounts = std::array<std::int64_t, kNonfiniteKinds>;
 
 enum class Phase : std::uint8_t { data, forward, backward, optimizer, other };
 template <>
-inline constexpr auto kNames<Phase> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<Phase> =
     std::to_array<std::string_view>({"data", "forward", "backward", "optimizer", "other"});
 inline constexpr int kPhases = kCount<Phase>;
 
@@ -55,14 +56,15 @@ enum class ParamState : std::uint8_t {
   unsupported,  ///< a dtype, layout or device this build cannot read
 };
 template <>
-inline constexpr auto kNames<ParamState> = std::to_array<std::string_view>(
-    {"frozen", "missing", "empty", "zero", "finite", "nonfinite", "unsupported"});
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<ParamState> =
+    std::to_array<std::string_view>(
+        {"frozen", "missing", "empty", "zero", "finite", "nonfinite", "unsupported"});
 inline constexpr int kParamStates = kCount<ParamState>;
 
 /// Why an optimizer step did not change the weights.
 enum class SkipReason : std::uint8_t { none, amp_overflow, loop };
 template <>
-inline constexpr auto kNames<SkipReason> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<SkipReason> =
     std::to_array<std::string_view>({"none", "amp_overflow", "loop"});
 
 /// How a call made the CPU wait for the GPU.
@@ -78,9 +80,10 @@ enum class SyncKind : std::uint8_t {
   rejected_in_capture,  ///< refused, since the stream was being captured: it did not wait
 };
 template <>
-inline constexpr auto kNames<SyncKind> = std::to_array<std::string_view>(
-    {"device", "stream", "event", "memcpy", "d2h_read", "async_copy_blocked", "alloc_free",
-     "module_load", "rejected_in_capture"});
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<SyncKind> =
+    std::to_array<std::string_view>({"device", "stream", "event", "memcpy", "d2h_read",
+                                     "async_copy_blocked", "alloc_free", "module_load",
+                                     "rejected_in_capture"});
 inline constexpr int kSyncKinds = kCount<SyncKind>;
 /// By design. The others are judged by how long they took, or did not wait.
 constexpr bool waits_surely(SyncKind kind) noexcept { return kind <= SyncKind::d2h_read; }
@@ -88,7 +91,7 @@ constexpr bool waits_surely(SyncKind kind) noexcept { return kind <= SyncKind::d
 /// On whose behalf it was called.
 enum class SyncOrigin : std::uint8_t { training, gradvane, profiler };
 template <>
-inline constexpr auto kNames<SyncOrigin> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<SyncOrigin> =
     std::to_array<std::string_view>({"training", "gradvane", "profiler"});
 inline constexpr int kSyncOrigins = kCount<SyncOrigin>;
 

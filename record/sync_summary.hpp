@@ -21,7 +21,7 @@ enum class SyncSource : std::uint8_t {
   shared,  ///< the subscription of another part of Gradvane in this process
 };
 template <>
-inline constexpr auto kNames<SyncSource> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<SyncSource> =
     std::to_array<std::string_view>({"off", "none", "cupti", "shared"});
 
 enum class SyncReason : std::uint8_t {
@@ -37,7 +37,7 @@ enum class SyncReason : std::uint8_t {
   lost,          ///< CUPTI calls us back no more: another tool has ended it, or it has ended itself
 };
 template <>
-inline constexpr auto kNames<SyncReason> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<SyncReason> =
     std::to_array<std::string_view>({"counting", "gated", "switched_off", "no_cuda", "no_cupti",
                                      "no_driver", "taken", "refused", "yielded", "lost"});
 
@@ -49,7 +49,7 @@ enum class SyncPart : std::uint8_t {
   other_threads,  ///< on a thread that does not train: data loaders, communication, checkpoints
 };
 template <>
-inline constexpr auto kNames<SyncPart> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<SyncPart> =
     std::to_array<std::string_view>({"in_steps", "start_up", "between_steps", "other_threads"});
 inline constexpr int kSyncParts = kCount<SyncPart>;
 
@@ -61,7 +61,7 @@ enum class SyncDrop : std::uint8_t {
   unbalanced,  ///< the beginning of a call was not seen, or its end
 };
 template <>
-inline constexpr auto kNames<SyncDrop> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<SyncDrop> =
     std::to_array<std::string_view>({"threads", "sites", "events", "unbalanced"});
 inline constexpr int kSyncDrops = kCount<SyncDrop>;
 

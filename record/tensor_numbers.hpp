@@ -48,7 +48,7 @@ namespace gradvane::record {
 
 enum class Unit : std::uint8_t { plain, share, ratio, seconds, bytes, per_second, calls };
 template <>
-inline constexpr auto kNames<Unit> = std::to_array<std::string_view>(
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<Unit> = std::to_array<std::string_view>(
     {"plain", "share", "ratio", "seconds", "bytes", "per_second", "calls"});
 
 /// How a group's number follows from those of its parameters.
@@ -61,7 +61,7 @@ enum class Join : std::uint8_t {
   update  ///< the step builder's own rule: it is a ratio of two norms over a sample
 };
 template <>
-inline constexpr auto kNames<Join> =
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<Join> =
     std::to_array<std::string_view>({"norm", "max", "min", "mean", "share", "update"});
 
 struct TensorNumber {
@@ -146,7 +146,7 @@ inline constexpr std::array kTensorNumbers{
                  .step_metric = Metric::grad_abs_mean,
                  .recording_id = 9,
                  .step_recording_id = 49,
-                 .drifts = true},
+                 .is_compared = false},  // it moves with the norm: each row would be there twice
     TensorNumber{.key = "grad_zero_ratio",
                  .tensor_key = "zero_ratio",
                  .title = "Zeros in the gradient",

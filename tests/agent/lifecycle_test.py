@@ -73,6 +73,14 @@ def state_at(url):
         return json.load(answer)["state"]
 
 
+def scrape(url):
+    """Until one counts: an answer does when it has been delivered, a moment after it is here."""
+    text = ""
+    while not re.search(r"^gradvane_scrapes_total\S* [1-9]", text, re.MULTILINE):
+        with urllib.request.urlopen(url + "/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+
+
 def test_sigterm_exports_the_last_steps_and_then_kills_as_it_would_have(tmp_path):
     run = Run(tmp_path, "sigterm")
     assert run.process.stdout.readline() == "ready\n"
@@ -89,8 +97,7 @@ def test_what_is_trained_while_the_end_waits_for_a_scrape_is_recorded_too(tmp_pa
     run = Run(tmp_path, "sigterm", LIFECYCLE_STEPS=str(tmp_path / "done"), GRADVANE_LINGER_INCIDENT_SECONDS="60")
     assert run.process.stdout.readline() == "ready\n"
     url = run.endpoint()["url"]
-    with urllib.request.urlopen(url + "/metrics", timeout=10):
-        pass
+    scrape(url)
     run.process.terminate()
     deadline = time.monotonic() + 60
     while state_at(url) != "failed" and time.monotonic() < deadline:
@@ -112,8 +119,7 @@ def test_what_is_trained_while_the_end_waits_for_a_scrape_is_recorded_too(tmp_pa
 def test_ctrl_c_ends_a_run_as_interrupted_and_kills_as_it_would_have(tmp_path):
     run = Run(tmp_path, "sigterm", GRADVANE_LINGER_INCIDENT_SECONDS="60")
     assert run.process.stdout.readline() == "ready\n"
-    with urllib.request.urlopen(run.endpoint()["url"] + "/metrics", timeout=10):
-        pass
+    scrape(run.endpoint()["url"])
     began = time.monotonic()
     run.process.send_signal(signal.SIGINT)
     assert run.wait() == -signal.SIGINT
