@@ -37,7 +37,8 @@ def new_environment(folder: Path, *, torch: bool) -> Path:
 
 def environment(path=None) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("GRADVANE", "PYTHON"))}
-    env.update(GRADVANE_PORT="0", OMP_NUM_THREADS="1", PIP_DISABLE_PIP_VERSION_CHECK="1",
+    # The compiler by the name that the build gives it: pip's own name for it would find nothing in the compiler cache.
+    env.update(GRADVANE_PORT="0", OMP_NUM_THREADS="1", PIP_DISABLE_PIP_VERSION_CHECK="1", CC="cc", CXX="c++",
                CCACHE_DIR=os.environ.get("CCACHE_DIR", str(SOURCE / ".deps/cache/ccache")))
     if path is not None:
         env["PATH"] = str(path)
