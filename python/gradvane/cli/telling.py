@@ -6,8 +6,6 @@ import shutil
 import sys
 from typing import TextIO
 
-from rich.cells import cell_len
-
 from gradvane.cli.agent_api import plain
 
 CANNOT = 2
@@ -38,6 +36,8 @@ def complain(command: str, what: str) -> int:
 def folded(line: str, width: int) -> str:
     """At spaces, behind a comma or a full stop where one is near the end; what goes on is further in than it began. A
     word that is wider than a line, as a path may be, stays whole: so it can be copied."""
+    from rich.cells import cell_len  # here alone: recordings are read without it where nothing is folded
+
     begin = len(line) - len(line.lstrip(" "))
     rows = []
     while cell_len(line) > width and line.strip():
