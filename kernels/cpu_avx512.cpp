@@ -149,13 +149,11 @@ struct F32 : ShortRuns<Ops32, DType::f32> {
   static constexpr std::size_t slot(std::size_t vector, std::size_t) noexcept { return vector; }
   struct Short : FloatSums {
     static constexpr std::size_t kPerHalf = 1;
-    static constexpr bool kMagnitudeFromBits = true;
     static V value(Raw x, std::size_t, std::size_t, __m512d) noexcept {
       return _mm512_castsi512_ps(x);
     }
   };
   struct Doubles : DoubleSums {
-    static constexpr bool kMagnitudeFromBits = false;
     static constexpr std::size_t kPerHalf = 2;
     static V value(Raw x, std::size_t, std::size_t i, __m512d) noexcept {
       return FloatSums::half(_mm512_castsi512_ps(x), i);
@@ -171,13 +169,11 @@ struct Narrow : ShortRuns<Ops16, dtype>, Half {
   static constexpr std::size_t slot(std::size_t, std::size_t half) noexcept { return half; }
   struct Short : FloatSums {
     static constexpr std::size_t kPerHalf = 1;
-    static constexpr bool kMagnitudeFromBits = !Half::kConvertsFromMemory;
     static V value(auto x, std::size_t half, std::size_t, __m512d) noexcept {
       return Half::floats(x, half);
     }
   };
   struct Doubles : DoubleSums {
-    static constexpr bool kMagnitudeFromBits = false;
     static constexpr std::size_t kPerHalf = 2;
     static V value(__m512i x, std::size_t half, std::size_t i, __m512d) noexcept {
       return FloatSums::half(Half::floats(x, half), i);
@@ -273,12 +269,10 @@ struct F64 : Base {
     return _mm512_set1_pd(scale_exp == 0 ? 1 : scale_exp > 0 ? 0x1p-600 : 0x1p600);
   }
   struct Short : DoubleSums {
-    static constexpr bool kMagnitudeFromBits = true;
     static constexpr std::size_t kPerHalf = 1;
     static V value(Raw x, std::size_t, std::size_t, __m512d) noexcept { return doubles(x); }
   };
   struct Doubles : DoubleSums {
-    static constexpr bool kMagnitudeFromBits = false;
     static constexpr std::size_t kPerHalf = 1;
     static V value(Raw x, std::size_t, std::size_t, __m512d factor) noexcept {
       return _mm512_mul_pd(doubles(x), factor);

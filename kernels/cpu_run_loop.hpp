@@ -91,11 +91,7 @@ class RunLoop {
           const std::size_t slot = (T::slot(vector, half) * S::kPerHalf + i) % kCount;
           sum.add(slot, value);
           sum_sq[slot] = S::fma(value, value, sum_sq[slot]);
-          if constexpr (S::kMagnitudeFromBits) {
-            sum_abs.add(slot, S::value(T::magnitude(x), half, i, factor));
-          } else {
-            sum_abs.add(slot, S::abs(value));
-          }
+          sum_abs.add(slot, S::abs(value));
         }
       }
     }
