@@ -3,7 +3,7 @@
 
 The kernel is compiled for each architecture with the flags of the build, disassembled, and its hot
 loops are found (machine_code/). No GPU is needed. The check fails where a number got worse, or
-misses a bar. `--write` writes docs/sass.json and the table in docs/kernel.md anew.
+misses a bar. `--write` writes docs/sass.json and the table in docs/kernel.md again.
 """
 
 import argparse

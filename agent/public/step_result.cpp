@@ -31,7 +31,7 @@ StepResult step_result(const record::StepRecord& record, const record::ModelInfo
   result.skipped = name_of(record.skipped);
   result.loss_scale = record.loss_scale;
   result.learning_rates.assign(record.lr.begin(), record.lr.begin() + record.lr_count);
-  const auto& counts = record.nonfinite[static_cast<std::size_t>(record::Site::grad)];
+  const auto& counts = record.nonfinite[index_of(record::Site::grad)];
   result.grad_nonfinite = {counts[0], counts[1], counts[2]};
   if (record.first_nonfinite) {
     result.blame =

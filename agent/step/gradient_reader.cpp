@@ -1,9 +1,7 @@
 #include "agent/step/gradient_reader.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <span>
 #include <thread>
 
 #include "agent/step/facts/device_sources.hpp"
@@ -89,14 +87,10 @@ void GradientReader::publish_again(int optimizer) noexcept {
 
 void GradientReader::read_on_devices(OptimizerState& state) noexcept {
   collectors::DeviceReads& reads = state.device_gradients;
-  std::array<collectors::DeviceRead, collectors::kMaxDevices> slots{};
-  state.device_reads = reads.read(slots);
-  state.facts.reads.set_on_devices(SlotRole::gradients, std::span(slots).first(state.device_reads));
+  state.device_reads = agent::read_on_devices(reads, SlotRole::gradients, state.facts, handoff_);
   state.all_read &= reads.all_read();
   state.facts.contiguous_copies += reads.copies();
-  state.facts.captured |= reads.captured();
   state.facts.losses = losses_.of(state.losses).device_divisor();
-  pass_on_sources(reads, handoff_);
 }
 
 void GradientReader::note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept

@@ -1,7 +1,6 @@
 #include "agent/step/weight_reader.hpp"
 
 #include <algorithm>
-#include <array>
 #include <span>
 #include <utility>
 
@@ -46,11 +45,8 @@ void WeightReader::after_update(int optimizer) noexcept {
     on_host |= !elsewhere;
   }
   if (!state.weights.read()) return;
-  std::array<collectors::DeviceRead, collectors::kMaxDevices> reads{};
-  const std::size_t device_reads = state.device_weights.read(reads);
-  state.facts.reads.set_on_devices(SlotRole::weights, std::span(reads).first(device_reads));
-  pass_on_sources(state.device_weights, handoff_);
-  state.facts.captured |= state.device_weights.captured();
+  const std::size_t device_reads =
+      read_on_devices(state.device_weights, SlotRole::weights, state.facts, handoff_);
   state.facts.contiguous_copies += state.weights.copies() + state.device_weights.copies();
   if (!on_host && device_reads > 0) return;
   const auto stats = state.weights.stats();

@@ -1,5 +1,5 @@
 #pragma once
-// Reads an optimizer's weights around their update, every so many steps.
+// Reads an optimizer's weights around their update, in every Nth step (weight_every).
 #include "agent/step/attached_optimizers.hpp"
 
 namespace gradvane::agent {

@@ -57,7 +57,7 @@ bool SlotGatherer::ready(const StepFacts& facts) {
 }
 
 const StepSlots& SlotGatherer::take(const StepFacts& facts) {
-  (void)ready(facts);  // nobody may have asked, where a device has stopped answering
+  (void)ready(facts);  // also if it was not called, because a device has stopped answering
   return finish(step_);
 }
 

@@ -60,8 +60,6 @@ std::optional<double> measured(double value) {
   return value == kNotMeasured ? std::nullopt : std::optional(value);
 }
 
-std::size_t index(Site site) { return static_cast<std::size_t>(site); }
-
 /// Adds norms as squares over the whole range of doubles.
 void add_norm(std::optional<double>& into, double norm) {
   record::join_into(into, record::Join::norm, norm);
@@ -109,11 +107,11 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
 
 /// What a gradient scaler does when gradients overflow follows from the gradients: it skips the step.
 void StepBuilder::judge_overflow(bool is_scalers) {
-  const auto& counts = record_.nonfinite[index(Site::grad)];
+  const auto& counts = record_.nonfinite[index_of(Site::grad)];
   const bool bad = record::any(counts);
   if (is_scalers && bad) record_.skipped = record::SkipReason::amp_overflow;
   if (record_.skipped != record::SkipReason::amp_overflow) {
-    if (record_.site_measured[index(Site::grad)]) overflows_in_a_row_ = 0;
+    if (record_.site_measured[index_of(Site::grad)]) overflows_in_a_row_ = 0;
     return;
   }
   record_.overflow_persists = ++overflows_in_a_row_ > kTrustedOverflows;
@@ -129,8 +127,8 @@ void StepBuilder::take_totals(const kernels::RunningTotals& totals) {
     record_.nonfinite_steps_total[s] = totals.reads[s];
   }
   for (std::size_t k = 0; k < record::kNonfiniteKinds; ++k)
-    record_.nonfinite_total[index(Site::grad)][k] -= overflowed_[k];
-  record_.nonfinite_steps_total[index(Site::grad)] -= overflowed_steps_;
+    record_.nonfinite_total[index_of(Site::grad)][k] -= overflowed_[k];
+  record_.nonfinite_steps_total[index_of(Site::grad)] -= overflowed_steps_;
 }
 
 void StepBuilder::follow(const std::shared_ptr<const record::ModelInfo>& model) {
@@ -188,8 +186,8 @@ void StepBuilder::take_facts(const StepFacts& facts) {
 
 void StepBuilder::take_loss(const TensorStats& stats) {
   if (tag_of(stats) != EntryTag::read) return;
-  record_.site_measured[index(Site::loss)] = true;
-  record_.nonfinite[index(Site::loss)] = counts_of(stats);
+  record_.site_measured[index_of(Site::loss)] = true;
+  record_.nonfinite[index_of(Site::loss)] = counts_of(stats);
   if (stats.nan > 0) {
     record_.loss = std::numeric_limits<double>::quiet_NaN();
   } else if (stats.nonfinite() > 0) {
@@ -242,13 +240,13 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
     if (out.grad->norm < thresholds_.vanishing && !bad) ++record_.vanishing;
     if (out.grad->norm > thresholds_.exploding || bad) ++record_.exploding;
     if (bad) last_bad = static_cast<std::int32_t>(i);
-    add(record_.nonfinite[index(Site::grad)], counts_of(stats[i]));
+    add(record_.nonfinite[index_of(Site::grad)], counts_of(stats[i]));
     add(detail_.groups[static_cast<std::size_t>(model_->params[param].group)]
-            .nonfinite[index(Site::grad)],
+            .nonfinite[index_of(Site::grad)],
         counts_of(stats[i]));
   }
   if (read == 0) return;
-  record_.site_measured[index(Site::grad)] = true;
+  record_.site_measured[index_of(Site::grad)] = true;
   record_.grad_norm = norm;
   for (std::size_t n = 0; n < joined.size(); ++n)
     if (const auto step = record::kTensorNumbers[n].step; step != nullptr)
@@ -268,7 +266,7 @@ void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorSta
   if (plan.shards.empty()) return;
   const auto element =
       detail_.params[static_cast<std::size_t>(plan.params[bad])].grad->first_nonfinite;
-  record_.first_by_site[index(Site::grad)]->element = element;
+  record_.first_by_site[index_of(Site::grad)]->element = element;
   if (record_.first_nonfinite->site == Site::grad) record_.first_nonfinite->element = element;
 }
 
@@ -293,9 +291,9 @@ void StepBuilder::take_weights(const ReadPlan& plan, std::span<const TensorStats
     out.weight = numbers_of(weights[i]);
     is_read = true;
     if (has_finite(*out.weight)) add_norm(norm, out.weight->norm);
-    add(record_.nonfinite[index(Site::weight)], counts_of(weights[i]));
+    add(record_.nonfinite[index_of(Site::weight)], counts_of(weights[i]));
     add(detail_.groups[static_cast<std::size_t>(model_->params[param].group)]
-            .nonfinite[index(Site::weight)],
+            .nonfinite[index_of(Site::weight)],
         counts_of(weights[i]));
     if (weights[i].nonfinite() > 0) blame(Site::weight, plan.params[i], weights[i]);
     if (updates[i].numel <= 0 || updates[i].nonfinite() > 0) continue;
@@ -305,7 +303,7 @@ void StepBuilder::take_weights(const ReadPlan& plan, std::span<const TensorStats
     if (out.weight->norm > 0) out.update_ratio = change / out.weight->norm;
   }
   if (!is_read) return;
-  record_.site_measured[index(Site::weight)] = true;
+  record_.site_measured[index_of(Site::weight)] = true;
   record_.weight_norm = norm;
   if (update && updated_norm > 0) record_.update_ratio = *update / updated_norm;
 }
@@ -313,7 +311,7 @@ void StepBuilder::take_weights(const ReadPlan& plan, std::span<const TensorStats
 /// Where the clipping was done on a device, what it did follows from the norm that it used.
 void StepBuilder::take_clipping() {
   if (!clip_max_norm_ || !record_.grad_norm || record_.clip_coefficient) return;
-  const auto& bad = record_.nonfinite[index(Site::grad)];
+  const auto& bad = record_.nonfinite[index_of(Site::grad)];
   if (std::any_of(bad.begin(), bad.end(), [](std::int64_t count) { return count > 0; })) return;
   const double coefficient = clip_coefficient(*record_.grad_norm, *clip_max_norm_);
   record_.clip_coefficient = coefficient;
@@ -323,7 +321,7 @@ void StepBuilder::take_clipping() {
 void StepBuilder::take_global_norm(record::StepRecord& record, double norm,
                                    const StepFacts& facts) noexcept {
   record.grad_norm = norm;
-  const auto& bad = record.nonfinite[index(Site::grad)];
+  const auto& bad = record.nonfinite[index_of(Site::grad)];
   if (std::any_of(bad.begin(), bad.end(), [](std::int64_t count) { return count > 0; })) return;
   if (const auto max_norm = measured(facts.clip_max_norm)) {
     record.clip_coefficient = clip_coefficient(norm, *max_norm);
@@ -371,7 +369,7 @@ void StepBuilder::blame(Site site, std::int32_t param, const TensorStats& stats)
   first.param = param;
   first.element = stats.first_nonfinite;
   first.kind = static_cast<record::NonfiniteKind>(std::max<int>(stats.first_kind, 0));
-  auto& of_site = record_.first_by_site[index(site)];
+  auto& of_site = record_.first_by_site[index_of(site)];
   if (!of_site) of_site = first;
   if (!record_.first_nonfinite) record_.first_nonfinite = first;
 }

@@ -45,7 +45,7 @@ class AlertBook {
   /// An incident that opened, grew or closed, in words for a person.
   void put(const record::Incident& incident, std::string description);
   void put_run_failed(double wall, std::string description);
-  /// No more will be said: what is open is told once more, with a later end.
+  /// Nothing more will be reported: what is open is reported once more, with a later end.
   void put_end();
 
   /// What is to be told now. What is over without ever having been told is forgotten.

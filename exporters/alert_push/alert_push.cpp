@@ -70,7 +70,7 @@ ExportResult AlertPush::on_run_state(record::RunState state, std::string_view re
   return ExportResult::ok;
 }
 
-/// What is still open is told once more, to end 15 minutes from now: the process is about to be gone.
+/// Reports what is still open once more, to end 15 minutes from now: the process is about to be gone.
 ExportResult AlertPush::on_finish(std::chrono::milliseconds budget) {
   if (!sender_) return ExportResult::failed;
   sender_->finish(budget);

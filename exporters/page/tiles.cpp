@@ -34,7 +34,7 @@ void loss_tile(std::string& html, const LatestNumbers& row) {
 }
 
 void norm_tile(std::string& html, const record::StepRecord& latest) {
-  const auto grad = static_cast<std::size_t>(Site::grad);
+  const auto grad = index_of(Site::grad);
   if (latest.site_measured[grad].value_or(false) && record::any(latest.nonfinite[grad])) {
     return append_tile(html, "Gradient norm", "not finite",
                        page_number(latest.grad_norm) + " without NaN and Inf", true);

@@ -11,7 +11,7 @@
 
 namespace gradvane::python {
 
-/// Holds the optimizer weakly: once it is gone, its parameters are those of nobody. Every call
+/// Holds the optimizer weakly: once it is gone, its parameters have no owner. Every call
 /// takes the GIL by itself, and lets no Python exception out but from the constructor.
 class [[gnu::visibility("hidden")]] PythonSource final : public collectors::ModelSource {
  public:

@@ -55,7 +55,7 @@ enum class Mode : std::uint8_t { lagged, immediate };
 /// fails if it is not possible.
 enum class Sync : std::uint8_t { off, automatic, require };
 
-/// Who gets CUPTI when PyTorch's profiler starts: CUPTI has one subscription only. gate: the agent
+/// Decides between the ledger and PyTorch's profiler: CUPTI has one subscription. gate: the agent
 /// keeps it, and KINETO_USE_DAEMON in the environment keeps the profiler off it. yield: the
 /// profiler gets it while it runs. share: both, by CUPTI's own sharing (13.3 and later; every tool
 /// must support it). automatic: yield in Python. In C++ the agent keeps it, since it cannot see a

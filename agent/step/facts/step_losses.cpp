@@ -25,12 +25,8 @@ void StepLosses::read(const Losses& own, std::uint64_t plan_id,
   const Losses& losses = of(own);
   if (losses.on_device()) {
     (void)device_reads_.set(0, losses.device_sum());
-    collectors::DeviceRead read;
-    (void)device_reads_.read({&read, 1});
-    facts.reads.set_on_devices(collectors::SlotRole::loss, {&read, 1});
+    (void)read_on_devices(device_reads_, collectors::SlotRole::loss, facts, handoff_);
     facts.losses = losses.device_divisor();
-    facts.captured |= device_reads_.captured();
-    pass_on_sources();
     return;
   }
   if (!losses.on_host()) return;

@@ -42,11 +42,7 @@ void UserMetrics::read(collectors::StepFacts& facts) noexcept {
   has_device_values_ = false;
   for (std::size_t i = 0; i < device_values_.size(); ++i)
     if (device_values_[i].defined()) (void)reads_.set(i, std::exchange(device_values_[i], {}));
-  collectors::DeviceRead read;
-  (void)reads_.read({&read, 1});
-  facts.reads.set_on_devices(collectors::SlotRole::user, {&read, 1});
-  facts.captured |= reads_.captured();
-  pass_on_sources();
+  (void)read_on_devices(reads_, collectors::SlotRole::user, facts, handoff_);
 }
 
 void UserMetrics::write_to(collectors::StepFacts& facts, std::size_t count) noexcept {
