@@ -15,6 +15,8 @@ DEMO ?= build/release/bin/char_gpt --size small
 # The compiler cache stays in the checkout, like everything else, unless the user has one.
 export CCACHE_DIR ?= $(CURDIR)/.deps/cache/ccache
 export CCACHE_MAXSIZE ?= 3G
+# It keeps what is compiled with a precompiled header only where these two are allowed.
+export CCACHE_SLOPPINESS ?= pch_defines,time_macros
 
 use_deps = . .deps/env.sh
 

@@ -40,13 +40,34 @@ function(gradvane_test_properties name timeout labels environment serial)
     ENVIRONMENT "${GRADVANE_TEST_ENVIRONMENT};${environment}")
 endfunction()
 
+# What nearly every test includes, parsed once. `headers` of a program of its own, since a precompiled header
+# serves only what is compiled with the same flags. Sanitizers have theirs off: it is not worth its room there.
+function(gradvane_shared_headers target)
+  if(GRADVANE_SANITIZE)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK;HEADERS")
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp.new "int main() { return 0; }\n")
+  file(COPY_FILE ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp.new ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp ONLY_IF_DIFFERENT)
+  gradvane_executable(${target} SOURCES ${CMAKE_CURRENT_BINARY_DIR}/${target}.cpp LINK ${arg_LINK})
+  gradvane_test_flags(${target})
+  target_precompile_headers(${target} PRIVATE ${arg_HEADERS})
+endfunction()
+
+# Tests' own code is compiled in half the time without optimization; what they test is optimized.
+function(gradvane_test_flags target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O0>
+    $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # asked for by the compiler cache
+endfunction()
+
 # gradvane_test(<name> SOURCES ... [LINK ...] [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
-#               [ARGS ...] [SERIAL] [OWN_MAIN])
+#               [ARGS ...] [HEADERS target] [SERIAL] [OWN_MAIN] [OPTIMIZED])
 # One program of GoogleTest cases, one ctest entry. OWN_MAIN leaves GoogleTest out: for programs
 # that fork, exit or die on purpose. SERIAL: nothing else runs beside it (timing, fixed ports);
-# so it is for every test labelled gpu.
+# so it is for every test labelled gpu. HEADERS: whose precompiled headers it takes (gradvane_shared_headers);
+# gradvane_gtest_headers unless said. OPTIMIZED: as the library is, for tests that compute much themselves.
 function(gradvane_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;OWN_MAIN" "TIMEOUT" "SOURCES;LINK;LABELS;ENVIRONMENT;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;OWN_MAIN;OPTIMIZED" "TIMEOUT;HEADERS" "SOURCES;LINK;LABELS;ENVIRONMENT;ARGS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gradvane_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
   endif()
@@ -54,15 +75,25 @@ function(gradvane_test name)
   if(NOT arg_OWN_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest GTest::gtest_main)
   endif()
+  if(NOT arg_OPTIMIZED)
+    gradvane_test_flags(${name})
+    if(NOT arg_HEADERS AND NOT arg_OWN_MAIN)
+      set(arg_HEADERS gradvane_gtest_headers)
+    endif()
+    if(arg_HEADERS AND TARGET ${arg_HEADERS})
+      target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS})
+    endif()
+  endif()
   add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
   gradvane_test_properties(${name} "${arg_TIMEOUT}" "${arg_LABELS}" "${arg_ENVIRONMENT}" ${arg_SERIAL})
 endfunction()
 
 # gradvane_python_test(<name> SCRIPT x_test.py [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
-#                      [ARGS ...] [SERIAL])
-# pytest on one file. Besides ENVIRONMENT it finds GRADVANE_{SOURCE,BUILD,BIN,SERVERS}_DIR.
+#                      [ARGS ...] [SERIAL] [COST seconds])
+# pytest on one file. COST: about how long it takes, where that is more than a minute; what takes longest begins
+# first, so that no core idles at the end. Besides ENVIRONMENT it finds GRADVANE_{SOURCE,BUILD,BIN,SERVERS}_DIR.
 function(gradvane_python_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "SCRIPT;TIMEOUT" "LABELS;ENVIRONMENT;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "SCRIPT;TIMEOUT;COST" "LABELS;ENVIRONMENT;ARGS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gradvane_python_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
   endif()
@@ -70,4 +101,17 @@ function(gradvane_python_test name)
   add_test(NAME ${name} COMMAND ${GRADVANE_VENV_PYTHON} -B -m pytest -q -p no:cacheprovider
     ${arg_SCRIPT} ${arg_ARGS})
   gradvane_test_properties(${name} "${arg_TIMEOUT}" "${arg_LABELS}" "${arg_ENVIRONMENT}" ${arg_SERIAL})
+  if(arg_COST)
+    set_tests_properties(${name} PROPERTIES COST ${arg_COST})
+  endif()
 endfunction()
+
+gradvane_shared_headers(gradvane_gtest_headers LINK GTest::gmock GTest::gtest
+  HEADERS <algorithm> <array> <chrono> <filesystem> <fstream> <memory> <string> <thread> <vector>
+    <gmock/gmock.h> <gtest/gtest.h>)
+if(TARGET gradvane::torch)
+  gradvane_shared_headers(gradvane_torch_test_headers LINK GTest::gmock GTest::gtest gradvane::torch
+    HEADERS <ATen/core/Tensor.h> <ATen/ops/randn.h> <torch/nn/modules/container/sequential.h>
+      <torch/nn/modules/linear.h> <torch/nn/utils/clip_grad.h> <torch/optim/adamw.h> <torch/optim/sgd.h>
+      <gmock/gmock.h> <gtest/gtest.h>)
+endif()

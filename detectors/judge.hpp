@@ -7,14 +7,14 @@
 #include <string>
 #include <string_view>
 
-#include "detectors/agent_rules.hpp"
-#include "detectors/gradient_rules.hpp"
 #include "detectors/incident_book.hpp"
 #include "detectors/incident_slot.hpp"
-#include "detectors/loss_rules.hpp"
 #include "detectors/nonfinite.hpp"
-#include "detectors/norm_rules.hpp"
-#include "detectors/skip_rules.hpp"
+#include "detectors/rules/agent_rules.hpp"
+#include "detectors/rules/gradient_rules.hpp"
+#include "detectors/rules/loss_rules.hpp"
+#include "detectors/rules/norm_rules.hpp"
+#include "detectors/rules/skip_rules.hpp"
 #include "detectors/stall.hpp"
 #include "detectors/sync_budget.hpp"
 #include "record/incident.hpp"

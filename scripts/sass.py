@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Counts the machine instructions of the CUDA kernel, and compares them with docs/sass.json.
+"""Counts the machine instructions of the CUDA kernel, and compares them with docs/internals/sass.json.
 
 The kernel is compiled for each architecture with the flags of the build, disassembled, and its hot
 loops are found (machine_code/). No GPU is needed. The check fails where a number got worse, or
-misses a bar. `--write` writes docs/sass.json and the table in docs/kernel.md again.
+misses a bar. `--write` writes docs/internals/sass.json and the table in docs/internals/kernel.md again.
 """
 
 import argparse
@@ -24,8 +24,8 @@ from sass_rows import (DTYPES, FEWER_IS_WORSE, MORE_IS_WORSE, kernel_rows,  # no
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "kernels/device/cuda_pass.cu"
-TABLE = ROOT / "docs" / "sass.json"
-PAGE = ROOT / "docs" / "kernel.md"
+TABLE = ROOT / "docs" / "internals" / "sass.json"
+PAGE = ROOT / "docs" / "internals" / "kernel.md"
 BEGIN = "<!-- sass: begin, written by scripts/sass.py --write -->"
 END = "<!-- sass: end -->"
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # as in cmake/cuda.cmake
@@ -49,7 +49,7 @@ class Bar:
         return ""
 
 
-# What the kernel must keep, whatever docs/sass.json says. fp64 has none of its own: a vector
+# What the kernel must keep, whatever docs/internals/sass.json says. fp64 has none of its own: a vector
 # holds only two elements, and memory is the limit long before instructions are.
 BARS = (
     Bar(r"sm_90 b?f16 \w+ plain", "per_element", at_most=5.2),
@@ -204,7 +204,7 @@ def judge(nvcc: str, rows: dict, table: dict, pinned: str) -> tuple[list[str], l
     faults, notes = missed_bars(rows), []
     if table["nvcc"] != nvcc:
         # Another compiler's numbers are no change of ours; but the table must be of the pinned one.
-        said = f"docs/sass.json is of nvcc {table['nvcc']}, this is {nvcc}: only bars were checked"
+        said = f"docs/internals/sass.json is of nvcc {table['nvcc']}, this is {nvcc}: only bars were checked"
         (faults if nvcc == pinned else notes).append(said)
         return faults, notes
     worse, other = compare(table["rows"], rows)
@@ -234,7 +234,7 @@ def main() -> int:
             shown = to_markdown(table["nvcc"], table["rows"])
             page = PAGE.read_text(encoding="utf-8")
             if with_table(page, shown) != page:
-                faults.append("docs/kernel.md does not show docs/sass.json")
+                faults.append("docs/internals/kernel.md does not show docs/internals/sass.json")
     except (SassError, OSError, ValueError) as error:
         print(f"[sass] {error}", file=sys.stderr)
         return 1

@@ -69,3 +69,18 @@ def test_a_mistake_is_found_and_named(tree, mistake):
     write(tree, name, text)
     code, said = lint(tree)
     assert code != 0 and name in said, said
+
+
+def test_a_header_that_leans_on_what_its_source_includes_before_it_is_found(tree):
+    name, text = MISTAKES["header"]
+    write(tree, name, text)
+    write(tree, "kernels/a.cpp", '#include <cstddef>\n\n#include "kernels/a.hpp"\n' + GOOD)
+    code, said = lint(tree)
+    assert code != 0 and name in said, said
+
+
+def test_a_header_that_a_source_includes_first_is_left_to_the_build(tree):
+    write(tree, "kernels/a.hpp", "#pragma once\ninline int one() { return 1; }\n")
+    write(tree, "kernels/a.cpp", '#include "kernels/a.hpp"\n' + GOOD)
+    code, said = lint(tree)
+    assert code == 0 and "1 checked" in said, said

@@ -6,7 +6,7 @@
 #   build     unpack, configure, compile; every other stage does what it needs of this first
 #   test      the tests labelled gpu, none of which may skip
 #   kernel    the pass against a plain read, against four kernels a tensor, and against torch
-#   sync      what CUPTI, CUDA and torch's profiler do: the questions of docs/sync-ledger.md
+#   sync      what CUPTI, CUDA and torch's profiler do: the questions of docs/internals/sync-ledger.md
 #   train     char_gpt --size gpt2 with and without the agent, in turns
 #   sanitize  compute-sanitizer's four tools over the kernel's tests
 #

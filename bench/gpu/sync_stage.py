@@ -1,4 +1,4 @@
-"""Stage sync: what CUPTI, CUDA and PyTorch's profiler really do, for the questions of docs/sync-ledger.md."""
+"""Stage sync: what CUPTI, CUDA and PyTorch's profiler really do, for the questions of docs/internals/sync-ledger.md."""
 
 import os
 import shutil

@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "collectors/sync_ledger/cuda_calls.hpp"
-#include "collectors/sync_ledger/cupti_library.hpp"
+#include "collectors/sync_ledger/cupti/cuda_calls.hpp"
+#include "collectors/sync_ledger/cupti/cupti_library.hpp"
 
 namespace gradvane::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "collectors/sync_ledger/cupti_abi.hpp"
+#include "collectors/sync_ledger/cupti/cupti_abi.hpp"
 
 namespace gradvane::bench {
 

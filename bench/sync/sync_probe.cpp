@@ -1,5 +1,5 @@
 // Asks the real CUPTI and CUDA what the ledger's design takes for granted, and prints what was seen: one line
-// each, beginning with the question's name in docs/sync-ledger.md.
+// each, beginning with the question's name in docs/internals/sync-ledger.md.
 //
 //   sync_probe [--quick] [--cupti PATH] [V1 V3 ...]
 //

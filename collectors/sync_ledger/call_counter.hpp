@@ -5,8 +5,8 @@
 #include <atomic>
 #include <cstdint>
 
-#include "collectors/sync_ledger/cupti_abi.hpp"
-#include "collectors/sync_ledger/place_finder.hpp"
+#include "collectors/sync_ledger/cupti/cupti_abi.hpp"
+#include "collectors/sync_ledger/places/place_finder.hpp"
 #include "collectors/sync_ledger/thread_table.hpp"
 
 namespace gradvane::collectors {

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "collectors/sync_ledger/place_store.hpp"
+#include "collectors/sync_ledger/places/place_store.hpp"
 #include "collectors/sync_ledger/table_pool.hpp"
 #include "record/sync_summary.hpp"
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "collectors/sync_ledger/cuda_calls.hpp"
-#include "collectors/sync_ledger/place_store.hpp"
-#include "collectors/sync_ledger/python_stack.hpp"
+#include "collectors/sync_ledger/cupti/cuda_calls.hpp"
+#include "collectors/sync_ledger/places/place_store.hpp"
+#include "collectors/sync_ledger/places/python_stack.hpp"
 #include "collectors/sync_ledger/sync_mark.hpp"
 #include "record/step_record.hpp"
 #include "record/sync_summary.hpp"

@@ -5,7 +5,7 @@
 #include <stdexcept>
 
 #include "examples/char_gpt/exit_code.hpp"
-#include "examples/char_gpt/text_data.hpp"
+#include "examples/char_gpt/training/text_data.hpp"
 
 namespace char_gpt {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "examples/char_gpt/fault.hpp"
-#include "examples/char_gpt/size_preset.hpp"
+#include "examples/char_gpt/training/size_preset.hpp"
 
 namespace char_gpt {
 

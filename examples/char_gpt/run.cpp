@@ -12,17 +12,17 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "examples/char_gpt/batches.hpp"
-#include "examples/char_gpt/evaluation.hpp"
 #include "examples/char_gpt/exit_code.hpp"
 #include "examples/char_gpt/fault_injector.hpp"
 #include "examples/char_gpt/interrupt.hpp"
-#include "examples/char_gpt/model.hpp"
 #include "examples/char_gpt/progress.hpp"
 #include "examples/char_gpt/report.hpp"
 #include "examples/char_gpt/terminal.hpp"
-#include "examples/char_gpt/text_data.hpp"
-#include "examples/char_gpt/training.hpp"
+#include "examples/char_gpt/training/batches.hpp"
+#include "examples/char_gpt/training/evaluation.hpp"
+#include "examples/char_gpt/training/model.hpp"
+#include "examples/char_gpt/training/text_data.hpp"
+#include "examples/char_gpt/training/training.hpp"
 
 namespace char_gpt {
 namespace {

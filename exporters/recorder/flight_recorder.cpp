@@ -1,44 +1,41 @@
 #include "exporters/recorder/flight_recorder.hpp"
 
 #include <algorithm>
-#include <cerrno>
+#include <utility>
 
-#include "exporters/files/file_word.hpp"
 #include "record/clocks.hpp"
-#include "record/names.hpp"
 
 namespace gradvane::exporters::recording {
 namespace {
 
 constexpr std::chrono::seconds kSyncsEvery(10);
 
+ExportResult result_of(bool ok) { return ok ? ExportResult::ok : ExportResult::failed; }
+
 }  // namespace
 
 FlightRecorder::FlightRecorder(RecorderOptions options, std::shared_ptr<MetricSet> metrics)
-    : options_(std::move(options)),
-      metrics_(std::move(metrics)),
-      memory_(options_.memory_bytes, static_cast<std::size_t>(std::max(options_.steps, 1))) {}
+    : recorded_(options.memory_bytes, static_cast<std::size_t>(std::max(options.steps, 1)),
+                std::move(metrics)),
+      ring_({.directory = options.directory,
+             .bytes = options.disk_bytes,
+             .bytes_in_memory = options.disk_bytes_in_memory,
+             .retry_after = options.retry_after},
+            recorded_),
+      files_({.directory = options.directory,
+              .steps = options.steps,
+              .kept = options.kept,
+              .refill = options.refill},
+             recorded_) {}
 
 FlightRecorder::~FlightRecorder() = default;  // what was not finished is what a killed run leaves
 
-std::filesystem::path FlightRecorder::ring_path(const std::filesystem::path& directory,
-                                                std::string_view run, int rank) {
-  return directory / (file_word(run) + ".rank" + std::to_string(rank) + ".ring.gvrec");
-}
-
 ExportResult FlightRecorder::on_start(const record::RunInfo& run,
                                       const std::shared_ptr<const record::ModelInfo>& model) {
-  standing_.start(run);
-  standing_.set_model(model);
-  if (options_.directory != nullptr)
-    files_.emplace(options_.directory, run.run, run.rank, options_.kept);
-  tokens_ = std::max(options_.kept, 1);
-  refilled_at_ = Clock::now();
-  retry_after_ = options_.retry_after;
-  if (options_.disk_bytes == 0 || options_.directory == nullptr) return ExportResult::ok;
-  start_ring(run);
-  (void)ring_is_there();
-  return take_ring_fault() ? ExportResult::failed : ExportResult::ok;
+  recorded_.standing.start(run);
+  recorded_.standing.set_model(model);
+  files_.start(run);
+  return result_of(ring_.start(run));
 }
 
 ExportResult FlightRecorder::on_model(const std::shared_ptr<const record::ModelInfo>& model) {
@@ -48,105 +45,92 @@ ExportResult FlightRecorder::on_model(const std::shared_ptr<const record::ModelI
 
 void FlightRecorder::take_model(std::shared_ptr<const record::ModelInfo> model) {
   // The one that goes is written once more in the ring: so it outlives the last step that is of it.
-  if (ring_ && ring_->is_open()) (void)write_standing();
-  standing_.set_model(std::move(model));
-  if (ring_ && ring_->is_open()) (void)write_standing();
+  ring_.put_standing();
+  recorded_.standing.set_model(std::move(model));
+  ring_.put_standing();
 }
 
 ExportResult FlightRecorder::on_step(const record::StepRecord& record,
                                      const record::StepDetail& detail,
                                      const record::ModelInfo& model) {
-  if (standing_.model() == nullptr || standing_.model()->id != model.id)
+  if (recorded_.standing.model() == nullptr || recorded_.standing.model()->id != model.id)
     take_model(std::make_shared<const record::ModelInfo>(model));
   frames_.clear();
-  maker_.append_step(frames_, record, detail, model.id);
-  ++counts_.steps;
+  recorded_.maker.append_step(frames_, record, detail, model.id);
+  ++recorded_.counts.steps;
   last_step_ = std::max(last_step_, record.run_step);
-  standing_.state().run_step = last_step_;
-  bool ok = memory_.add(maker_.sequence(), record.run_step, model.id, frames_);
-  if (!ok) ++counts_.steps_too_large;
-  if (standing_.models() > 1 && !memory_.steps().empty())
-    standing_.forget_models_before(memory_.steps().front().model);
-  if (ring_) ok = ring_put(frames_) && ok;
+  recorded_.standing.state().run_step = last_step_;
+  bool ok = recorded_.memory.add(recorded_.maker.sequence(), record.run_step, model.id, frames_);
+  if (!ok) ++recorded_.counts.steps_too_large;
+  if (recorded_.standing.models() > 1 && !recorded_.memory.steps().empty())
+    recorded_.standing.forget_models_before(recorded_.memory.steps().front().model);
+  ok = ring_.put(frames_) && ok;
   if (waiting_) {
     const auto incident = std::exchange(waiting_, std::nullopt);
-    ok = record_incident(*incident) && ok;
+    ok = files_.open(*incident, last_step_) && ok;
   }
-  ok = extend_files() && ok;
-  return ok ? ExportResult::ok : ExportResult::failed;
+  ok = files_.step() && ok;
+  return result_of(ok);
 }
 
 ExportResult FlightRecorder::on_incident(const record::Incident& incident) {
-  standing_.set_incident(incident);
+  recorded_.standing.set_incident(incident);
   frames_.clear();
-  maker_.append(frames_, FrameType::incident, incident);
-  bool ok = !ring_ || ring_put(frames_);
+  recorded_.maker.append(frames_, FrameType::incident, incident);
+  bool ok = ring_.put(frames_);
   if (incident.id > last_incident_) {
     last_incident_ = incident.id;
     if (incident.first_step > last_step_)
       waiting_ = incident;
     else
-      ok = record_incident(incident) && ok;
+      ok = files_.open(incident, last_step_) && ok;
   }
-  if (incident.closed_at)
-    for (OpenFile& file : open_) std::erase(file.incidents, incident.id);
-  return ok ? ExportResult::ok : ExportResult::failed;
+  if (incident.closed_at) files_.close(incident.id);
+  return result_of(ok);
 }
 
 ExportResult FlightRecorder::on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) {
-  const auto now = Clock::now();
+  const auto now = std::chrono::steady_clock::now();
   bool ok = true;
-  if (ring_ && now - syncs_at_ >= kSyncsEvery) {
+  if (ring_.is_wanted() && now - syncs_at_ >= kSyncsEvery) {
     syncs_at_ = now;
     frames_.clear();
-    maker_.append(frames_, FrameType::syncs, *syncs);
-    ok = ring_put(frames_);
+    recorded_.maker.append(frames_, FrameType::syncs, *syncs);
+    ok = ring_.put(frames_);
   }
-  standing_.set_syncs(syncs);
-  return ok ? ExportResult::ok : ExportResult::failed;
+  recorded_.standing.set_syncs(syncs);
+  return result_of(ok);
 }
 
 ExportResult FlightRecorder::on_run_state(record::RunState state, std::string_view reason) {
-  StateFrame& known = standing_.state();
+  StateFrame& known = recorded_.standing.state();
   if (known.state == state && known.reason == reason) return ExportResult::ok;
   known.state = state;
   known.reason = reason;
   known.time = record::unix_time();
-  if (!ring_) return ExportResult::ok;
+  if (!ring_.is_wanted()) return ExportResult::ok;
   frames_.clear();
-  maker_.append(frames_, FrameType::state, known);
-  return ring_put(frames_) ? ExportResult::ok : ExportResult::failed;
+  recorded_.maker.append(frames_, FrameType::state, known);
+  return result_of(ring_.put(frames_));
 }
 
 ExportResult FlightRecorder::on_finish(std::chrono::milliseconds /*budget*/) {
   bool ok = true;
-  if (waiting_) ok = record_incident(*std::exchange(waiting_, std::nullopt));
-  for (OpenFile& file : open_) ok = extend(file, "finish") && ok;
-  open_.clear();
-  if (ring_ && ring_->is_open()) {
-    frames_.clear();
-    standing_.append_changing(frames_, maker_);
-    maker_.append(frames_, FrameType::end, end_of("finish", true));
-    ok = ring_put(frames_) && ok;
-    ring_->close();
-  }
+  if (waiting_) ok = files_.open(*std::exchange(waiting_, std::nullopt), last_step_);
+  ok = files_.finish() && ok;
+  ok = ring_.finish() && ok;
   // The ring is for runs that do not end well.
-  const bool is_well = standing_.state().state == record::RunState::finished;
-  if (ring_ && is_well && !standing_.has_open_incident()) ring_->remove();
-  return ok ? ExportResult::ok : ExportResult::failed;
+  const bool is_well = recorded_.standing.state().state == record::RunState::finished;
+  if (is_well && !recorded_.standing.has_open_incident()) ring_.remove();
+  return result_of(ok);
 }
 
 ExportResult FlightRecorder::write_now(std::string_view reason) noexcept try {
   if (!is_open()) return ExportResult::closed;
   waiting_.reset();
-  const bool ok = open_.empty() ? open_file(reason, reason) : extend(open_.back(), reason);
-  return ok ? ExportResult::ok : ExportResult::failed;
+  return result_of(files_.write_now(reason, last_step_));
 } catch (...) {
   return ExportResult::failed;
-}
-
-EndFrame FlightRecorder::end_of(std::string_view reason, bool run_is_over) const {
-  return {.reason = std::string(reason), .run_is_over = run_is_over, .time = record::unix_time()};
 }
 
 }  // namespace gradvane::exporters::recording

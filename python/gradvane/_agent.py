@@ -147,7 +147,7 @@ class Agent:
 
         module = native()  # before anything of ours that imports torch: it says so where there is none
         from gradvane._naming import Names
-        from gradvane._watcher import Watcher
+        from gradvane._watch.watcher import Watcher
 
         self._options = {key: _text(value) for key, value in options.items()}
         code = {**_ranks(), **self._options}
@@ -187,10 +187,11 @@ class Agent:
 
     def watch(self, model: Module | None, optimizer: Optimizer | Sequence[Optimizer] | None) -> None:
         """As attach()."""
-        from gradvane import _finding, _hooks
+        from gradvane import _finding
+        from gradvane._watch import hooks
 
         self._watcher.watch(_finding.checked_model(model), _finding.listed_optimizers(optimizer))
-        _hooks.install(self._watcher)
+        hooks.install(self._watcher)
         self._watcher.tracer.starts()
 
     def log(self, *, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
@@ -271,10 +272,10 @@ class Agent:
 
     def _end(self, end: Callable[[], object]) -> None:
         global _live
-        from gradvane import _hooks
+        from gradvane._watch import hooks
 
         try:
-            _hooks.uninstall(self._watcher)
+            hooks.uninstall(self._watcher)
             self._watcher.tracer.stop()
             self._watcher.stop()
         finally:  # Ctrl-C while these wait
@@ -387,9 +388,9 @@ def _forget_in_child() -> None:
     global _live
     if _live is None:
         return
-    from gradvane import _hooks
+    from gradvane._watch import hooks
 
-    _hooks.forget_in_child()
+    hooks.forget_in_child()
     _live._watcher.tracer.stop()
     _live = None
 

@@ -6,7 +6,8 @@ import contextlib
 import logging
 from typing import Any
 
-from gradvane import _agent, _autostart, _hooks
+from gradvane import _agent, _autostart
+from gradvane._watch import hooks
 
 logger = logging.getLogger("gradvane")
 
@@ -15,10 +16,10 @@ class _Waiting:
     """Stands in for a Watcher until something trains: the first event starts the agent and goes on to it."""
 
     def __getattr__(self, name: str) -> Any:
-        current: Any = _hooks.current()
+        current: Any = hooks.current()
         if current is self:
             start()
-            current = _hooks.current()
+            current = hooks.current()
         return getattr(_Nobody() if current is None or current is self else current, name)
 
     def optimizer_clears(self, optimizer: Any) -> None:
@@ -31,7 +32,7 @@ class _Waiting:
         """Trains nothing."""
 
     def profiler_begins(self, name: str) -> None:
-        """Trains nothing. An agent that comes later is told of it by _hooks."""
+        """Trains nothing. An agent that comes later is told of it by hooks."""
 
     def profiler_ended(self) -> None:
         """Trains nothing."""
@@ -52,20 +53,20 @@ class _Nobody:
 
 def install() -> None:
     """Hooks only: whether anything will train here is not known yet."""
-    if _hooks.current() is None:
-        _hooks.install(_Waiting())  # type: ignore[arg-type]
+    if hooks.current() is None:
+        hooks.install(_Waiting())  # type: ignore[arg-type]
 
 
 def start() -> bool:
     """True where an agent is live. One line says why where it is not, and the hooks go."""
-    waiting = _hooks.current()
+    waiting = hooks.current()
     if _agent.live() is not None:
         return True
     try:
         _agent.attach()
     except Exception as error:
         if waiting is not None:
-            _hooks.uninstall(waiting)
+            hooks.uninstall(waiting)
         _autostart.note_refused()
         logger.warning("this run is not watched: %s", error)
         return False

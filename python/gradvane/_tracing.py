@@ -20,7 +20,7 @@ from torch.nn.modules import module as torch_module
 
 from gradvane import _finding
 from gradvane._blame import Call, Event, Kind, Passage, Verdict, first_bad, nearest
-from gradvane._events import contained
+from gradvane._watch.events import contained
 from gradvane._records import TracedModule
 
 if TYPE_CHECKING:

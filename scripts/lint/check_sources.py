@@ -1,4 +1,4 @@
-"""clang-tidy over our sources, and every header compiled alone; what was found good is remembered.
+"""clang-tidy over our sources, and headers compiled alone; what was found good is remembered.
 
 A result is kept under a hash of all that it depends on among our own files: the source, every header
 of ours it reaches, the rules, the tool and the compile command. Files that reach torch's headers take
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MEMORY = ROOT / ".deps" / "cache" / "lint"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10)/")
+PRECOMPILED = re.compile(r" -include \S*cmake_pch\.hxx\b")
 # Clang warns of things that are right for GCC; we ask only for its checks here.
 # omp.h, which torch includes where OpenMP is on, is GCC's: clang-tidy has none.
 QUIET = ["--extra-arg=-Wno-everything", "--extra-arg=-Wno-unknown-warning-option", "--extra-arg=-fno-openmp"]
@@ -51,6 +52,17 @@ def reach(name: str, seen: dict[str, bool]) -> dict[str, bool]:
     return seen
 
 
+def compile_commands(build: Path) -> list[dict[str, str]]:
+    """The build's, of our own sources."""
+    kept = []
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        path = Path(entry["file"])
+        if (path.suffix == ".cpp" and path.is_relative_to(ROOT) and not path.is_relative_to(build)
+                and path.exists()):
+            kept.append(entry)
+    return kept
+
+
 class Job:
     def __init__(self, name: str, command: list[str], rules: str):
         self.name = name
@@ -73,39 +85,42 @@ class Job:
         return f"{self.name}:\n{said}"
 
 
-def tidy_jobs(tidy: str, build: Path) -> list[Job]:
+def tidy_jobs(tidy: str, entries: list[dict[str, str]]) -> list[Job]:
     version = subprocess.run([tidy, "--version"], capture_output=True, text=True).stdout
     rules = version + (ROOT / ".clang-tidy").read_text()
+    # clang-tidy would read the build's precompiled headers as text.
+    entries = [entry | {"command": PRECOMPILED.sub("", entry["command"])} for entry in entries]
+    (MEMORY / "compile_commands.json").write_text(json.dumps(entries))
     jobs = []
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        path = Path(entry["file"])
-        if path.suffix != ".cpp" or not path.is_relative_to(ROOT) or not path.exists():
-            continue
-        name = path.relative_to(ROOT).as_posix()
-        command = [tidy, "--quiet", "-p", str(build), f"--header-filter=^{re.escape(str(ROOT))}/[a-z]+/",
+    for entry in entries:
+        name = Path(entry["file"]).relative_to(ROOT).as_posix()
+        command = [tidy, "--quiet", "-p", str(MEMORY), f"--header-filter=^{re.escape(str(ROOT))}/[a-z]+/",
                    *QUIET, name]
         jobs.append(Job(name, command, rules + entry["command"]))
     return jobs
 
 
-def header_jobs(build: Path) -> list[Job]:
+def header_jobs(entries: list[dict[str, str]]) -> list[Job]:
     """A header compiles alone, with the include paths of a source that includes it, else of one beside it, or
-    in a folder above."""
+    in a folder above. What a source includes before all else, the build compiles so already."""
     commands: dict[Path, list[str]] = {}
     users: dict[str, list[str]] = {}
-    for entry in json.loads((build / "compile_commands.json").read_text()):
+    proven: set[str] = set()
+    for entry in entries:
         path = Path(entry["file"])
-        if path.suffix != ".cpp" or not path.is_relative_to(ROOT) or not path.exists():
-            continue
         words = shlex.split(entry["command"])
         commands.setdefault(path.parent, words)
-        for included in re.findall(r'^#include "([^"]+)"', path.read_text(encoding="utf-8"), re.MULTILINE):
+        text = path.read_text(encoding="utf-8")
+        for included in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
             users.setdefault(included, words)
+        first = INCLUDE.search(text)
+        if first and not PRECOMPILED.search(entry["command"]):  # else that comes before it
+            proven |= {first.group(1), f"agent/include/{first.group(1)}"}
     jobs = []
     for name in git("ls-files", "--cached", "--others", "--exclude-standard", "--", "*.hpp"):
         command = users.get(name) or next(
             (commands[folder] for folder in (ROOT / name).parents if folder in commands), None)
-        if command is None or not (ROOT / name).is_file():
+        if command is None or name in proven or not (ROOT / name).is_file():
             continue
         compiler = next(i for i, word in enumerate(command) if not word.endswith("ccache"))
         flags = [word for i, word in enumerate(command)
@@ -126,7 +141,8 @@ def main() -> int:
 
     build = (ROOT / options.build).resolve()
     changed = changed_files()
-    jobs = header_jobs(build) + tidy_jobs(options.tidy, build)
+    entries = compile_commands(build)
+    jobs = header_jobs(entries) + tidy_jobs(options.tidy, entries)
     wanted = [job for job in jobs if not job.needs_torch or job.reached & changed]
     new = [job for job in wanted if not job.stamp.exists()]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

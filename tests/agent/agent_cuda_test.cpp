@@ -14,7 +14,7 @@
 
 #include "agent/include/gradvane/agent.hpp"
 #include "tests/agent/training.hpp"
-#include "tests/kernels/sync_counter.hpp"
+#include "tests/kernels/device/sync_counter.hpp"
 
 namespace gradvane {
 namespace {

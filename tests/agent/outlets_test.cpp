@@ -16,7 +16,7 @@
 namespace gradvane::agent {
 namespace {
 
-using exporters::recording::FlightRecorder;
+using exporters::recording::RingWriter;
 using record::RunState;
 
 /// A directory that is removed with what lies in it. Not with remove_all: torch exports one of its own,
@@ -53,7 +53,7 @@ class OutletsTest : public testing::Test {
   }
 
   [[nodiscard]] bool has_ring() const {
-    return std::filesystem::exists(FlightRecorder::ring_path(options_.run_dir, "test", 0));
+    return std::filesystem::exists(RingWriter::path(options_.run_dir, "test", 0));
   }
 
   Folder folder_;

@@ -9,7 +9,7 @@
 
 #include "agent/step/step_recorder.hpp"
 #include "collectors/model/libtorch_source.hpp"
-#include "tests/kernels/fake_cuda.hpp"
+#include "tests/kernels/device/fake_cuda.hpp"
 
 namespace gradvane::agent {
 namespace {

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectors/sync_ledger/python_stack.hpp"
+#include "collectors/sync_ledger/places/python_stack.hpp"
 
 namespace {
 

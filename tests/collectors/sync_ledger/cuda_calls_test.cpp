@@ -1,5 +1,5 @@
 // The table of calls against the real libcupti and, where there is a toolkit, against its headers.
-#include "collectors/sync_ledger/cuda_calls.hpp"
+#include "collectors/sync_ledger/cupti/cuda_calls.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "collectors/sync_ledger/cupti/cupti_library.hpp"
 #include "collectors/sync_ledger/cupti_ledger.hpp"
-#include "collectors/sync_ledger/cupti_library.hpp"
 #include "tests/collectors/sync_ledger/immortal_ledger.hpp"
 
 #ifdef GRADVANE_HAS_CUPTI_HEADERS

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <stdexcept>
 
-#include "collectors/sync_ledger/cuda_calls.hpp"
+#include "collectors/sync_ledger/cupti/cuda_calls.hpp"
 
 namespace gradvane::collectors {
 namespace {

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "collectors/sync_ledger/cuda_calls.hpp"
-#include "collectors/sync_ledger/cupti_abi.hpp"
+#include "collectors/sync_ledger/cupti/cuda_calls.hpp"
+#include "collectors/sync_ledger/cupti/cupti_abi.hpp"
 
 namespace gradvane::collectors {
 

@@ -1,6 +1,6 @@
 // Which native caller a sync is booked on. The fake CUDA is a library here, as the real one is: what calls it
 // is this program.
-#include "collectors/sync_ledger/native_stack.hpp"
+#include "collectors/sync_ledger/places/native_stack.hpp"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

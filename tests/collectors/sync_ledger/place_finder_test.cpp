@@ -1,4 +1,4 @@
-#include "collectors/sync_ledger/place_finder.hpp"
+#include "collectors/sync_ledger/places/place_finder.hpp"
 
 #include <gtest/gtest.h>
 

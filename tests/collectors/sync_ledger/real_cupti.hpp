@@ -9,7 +9,7 @@
 #include "collectors/sync_ledger/cupti_ledger.hpp"
 #include "record/names.hpp"
 #include "tests/collectors/sync_ledger/immortal_ledger.hpp"
-#include "tests/kernels/cuda_device.hpp"
+#include "tests/kernels/device/cuda_device.hpp"
 
 namespace gradvane::collectors {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectors/tensors/device_reads.hpp"
-#include "tests/kernels/cuda_device.hpp"
-#include "tests/kernels/sync_counter.hpp"
+#include "tests/kernels/device/cuda_device.hpp"
+#include "tests/kernels/device/sync_counter.hpp"
 
 namespace gradvane::collectors {
 namespace {

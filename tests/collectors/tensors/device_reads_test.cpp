@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "collectors/tensors/one_device_cuda.hpp"
-#include "tests/kernels/fake_cuda.hpp"
+#include "tests/kernels/device/fake_cuda.hpp"
 
 namespace gradvane::collectors {
 namespace {

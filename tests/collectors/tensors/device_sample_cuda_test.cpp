@@ -6,7 +6,7 @@
 
 #include "collectors/tensors/device_sample.hpp"
 #include "collectors/tensors/update_sample.hpp"
-#include "tests/kernels/cuda_device.hpp"
+#include "tests/kernels/device/cuda_device.hpp"
 
 namespace gradvane::collectors {
 namespace {

@@ -1,4 +1,4 @@
-#include "examples/char_gpt/batches.hpp"
+#include "examples/char_gpt/training/batches.hpp"
 
 #include <gtest/gtest.h>
 

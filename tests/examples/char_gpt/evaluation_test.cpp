@@ -1,4 +1,4 @@
-#include "examples/char_gpt/evaluation.hpp"
+#include "examples/char_gpt/training/evaluation.hpp"
 
 #include <ATen/Context.h>
 #include <c10/core/GradMode.h>
@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "examples/char_gpt/model.hpp"
+#include "examples/char_gpt/training/model.hpp"
 
 namespace char_gpt {
 namespace {

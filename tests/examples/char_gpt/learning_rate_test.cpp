@@ -1,4 +1,4 @@
-#include "examples/char_gpt/learning_rate.hpp"
+#include "examples/char_gpt/training/learning_rate.hpp"
 
 #include <gtest/gtest.h>
 

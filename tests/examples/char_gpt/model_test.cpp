@@ -1,4 +1,4 @@
-#include "examples/char_gpt/model.hpp"
+#include "examples/char_gpt/training/model.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/ops/randint.h>

@@ -1,4 +1,4 @@
-#include "examples/char_gpt/text_data.hpp"
+#include "examples/char_gpt/training/text_data.hpp"
 
 #include <gmock/gmock.h>
 #include <unistd.h>

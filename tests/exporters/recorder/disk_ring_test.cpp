@@ -236,7 +236,7 @@ TEST(FlightRecorderRing, IsWholeAfterSigkillAtFullSpeed) {
     ::close(pipe[0]);
 
     const auto read = recording_in(
-        FlightRecorder::ring_path(scratch.path(), fakes::fake_run().run, fakes::fake_run().rank));
+        RingWriter::path(scratch.path(), fakes::fake_run().run, fakes::fake_run().rank));
     const auto steps = run_steps(*read);
     ASSERT_GE(steps.back(), said) << "a step that was written is missing";
     ASSERT_LE(steps.back(), said + 1);

@@ -45,7 +45,7 @@ int main(int argc, char** argv) {
   }
   std::printf("%s",
               recorder.last_file().empty() ? "" : (recorder.last_file().string() + "\n").c_str());
-  std::printf("%s\n", gx::recording::FlightRecorder::ring_path(argv[1], run.run, run.rank).c_str());
+  std::printf("%s\n", gx::recording::RingWriter::path(argv[1], run.run, run.rank).c_str());
   std::fflush(stdout);
   if (options["--end"] == "killed") ::_exit(ok ? 0 : 1);
   const bool failed = options["--end"] == "failed";

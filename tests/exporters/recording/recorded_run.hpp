@@ -51,7 +51,7 @@ class RecordedRun {
   ExportResult finish() { return recorder->finish(std::chrono::seconds(1)); }
 
   [[nodiscard]] std::filesystem::path ring() const {
-    return recording::FlightRecorder::ring_path(directory, run.run, run.rank);
+    return recording::RingWriter::path(directory, run.run, run.rank);
   }
   /// But for the lock.
   [[nodiscard]] std::vector<std::string> files() const {

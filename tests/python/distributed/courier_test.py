@@ -10,8 +10,9 @@ import pytest
 import torch.distributed as dist
 
 import gradvane  # noqa: F401  (conftest has put it on the path)
-from gradvane import _courier, _rank_norms
-from gradvane._rank_norms import PATIENCE, RankNorms
+from gradvane._ranks import courier as courier_module
+from gradvane._ranks import norms
+from gradvane._ranks.norms import PATIENCE, RankNorms
 
 TICK = 0.005
 
@@ -179,7 +180,7 @@ def test_fast_steps_go_together_in_one_request():
     ranks = [Rank(store, rank, 4) for rank in range(4)]
     train(ranks, steps=1000, every=0.005)
     assert store.requests < 1000, "5 seconds, four ranks"
-    assert store.most_bytes <= 16 + 20 * _rank_norms.MOST_ITEMS
+    assert store.most_bytes <= 16 + 20 * norms.MOST_ITEMS
 
 
 def test_a_step_is_forgotten_after_its_time():
@@ -311,7 +312,7 @@ def one_of_two(tcp_store, monkeypatch):
 
 def test_the_thread_ends_with_the_process_group_and_does_not_hold_it_up(one_of_two):
     native = FakeNative()
-    courier = _courier.Courier.start(native)
+    courier = courier_module.Courier.start(native)
     native.post(1, 0, 1.0)
     dist.destroy_process_group()
     assert wait_until(lambda: courier.has_ended)
@@ -320,7 +321,7 @@ def test_the_thread_ends_with_the_process_group_and_does_not_hold_it_up(one_of_t
 
 def test_a_courier_that_is_stopped_ends_though_the_other_rank_never_came(one_of_two):
     native = FakeNative()
-    courier = _courier.Courier.start(native)
+    courier = courier_module.Courier.start(native)
     native.post(1, 0, 1.0)
     courier.stop()
     assert wait_until(lambda: courier.has_ended)
@@ -334,7 +335,7 @@ def test_a_store_that_is_gone_is_one_counted_error(one_of_two, monkeypatch, capl
     caplog.set_level("INFO", logger="gradvane")
     monkeypatch.setattr(RankNorms, "turn", gone)
     native = FakeNative()
-    courier = _courier.Courier.start(native)
+    courier = courier_module.Courier.start(native)
     native.post(1, 0, 1.0)
     assert wait_until(lambda: courier.has_ended)
     assert native.failures == 1 and not native.is_open
@@ -345,12 +346,12 @@ def test_a_store_that_is_gone_is_one_counted_error(one_of_two, monkeypatch, capl
 def test_switched_off_there_is_no_thread(one_of_two):
     native = FakeNative()
     native.exchange_opens = lambda: False
-    assert _courier.Courier.start(native) is None
+    assert courier_module.Courier.start(native) is None
 
 
 def test_the_timeout_of_the_jobs_own_store_is_left_alone(one_of_two):
     before = one_of_two.timeout
-    _courier._begin()
+    courier_module._begin()
     assert one_of_two.timeout == before
     assert dist.distributed_c10d._get_default_store().timeout == before
 
@@ -360,10 +361,10 @@ def test_a_file_store_is_not_written_to(tmp_path, monkeypatch):
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         monkeypatch.setattr(dist, "get_world_size", lambda: 2)
-        assert _courier._begin() is None
+        assert courier_module._begin() is None
     finally:
         dist.destroy_process_group()
 
 
 def test_the_store_is_given_little_time_to_answer():
-    assert datetime.timedelta(seconds=1) <= _courier._ANSWER_WITHIN <= datetime.timedelta(seconds=10)
+    assert datetime.timedelta(seconds=1) <= courier_module._ANSWER_WITHIN <= datetime.timedelta(seconds=10)

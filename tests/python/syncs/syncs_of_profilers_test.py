@@ -36,10 +36,11 @@ PROFILED = """
 
 def test_a_profiler_alone_starts_no_agent(tmp_path):
     script = running.write(tmp_path, BEGIN + PROFILED + """
-    from gradvane import _agent, _profilers
+    from gradvane import _agent
+    from gradvane._watch import profilers
     with torch.no_grad(), profiler(), profiler(enabled=False):
         model(torch.ones(2, 4))
-    print(_agent.live(), len(_profilers.running()))
+    print(_agent.live(), len(profilers.running()))
     """)
     steps, done = running.watched(script, cwd=tmp_path, **planted.ways("agent"))
     assert (steps, done.stdout) == ([], "None 0\n") and "watching" not in done.stderr

@@ -1,0 +1,1 @@
+"""Norms over all ranks of a sharded model, without a collective."""

@@ -1,0 +1,332 @@
+"""Where the process is observed: optimizer steps, backward passes, clipping, gradient scalers.
+
+Everything here hands over to the one live agent, or does nothing. Inside torch.compile nothing is observed:
+no graph breaks because of us. install() and uninstall() leave other people's hooks and patches alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.utils import clip_grad
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from gradvane import _imports
+from gradvane._watch import profilers
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable
+
+    from gradvane._watch.watcher import Watcher
+
+    _Watching = Callable[[], Watcher | None]
+    _Make = Callable[[Callable[..., Any], _Watching], Callable[..., Any]]
+
+_current: Watcher | None = None
+_handles: list[Any] = []
+"""of the hooks that every optimizer calls"""
+_patches: list[_Patch] = []
+_here = threading.local()
+_left_inside: list[_Patch] = []
+"""undone, and still inside what another tool has put around them"""
+
+
+def current() -> Watcher | None:
+    return _current
+
+
+def install(watcher: Watcher) -> None:
+    global _current
+    is_new, _current = watcher is not _current, watcher
+    if is_new:
+        for name in profilers.running():  # begun when there was nobody to be told
+            watcher.profiler_begins(name)
+    if _handles:
+        return
+    _take_out()
+    _handles.append(register_optimizer_step_pre_hook(_before_step))
+    _handles.append(register_optimizer_step_post_hook(_after_step))
+    _replace(torch.autograd, "backward", _backward)
+    _replace(torch.optim.Optimizer, "zero_grad", _clear("optimizer_clears"))
+    _replace(torch.nn.Module, "zero_grad", _clear("module_clears"))
+    _replace(torch.nn.Module, "train", _change_mode)
+    _replace(torch.autograd.profiler.profile, "_prepare_trace", profilers.prepare_trace)
+    _replace(torch.autograd.profiler.profile, "_start_trace", profilers.start_trace)
+    _replace(torch.autograd.profiler.profile, "__exit__", profilers.exit_profiler)
+    if torch.version.cuda is not None:  # without CUDA nobody counts
+        profilers.when_proton_comes(_watch_proton)
+    _replace(torch.amp.GradScaler, "scale", _scale)
+    _replace(torch.amp.GradScaler, "step", _scaler_step)
+    for name, observe in (
+        ("clip_grad_norm_", _clip_norm),
+        ("clip_grad_value_", _clip_value),
+        ("_get_total_norm", _total_norm),
+        ("_clip_grads_with_norm_", _clip_with_norm),
+    ):
+        _replace_inside(name, observe)
+
+
+def uninstall(watcher: Watcher) -> None:
+    global _current
+    if _current is not watcher:
+        return
+    _current = None
+    while _handles:
+        _handles.pop().remove()
+    _left_inside.extend(reversed(_patches))
+    _patches.clear()
+    _take_out()
+    _imports.stop_waiting_for(profilers.LIBPROTON)
+    profilers.forget()
+
+
+def _watch_proton(functions: Any) -> None:
+    if _handles:
+        for name, make in profilers.PROTONS.items():
+            _replace(functions, name, make)
+
+
+def _take_out() -> None:
+    """Another tool may have gone since, and left ours outermost."""
+    _left_inside[:] = [patch for patch in _left_inside if not patch.undo()]
+
+
+def forget_in_child() -> None:
+    """In a forked child: nobody is there to be told."""
+    global _current
+    _current = None
+
+
+def _watching() -> Watcher | None:
+    return None if torch.compiler.is_compiling() else _current
+
+
+class _Patch:
+    """Ours around one function of torch's. When it is undone and another tool has wrapped ours meanwhile, ours stays
+    inside theirs and does nothing but call what it is around, for good: the next install() makes another."""
+
+    def __init__(self, get: Callable[[], Any], put: Callable[[Any], object], original: Any, make: _Make) -> None:
+        self._get, self._put, self._theirs = get, put, get()
+        self._is_undone = False
+        self._ours = functools.wraps(original)(make(original, self._watching))
+        put(self._ours)
+
+    def _watching(self) -> Watcher | None:
+        if torch.compiler.is_compiling():
+            return None
+        return None if self._is_undone else _current
+
+    def undo(self) -> bool:
+        """False where another tool's is around it: it may be gone at a later call."""
+        self._is_undone = True
+        if self._get() is not self._ours:
+            return False
+        self._put(self._theirs)
+        return True
+
+
+def _replace(owner: Any, name: str, make: _Make) -> None:
+    # What stands in the class or module itself: another tool's may be a descriptor.
+    _patches.append(
+        _Patch(lambda: vars(owner).get(name), lambda it: setattr(owner, name, it), getattr(owner, name), make)
+    )
+
+
+def _replace_inside(name: str, make: _Make) -> None:
+    """Puts ours into the no_grad wrapper that torch has around a clip function: so it is seen too by a script that
+    imported the function by its name before we came, and by another tool that has wrapped it."""
+    wrapper = _torchs_own(getattr(clip_grad, name, None))
+    if wrapper is None:
+        return
+    cell = wrapper.__closure__[wrapper.__code__.co_freevars.index("func")]
+    _patches.append(
+        _Patch(
+            lambda: cell.cell_contents, lambda it: setattr(cell, "cell_contents", it), cell.cell_contents, make
+        )
+    )
+
+
+def _torchs_own(function: Any, depth: int = 0) -> Any:
+    """torch's wrapper, which may be within what another tool has put around it."""
+    code = getattr(function, "__code__", None)
+    if code is None or depth > 4:
+        inner = getattr(function, "__wrapped__", None)
+        return None if inner is None or depth > 4 else _torchs_own(inner, depth + 1)
+    if getattr(function, "__globals__", None) is vars(clip_grad):
+        return function if "func" in code.co_freevars else None
+    inside = [function.__dict__.get("__wrapped__"), *(_content(cell) for cell in function.__closure__ or ())]
+    found = (_torchs_own(one, depth + 1) for one in inside if callable(one))
+    return next((one for one in found if one is not None), None)
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing yet
+        return None
+
+
+def _before_step(
+    optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    watcher = _watching()
+    if watcher is None:
+        return None
+    closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+    if not callable(closure):
+        watcher.before_step(optimizer, False)
+        return None
+    watcher.before_step(optimizer, True)
+
+    @functools.wraps(closure)
+    def evaluated(*inputs: Any, **named: Any) -> Any:
+        loss = closure(*inputs, **named)
+        watcher.evaluated(optimizer)
+        return loss
+
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": evaluated}
+    return (args[0], evaluated, *args[2:]), kwargs
+
+
+def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    watcher = _watching()
+    if watcher is not None:
+        watcher.after_step(optimizer)
+        profilers.tell_gone(_watching)
+
+
+def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        watcher = watching()
+        if watcher is None:
+            return original(*args, **kwargs)
+        tensors = args[0] if args else kwargs.get("tensors")
+        is_outermost = watcher.before_backward(tensors)
+        has_ended = False
+        try:
+            result = original(*args, **kwargs)
+            has_ended = True
+        finally:
+            if is_outermost:
+                watcher.after_backward(tensors, has_ended)
+        return result
+
+    return backward
+
+
+def _clear(event: str) -> _Make:
+    """`event`: the Watcher's method that is told of it."""
+
+    def make(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+        def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+            watcher = watching()
+            if watcher is not None:
+                getattr(watcher, event)(self)
+            return original(self, *args, **kwargs)
+
+        return zero_grad
+
+    return make
+
+
+def _change_mode(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+    def train(self: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher = watching()
+        if watcher is None or getattr(_here, "changes_mode", False):  # of a part of a module
+            return original(self, *args, **kwargs)
+        _here.changes_mode = True
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            _here.changes_mode = False
+        watcher.mode_changes(self)
+        return result
+
+    return train
+
+
+def _scale(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+    def scale(self: Any, outputs: Any) -> Any:
+        result = original(self, outputs)
+        watcher = watching()
+        if watcher is not None and self._enabled:
+            watcher.scaled(self, outputs, result)
+        return result
+
+    return scale
+
+
+def _scaler_step(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+    def step(self: Any, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        watcher = watching()
+        if watcher is None or not self._enabled:
+            return original(self, optimizer, *args, **kwargs)
+        watcher.before_scaler_step(optimizer)
+        result = original(self, optimizer, *args, **kwargs)
+        watcher.after_scaler_step(optimizer)
+        return result
+
+    return step
+
+
+def _clip_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+    def clip_grad_norm_(
+        parameters: Any, max_norm: float, norm_type: float = 2.0, *args: Any, **kwargs: Any
+    ) -> Any:
+        watcher = watching()
+        if watcher is None:
+            return original(parameters, max_norm, norm_type, *args, **kwargs)
+        parameters, given = _listed(parameters)
+        with watcher.clipping(given, max_norm if float(norm_type) == 2.0 else None):
+            return original(parameters, max_norm, norm_type, *args, **kwargs)
+
+    return clip_grad_norm_
+
+
+def _clip_value(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+    def clip_grad_value_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        watcher = watching()
+        if watcher is None:
+            return original(parameters, *args, **kwargs)
+        parameters, given = _listed(parameters)
+        with watcher.clipping(given, None):
+            return original(parameters, *args, **kwargs)
+
+    return clip_grad_value_
+
+
+def _clip_with_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+    def clip_grads_with_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+        watcher = watching()
+        if watcher is None:
+            return original(parameters, max_norm, *args, **kwargs)
+        parameters, given = _listed(parameters)
+        with watcher.clipping(given, max_norm):
+            return original(parameters, max_norm, *args, **kwargs)
+
+    return clip_grads_with_norm_
+
+
+def _total_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
+    def get_total_norm(*args: Any, **kwargs: Any) -> Any:
+        watcher = watching()
+        if watcher is not None:
+            watcher.before_total_norm()
+        return original(*args, **kwargs)
+
+    return get_total_norm
+
+
+def _listed(parameters: Any) -> tuple[Any, list[Any]]:
+    """What to hand on, and its items: a generator can be gone through only once, and torch warns of an
+    empty one."""
+    if isinstance(parameters, torch.Tensor):
+        return parameters, [parameters]
+    items = list(parameters)
+    is_exhausted = not items and not isinstance(parameters, (list, tuple))
+    return (parameters if is_exhausted else items), items

@@ -1,0 +1,400 @@
+"""What the hooks hand over to: decides which optimizer an event belongs to, and tells the native agent.
+
+Whatever fails in here is counted, logged once, and leaves training alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gradvane import _finding
+from gradvane._ranks.courier import NormExchange
+from gradvane._watch.evaluation import Evaluation
+from gradvane._watch.events import contained, loss_root
+from gradvane._watch.known import Known
+from gradvane._watch.left_behind import LeftBehind
+from gradvane._watch.running import InThread, Running
+from gradvane._watch.scaling import Scaling
+from gradvane._watch.swarm import Swarm, swarm_of
+from gradvane._tracing import Tracer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from torch import Tensor
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from gradvane._naming import Names
+
+logger = logging.getLogger("gradvane")
+_UNSEEN_STEPS = 2
+"""times that gradients were cleared without a step, until we believe that none will be seen"""
+
+
+class Watcher:
+    """One for each agent; called by the threads that train, or by those of their backward passes."""
+
+    def __init__(self, native: Any, names: Names) -> None:
+        self._native = native
+        self._names = names
+        self._scopes: list[weakref.ref[Module]] = []
+        self._watches_all = False
+        self._known: dict[int, Known] = {}
+        self._gone: list[int] = []
+        self._here = InThread(native)
+        self._scaling = Scaling()
+        self._looking = threading.RLock()
+        self._has_looked = True
+        self._loop: int | None = None
+        self._unseen = 0
+        self._swarm: Swarm | None = None
+        self._told: set[str] = set()
+        self._norms = NormExchange(native)
+        self.left_behind = LeftBehind(native, self._known, self._scaling, self._is_busy)
+        self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
+        self._evaluation = Evaluation(native, self._known)
+        self.mode_changes = self._evaluation.mode_changes
+        self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
+        self.faults = 0
+        self.on_found: Callable[[str], None] = logger.info
+
+    # What is watched ------------------------------------------------------------------------------
+
+    def watch(self, model: Module | None, optimizers: list[Optimizer]) -> None:
+        """As attach(). Raises ValueError where an optimizer owns none of the model's parameters."""
+        of_model = None if model is None else {id(param) for param in model.parameters()}
+        for optimizer in optimizers:
+            if of_model and not any(id(param) in of_model for param in _finding.parameters_of(optimizer)):
+                raise ValueError(_finding.OWNS_NONE)
+        if model is not None:
+            self._names.add(model)
+        self._names.know(param for optimizer in optimizers for param in _finding.parameters_of(optimizer))
+        with self._looking:
+            for optimizer in optimizers:
+                if id(optimizer) not in self._known:
+                    self._adopt(optimizer)
+        if optimizers:
+            return
+        if model is None:
+            self._watches_all = True
+        else:
+            self._scopes.append(weakref.ref(model))
+        self._has_looked = False
+
+    def only(self) -> int | None:
+        """What calls without an optimizer mean."""
+        indices = [known.index for known in self._known.values()]
+        if self._loop is not None:
+            indices.append(self._loop)
+        return indices[0] if len(indices) == 1 else None
+
+    def _adopt(self, optimizer: Optimizer) -> int:
+        self._names.know(_finding.parameters_of(optimizer))
+        self._norms.exchange(_finding.parameters_of(optimizer))
+        index: int = self._native.attach(self._names, optimizer)
+        key = id(optimizer)
+        self._known[key] = Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
+        if self._loop is not None:
+            self._native.detach(self._loop)
+            self._loop = None
+        return index
+
+    def _adopt_loop(self, params: list[Tensor]) -> None:
+        """Watches a loop that has no optimizer: every backward pass is a step."""
+        self._names.know(params)
+        self._norms.exchange(params)
+        self._loop = self._native.attach(self._names, None)
+
+    def stop(self) -> None:
+        """Before the run ends: what is still on its way arrives, or not at all."""
+        self.finish_loop()
+        self._norms.stop()
+
+    def _forget(self, key: int, index: int) -> None:
+        """The optimizer was collected: its parameters may go too."""
+        known = self._known.get(key)
+        if known is not None and known.index == index:
+            del self._known[key]
+        if not self._native.detach(index):
+            self._gone.append(index)
+
+    def _index(self, optimizer: Optimizer) -> int | None:
+        while self._gone:
+            self._native.detach(self._gone.pop())
+        known = self._known.get(id(optimizer))
+        if known is not None:
+            return known.index
+        with self._looking:
+            self._look_around(None)
+            if (known := self._known.get(id(optimizer))) is not None:
+                return known.index
+            if not self._is_wanted(optimizer):
+                return None
+            index = self._adopt(optimizer)
+            self._tell_found()
+            return index
+
+    def _is_wanted(self, optimizer: Optimizer) -> bool:
+        scopes = [model for reference in self._scopes if (model := reference()) is not None]
+        return self._watches_all or any(_finding.owns_any(optimizer, model) for model in scopes)
+
+    def _look_around(self, root: Tensor | None) -> None:
+        """Once, when training begins."""
+        with self._looking:
+            if not self._has_looked:
+                self._has_looked = True
+                self._look(root)
+
+    def _look(self, root: Tensor | None) -> None:
+        found = [o for o in _finding.live_optimizers() if id(o) not in self._known and self._is_wanted(o)]
+        self._swarm = swarm_of(found) if self._swarm is None else self._swarm
+        if self._swarm is not None:
+            self._names.know(param for group in self._swarm.param_groups for param in group["params"])
+            self._swarm.index = self._native.attach(self._names, self._swarm)
+        self._names.know(param for optimizer in found for param in _finding.parameters_of(optimizer))
+        for optimizer in found:
+            if self._swarm is None or not self._swarm.has(optimizer):
+                self._adopt(optimizer)
+        if not self._known and self._swarm is None and root is not None:
+            self._adopt_loop(_finding.leaves_of(root))
+        if self._known or self._loop is not None or self._swarm is not None:
+            self._tell_found()
+
+    def _tell_found(self) -> None:
+        params = len({id(tensor) for _, tensor in self._names()})
+        what = ", ".join(type(root).__name__ for root in self._names.roots()) or "no module"
+        optimizers = [known.optimizer() for known in self._known.values()]
+        kinds = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
+        if self._swarm is not None:
+            kinds += f"{', ' if kinds else ''}many {self._swarm.kind}, as one"
+        stepped_by = kinds if kinds else "no optimizer: every backward pass is a step"
+        line = f"watching {params} parameters of {what}; {stepped_by}; loss: the root of backward()"
+        if unnamed := self._names.unnamed():
+            line += f"; {unnamed} tensors have no name"
+        self.on_found(line)
+        for runtime in _finding.foreign_runtimes():
+            if runtime not in self._told:
+                self._told.add(runtime)
+                self.on_found(runtime)
+
+    # Backward passes ------------------------------------------------------------------------------
+
+    def before_backward(self, tensors: Any) -> bool:
+        """True for the outermost one: checkpointing runs others inside."""
+        if self._is_in_backward():
+            return False
+        self._here.backward_depth = 1
+        self._enter_backward(tensors)
+        return True
+
+    @contained
+    def _enter_backward(self, tensors: Any) -> None:
+        if not self._has_looked:
+            self._look_around(loss_root(tensors))
+        self._evaluation.ends()
+        self.finish_loop()
+        if self._swarm is not None:
+            self._native.parts_begin(self._swarm.index)
+        self.tracer.pass_begins()
+        if self._native.before_backward(bool(self._here.running)) and not self._has_seen_steps():
+            self._unseen += 1
+            if self._unseen == _UNSEEN_STEPS:
+                self.on_found("no optimizer's step can be seen here (a compiled one?): every backward pass is one")
+
+    def _is_in_backward(self) -> bool:
+        """Also in a thread of the pass itself, which is where devices have theirs."""
+        return self._here.backward_depth > 0 or torch._C._current_graph_task_id() != -1
+
+    def _is_busy(self) -> bool:
+        """In a step or in a backward pass."""
+        return bool(self._here.running) or self._is_in_backward()
+
+    def after_backward(self, tensors: Any, has_ended: bool) -> None:
+        self._here.backward_depth = 0
+        if has_ended:
+            self._leave_backward(tensors)
+        else:
+            self._native.backward_failed()
+
+    @contained
+    def _leave_backward(self, tensors: Any) -> None:
+        root = loss_root(tensors)
+        self._here.last_root = None if root is None else weakref.ref(root)
+        loss = None if root is None else self._scaling.loss_of(root)
+        self._native.after_backward(loss)
+        self.tracer.pass_ended(loss)
+        if self._swarm is not None and self._swarm.is_in_backward:
+            self._swarm.is_in_backward = False
+            self.tracer.step_ends(self._swarm.index)
+            self._native.parts_end(self._swarm.index, loss)
+        for index in self._loops():
+            self._native.loop_read(index)
+            self.tracer.step_ends(index)
+
+    @contained
+    def finish_loop(self) -> None:
+        """A step that is known by its backward pass alone ends where the next one begins, or with the run."""
+        for index in self._loops():
+            self._native.loop_step_ends(index)
+        if self._swarm is not None:
+            self._native.loop_step_ends(self._swarm.index)
+
+    def _loops(self) -> list[int]:
+        """Whose steps are known by backward passes alone: there is no optimizer, or it hides."""
+        if self._loop is not None:
+            return [self._loop]
+        if self._unseen < _UNSEEN_STEPS:
+            return []
+        return [known.index for known in self._known.values()]
+
+    def _has_seen_steps(self) -> bool:
+        return any(known.steps for known in self._known.values())
+
+    @contained
+    def take_loss(self, loss: Tensor) -> None:
+        """From the script itself. One that was a backward pass's root before is that step's already."""
+        if self._here.last_root is None or self._here.last_root() is not loss:
+            self._native.take_loss(loss)
+
+    # Steps ----------------------------------------------------------------------------------------
+
+    @contained
+    def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
+        if self._swarm is not None and self._swarm.has(optimizer):
+            self._before_step_of(self._swarm, optimizer)
+            return
+        index = self._index(optimizer)
+        if index is None:
+            return
+        if self._here.running:
+            self._here.running.forget_failed(optimizer)
+            if self._is_part_of_running(optimizer):
+                return
+        self._here.running.append(Running(index, id(optimizer), has_closure))
+        scale, is_scaled = self._scaling.state_of(optimizer)
+        if scale is not None and not has_closure:  # without one, the step begins with a read by itself
+            self._native.read(index, "optimizer", scale, is_scaled)
+        self._native.step_begins(index, has_closure)
+
+    def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
+        if self._is_in_backward():
+            swarm.is_in_backward = True
+            self._native.read_parts(swarm.index, list(_finding.parameters_of(optimizer)))
+        else:  # one after the other, behind the pass: the first one sees all gradients
+            self._native.loop_read(swarm.index)
+
+    @contained
+    def evaluated(self, optimizer: Optimizer) -> None:
+        """The closure that the optimizer's step was given has returned."""
+        if self._here.running and self._here.running[-1].key == id(optimizer):
+            self._native.evaluated(self._here.running[-1].index)
+
+    @contained
+    def after_step(self, optimizer: Optimizer) -> None:
+        running = self._here.running.leave(optimizer)
+        if running is None:
+            return
+        self._unseen = 0
+        self.tracer.step_ends(running.index)
+        self._native.step_ends(running.index, running.has_closure)
+        if (known := self._known.get(id(optimizer))) is not None:
+            known.steps += 1
+
+    def _is_part_of_running(self, optimizer: Optimizer) -> bool:
+        """An optimizer that another one is made of steps inside it: that is one step."""
+        owned = {id(param) for param in _finding.parameters_of(optimizer)}
+        for running in self._here.running:
+            known = self._known.get(running.key)
+            outer = known.optimizer() if known is not None else None
+            if outer is not None and any(id(p) in owned for p in _finding.parameters_of(outer)):
+                return True
+        return False
+
+    def _read(self, index: int, optimizer: Optimizer | None, where: str) -> bool:
+        return bool(self._native.read(index, where, *self._scaling.state_of(optimizer)))
+
+    @contained
+    def profiler_begins(self, name: str) -> None:
+        self._native.profiler_begins(name)
+
+    @contained
+    def profiler_ended(self) -> None:
+        self._native.profiler_ended()
+
+    # Gradient scalers -----------------------------------------------------------------------------
+
+    @contained
+    def scaled(self, scaler: Any, loss: object, result: object) -> None:
+        self._scaling.scaled(scaler, loss, result)
+
+    @contained
+    def before_scaler_step(self, optimizer: Optimizer) -> None:
+        index = self._index(optimizer)
+        if index is not None:
+            self._here.steps_before = self._known[id(optimizer)].steps
+            self._read(index, optimizer, "scaler")
+
+    @contained
+    def after_scaler_step(self, optimizer: Optimizer) -> None:
+        known = self._known.get(id(optimizer))
+        if known is not None and known.steps == self._here.steps_before:
+            self.tracer.step_ends(known.index)
+            self._native.step_skipped(known.index)
+
+    # Clipping -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def clipping(self, params: list[Any], max_norm: float | None) -> Iterator[None]:
+        """Around a clip of `params`, to a total L2 norm or, with None, in some other way."""
+        if self._here.clip_depth > 0:
+            yield
+            return
+        self._here.clip_depth = 1
+        try:
+            clipped = self.before_clip(params)
+            yield
+            if clipped is not None:
+                self._after_clip(clipped[0], clipped[1], max_norm)
+        finally:
+            self._here.clip_depth = 0
+
+    def own_clip(self, params: list[Any]) -> tuple[int, bool] | None:
+        """As before_clip(): the optimizer whose gradients these are, and whether they have just been read. None where
+        torch has to clip."""
+        clipped = self.before_clip(params)
+        if clipped is None or not clipped[1] or self._native.is_sharded(clipped[0][0]):
+            return None
+        return clipped[0][0], clipped[2]
+
+    @contained
+    def before_total_norm(self) -> None:
+        if self._here.clip_depth > 0:
+            return
+        for known in list(self._known.values()):
+            self._read(known.index, known.optimizer(), "clip")
+
+    @contained
+    def before_clip(self, params: list[Any]) -> tuple[list[int], bool, bool]:
+        """Reads what is about to be clipped, with its scale. Whose the parameters are, whether they are all of
+        one optimizer's, and whether this was the step's first read; None where that failed."""
+        if not self._has_looked:
+            self._look_around(None)
+        indices, is_whole = self._native.owners(params)
+        just_read = False
+        for known in list(self._known.values()):
+            if known.index in indices:
+                just_read = self._read(known.index, known.optimizer(), "clip")
+        if self._loop is not None and self._loop in indices:
+            just_read = self._read(self._loop, None, "clip")
+        return indices, is_whole, just_read
+
+    @contained
+    def _after_clip(self, indices: list[int], is_whole: bool, max_norm: float | None) -> None:
+        self._native.note_clip(indices, float(max_norm) if is_whole and max_norm is not None else None)

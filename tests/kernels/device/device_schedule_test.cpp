@@ -1,0 +1,249 @@
+// The device's pass, driven on the host: statistics as every pass has them (pass_statistics_cases.cpp),
+// and what its schedule promises.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "kernels/device/packed.hpp"
+#include "tests/kernels/device/driven_pass.hpp"
+#include "tests/kernels/pass_under_test.hpp"
+#include "tests/kernels/tensor_data.hpp"
+
+namespace gradvane::kernels::test {
+
+std::vector<PassUnderTest> passes_under_test() {
+  PassUnderTest forward{.name = "driven"};
+  forward.read = [](const TensorData& tensor) { return read_driven(tensor, {.grid = 1}); };
+  forward.run_bytes = 4096;  // what a warp reads at once
+  forward.any_address = false;
+  forward.any_alignment = false;
+  forward.takes_large_tensors = false;
+  return {forward};
+}
+
+namespace {
+
+using device::kThreads;
+
+/// Tensors of every dtype, tiny, of one chunk, of many, empty and absent, and where they are.
+struct Model {
+  std::vector<TensorData> tensors;
+  std::vector<TensorShape> shapes;
+  std::vector<Site> sites;
+  std::vector<const void*> data;
+
+  void add(DType dtype, std::int64_t numel, std::mt19937_64& random) {
+    const auto element = static_cast<std::size_t>(size_in_bytes(dtype));
+    tensors.emplace_back(dtype, numel, random() % 4 * element);
+    fill_normal(tensors.back(), random, -12, 3);
+  }
+  void finish() {
+    for (const TensorData& tensor : tensors) {
+      shapes.push_back(tensor.shape());
+      sites.push_back(Site::grad);
+      data.push_back(tensor.numel() == 0 ? nullptr : tensor.data());
+    }
+  }
+};
+
+Model mixed_model() {
+  std::mt19937_64 random(11);
+  Model model;
+  model.add(DType::bf16, 0, random);  // before the first block
+  for (int i = 0; i < 40; ++i) {
+    const DType dtype = kAllDTypes[random() % 4];
+    const std::int64_t sizes[] = {0, 1, 70, 3000, 40'000, 200'000};
+    model.add(dtype, sizes[random() % 6], random);
+  }
+  model.add(DType::f16, 600'000, random);  // over many blocks
+  model.add(DType::f32, 0, random);
+  model.finish();
+  return model;
+}
+
+std::vector<TensorStats> read_all(const Model& model, DriveOptions options) {
+  DrivenPass pass(model.shapes, model.sites, options);
+  pass.read(model.data);
+  return {pass.stats().begin(), pass.stats().end()};
+}
+
+TEST(DeviceSchedule, ReadsEveryTensorOfAMixedModel) {
+  const Model model = mixed_model();
+  const std::vector<TensorStats> stats = read_all(model, {});
+  for (std::size_t i = 0; i < stats.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_agrees(stats[i], model.tensors[i]);
+  }
+}
+
+TEST(DeviceSchedule, GivesTheSameBitsForAnyGridOrderOfThreadsAndNumberOfLaunches) {
+  const Model model = mixed_model();
+  const std::vector<TensorStats> expected = read_all(model, {.grid = 1});
+  for (const DriveOptions options :
+       {DriveOptions{.grid = 2}, DriveOptions{.grid = 7, .backward = true},
+        DriveOptions{.grid = 500}, DriveOptions{.grid = 3, .per_launch = 1},
+        DriveOptions{.grid = 5, .per_launch = 7, .backward = true}}) {
+    SCOPED_TRACE(testing::Message() << "grid " << options.grid << ", " << options.per_launch);
+    const std::vector<TensorStats> stats = read_all(model, options);
+    for (std::size_t i = 0; i < stats.size(); ++i)
+      EXPECT_TRUE(same_bits(stats[i], expected[i])) << i;
+  }
+}
+
+// The order of group.hpp, part_reader.hpp and block_program.hpp, written again as plainly as it can be.
+class PlainOrder {
+ public:
+  /// Sum of squares of finite, normal fp32 elements of magnitude around 1, at an aligned address.
+  static double sum_sq(const TensorData& tensor) {
+    const DrivenPass plan({{tensor.shape()}}, {{Site::grad}}, {});  // for the blocks alone
+    const ChunkPlanView& view = plan.tables().plan;
+    std::vector<double> parts;
+    for (int block = 0; block < view.blocks; ++block) {
+      view.for_each_part(block, [&](const TensorPart& part) {
+        parts.push_back(of_part(tensor, part.begin, part.end));
+      });
+    }
+    std::vector<double> threads(kThreads);
+    for (std::size_t i = 0; i < parts.size(); ++i) threads[i % kThreads] += parts[i];
+    for (std::size_t width = kThreads / 2; width > 0; width /= 2)
+      for (std::size_t i = 0; i < width; ++i) threads[i] += threads[i + width];
+    return threads[0];
+  }
+
+ private:
+  static double of_part(const TensorData& tensor, std::int64_t begin, std::int64_t end) {
+    const bool tiny = tensor.numel() * 4 <= device::kTinyBytes;
+    const std::int64_t team = tiny ? 32 : kThreads;
+    std::vector<double> threads(static_cast<std::size_t>(team));
+    for (std::int64_t at = begin; at < end; at += team * 32) {
+      for (std::int64_t thread = 0; thread < team; ++thread)
+        threads[static_cast<std::size_t>(thread)] += of_group(tensor, at, end, team, thread);
+    }
+    // Within a warp by halves, then warp by warp.
+    double sum = 0;
+    for (std::size_t warp = 0; warp < threads.size(); warp += 32) {
+      for (std::size_t width = 16; width > 0; width /= 2)
+        for (std::size_t i = 0; i < width; ++i) threads[warp + i] += threads[warp + i + width];
+      sum = warp == 0 ? threads[0] : sum + threads[warp];
+    }
+    return sum;
+  }
+
+  /// Eight vectors of four, `team` vectors apart; even elements to one accumulator, odd ones to another.
+  static double of_group(const TensorData& tensor, std::int64_t at, std::int64_t end,
+                         std::int64_t team, std::int64_t thread) {
+    float sums[2] = {0, 0};
+    for (std::int64_t vector = 0; vector < 8; ++vector) {
+      for (std::int64_t j = 0; j < 4; ++j) {
+        const std::int64_t index = at + (vector * team + thread) * 4 + j;
+        if (index >= end) continue;
+        const auto x = static_cast<float>(decode(DType::f32, tensor.bits(index)));
+        float& sum = sums[j % 2];
+        sum = std::fma(x, x, sum);
+      }
+    }
+    return static_cast<double>(sums[0] + sums[1]);
+  }
+};
+
+TEST(DeviceSchedule, AddsInTheOrderThatItsHeadersState) {
+  std::mt19937_64 random(12);
+  for (const std::int64_t numel :
+       {4, 128, 1024, 2044, 2048, 2052, 8192, 8196, 40'000, 300'000, 3'000'000}) {
+    SCOPED_TRACE(numel);
+    TensorData tensor(DType::f32, numel);
+    fill_normal(tensor, random, -3, 3);
+    EXPECT_EQ(read_driven(tensor).sum_sq, PlainOrder::sum_sq(tensor));
+  }
+}
+
+TEST(DeviceSchedule, AnAbsentTensorSaysWhyAndLeavesTheOthersAlone) {
+  const Model model = mixed_model();
+  DrivenPass pass(model.shapes, model.sites, {});
+  pass.read(model.data);
+  const std::vector<TensorStats> before(pass.stats().begin(), pass.stats().end());
+  std::vector<const void*> some = model.data;
+  for (std::size_t i = 0; i < some.size(); i += 3)
+    some[i] = std::bit_cast<const void*>(std::uintptr_t{i % 5});
+  pass.read(some);
+  for (std::size_t i = 0; i < some.size(); ++i) {
+    SCOPED_TRACE(i);
+    if (i % 3 != 0) {
+      EXPECT_TRUE(same_bits(pass.stats()[i], before[i]));
+    } else {
+      TensorStats absent;
+      absent.absence = static_cast<std::int16_t>(i % 5);
+      EXPECT_TRUE(same_bits(pass.stats()[i], absent));
+    }
+  }
+  pass.read(model.data);  // nothing of it stays
+  for (std::size_t i = 0; i < some.size(); ++i) EXPECT_TRUE(same_bits(pass.stats()[i], before[i]));
+}
+
+TEST(DeviceSchedule, ReadsAThousandTensorsInThreeLaunches) {
+  std::mt19937_64 random(13);
+  Model model;
+  for (int i = 0; i < 1000; ++i)
+    model.add(kAllDTypes[i % 4], static_cast<std::int64_t>(random() % 300), random);
+  model.finish();
+  DrivenPass pass(model.shapes, model.sites, {.grid = 2, .per_launch = 400});
+  pass.read(model.data);
+  for (std::size_t i = 0; i < model.tensors.size(); ++i) {
+    SCOPED_TRACE(i);
+    expect_agrees(pass.stats()[i], model.tensors[i]);
+  }
+}
+
+TEST(DeviceSchedule, APlanWithoutAnyElementPublishesToo) {
+  const std::vector<TensorShape> shapes(3);
+  const std::vector<Site> sites(3, Site::grad);
+  DrivenPass pass(shapes, sites, {});
+  const std::vector<const void*> data(3, nullptr);
+  pass.read(data, 5);
+  EXPECT_EQ(pass.ring().latest(), 1u);
+  DrivenPass empty({}, {}, {});
+  empty.read({});
+  EXPECT_EQ(empty.ring().latest(), 1u);
+}
+
+TEST(DeviceSchedule, TheLaunchesOfAPlanCoverEveryTensorAndBlockOfItOnce) {
+  const Model model = mixed_model();
+  const device::PlanTables tables(model.shapes, model.sites);
+  for (const std::int64_t most : {1, 2, 5, 17, 1000}) {
+    std::int64_t tensor = 0;
+    int block = 0;
+    for (const device::LaunchRange& range : tables.launches(most)) {
+      EXPECT_EQ(range.tensor_begin, tensor);
+      EXPECT_LE(range.tensor_end - range.tensor_begin, most);
+      EXPECT_LE(range.block_begin, block) << "no block is left out";
+      tensor = range.tensor_end;
+      block = range.block_end;
+    }
+    EXPECT_EQ(tensor, static_cast<std::int64_t>(model.shapes.size()));
+  }
+}
+
+TEST(PackedOperations, CountTheLanesOfMasksFromTheirPlainSum) {
+  std::mt19937_64 random(14);
+  for (int trial = 0; trial < 1000; ++trial) {
+    std::uint32_t sum = 0;
+    std::uint32_t lanes = 0;
+    for (int i = 0; i < 32; ++i) {
+      const bool low = (random() & 1) != 0;
+      const bool high = (random() & 1) != 0;
+      sum += (low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u);
+      lanes += (low ? 1u : 0u) + (high ? 1u : 0u);
+    }
+    EXPECT_EQ(device::set_lanes(sum), lanes);
+  }
+  EXPECT_EQ(device::set_lanes(0), 0u);
+  EXPECT_EQ(device::set_lanes(32 * 0xffffffffu), 64u);
+}
+
+}  // namespace
+}  // namespace gradvane::kernels::test

@@ -1,0 +1,279 @@
+"""The kernel's machine code is what docs/internals/sass.json says; and scripts/sass.py sees when it is not.
+
+The last is shown on machine code written by hand: a kernel with all the loops, and in each test one
+thing wrong with it.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[3]))
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import sass  # noqa: E402
+import sass_paths  # noqa: E402
+import sass_rows  # noqa: E402
+from sass_paths import SassError  # noqa: E402
+
+NUMBERS = {"f32": 0, "f64": 1, "f16": 2, "bf16": 3}
+ARITHMETIC = {"f32": ["FMNMX R50, R50, |R8|, PT"],
+              "f64": ["DSETP.GT.AND P3, PT, |R8|, R50, PT", "DFMA R50, R8, R8, R50"],
+              "f16": ["HMNMX2 R50, |R8|, R50, PT", "HADD2.F32 R51, -RZ, R8.H0_H0"],
+              "bf16": ["VHMNMX R50, |R8|, |R9|, R50, PT"]}
+
+
+def listing(*lines: str, name: str = "k") -> str:
+    """As nvdisasm prints it; lines that end in a colon are labels."""
+    text = [f'\t.section\t.text.{name},"ax",@progbits', f".text.{name}:"]
+    for i, line in enumerate(lines):
+        text.append(line if line.endswith(":") else f"        /*{16 * i:04x}*/  {line} ;")
+    return "\n".join(text) + "\n"
+
+
+def loads(stride: int, predicate: str = "") -> list[str]:
+    return [f"{predicate}LDG.E.NA.128.CONSTANT R{8 + 4 * i}, desc[UR4][R2.64" +
+            (f"+{stride * i:#x}]" if i else "]") for i in range(8)]
+
+
+def hot_loop(number: int, dtype: str, team: str, way: str, first=(), then=()) -> list[str]:
+    """`first` comes between the first load and the second, `then` after the arithmetic."""
+    label = f".L_x_{number}"
+    one, *others = loads(0x1000 if team == "block" else 0x200)
+    lines = [f"{label}0:", one, *first, *others, *ARITHMETIC[dtype], *then]
+    if way == "plain":
+        lines += ["VOTE.ANY P3, P3", f"@P3 BRA `({label}6)"]
+    if dtype == "f16" and way == "counting":
+        lines += [f"@P1 BRA `({label}1)", "HSET2.LT.AND R52, R8, R5, PT", f"{label}1:"]
+    lines += [f"@P2 BRA `({label}2)", "DADD R60, R60, R50", f"{label}3:"]
+    if way == "counting":
+        lines += [f"BRA.DIV UR9, `({label}4)", "VOTE.ANY P0, P0", f"{label}5:"]
+    return lines + [
+        f"@P0 BRA `({label}0)", f"BRA `({label}6)",
+        f"{label}2:", f"CALL.REL.NOINC `($k$_ZN12read_exactlyILNS0_5DTypeE{NUMBERS[dtype]}EEv)",
+        f"BRA `({label}3)",
+        # What threads that differ would do. Were it a way, it would be the longest.
+        f"{label}4:", "WARPSYNC.COLLECTIVE R7, `(.L_x_0)", "VOTE.ANY P0, P0", f"BRA `({label}5)",
+        f"{label}6:"]
+
+
+def kernel(changed: str = "", first=(), then=(), pointers: int = 480) -> str:
+    """All loops; the one named so with instructions added."""
+    lines: list[str] = []
+    places = [(dtype, team, way) for dtype in NUMBERS for team in ("block", "warp")
+              for way in ("plain", "counting") if (dtype, way) != ("f64", "plain")]
+    for number, (dtype, team, way) in enumerate(places, 1):
+        mine = {"first": first, "then": then} if changed == f"{dtype} {team} {way}" else {}
+        lines += hot_loop(number, dtype, team, way, **mine)
+    lines += [*loads(0x200, "@P0 "), "EXIT"]  # what is left of a part, no loop
+    for dtype, number in NUMBERS.items():
+        label = f".L_x_90{number}"
+        lines += [f"$k$_ZN12read_exactlyILNS0_5DTypeE{number}EEv:", f"{label}:", "LD.E R4, [R2]",
+                  f"@P1 BRA `({label}1)", "DMUL R6, R6, R6", f"{label}1:", "DFMA R8, R6, R6, R8",
+                  f"@P0 BRA `({label})", "RET.REL.NODEC R20 `(k)"]
+    return listing(*lines, name=f"_ZN12read_tensorsILm{pointers}EEE")
+
+
+def ptxas(registers: int = 80, spilled: int = 0) -> str:
+    return "".join(
+        f"ptxas info : Compiling entry function '_ZN12read_tensorsILm{pointers}EEE' for 'sm_90'\n"
+        f"    {spilled} bytes stack frame, {spilled} bytes spill stores, 0 bytes spill loads\n"
+        f"ptxas info : Used {registers} registers, used 1 barriers, 37864 bytes smem\n"
+        for pointers in (480, 4064))
+
+
+def rows_of(few: str, many: str = "", resources: str = "") -> dict:
+    codes = sass_paths.parse(few + (many or kernel(pointers=4064)))
+    return sass_rows.kernel_rows(codes, sass_rows.resource_rows(resources or ptxas(), "sm_90"),
+                                 "sm_90")[0]
+
+
+def only_loop(*lines: str) -> sass_paths.Loop:
+    (code,) = sass_paths.parse(listing(*lines))
+    (loop,) = sass_rows.hot_loops(code)
+    return loop
+
+
+def test_the_kernel_is_what_the_table_says():
+    done = subprocess.run([sys.executable, "-B", ROOT / "scripts" / "sass.py"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_numbers_of_the_sources_are_the_scripts():
+    def find(path: str, pattern: str) -> str:
+        return re.search(pattern, (ROOT / path).read_text(encoding="utf-8"))[1]
+
+    built = find("cmake/cuda.cmake", r"CMAKE_CUDA_ARCHITECTURES ([\d ]+)\)").split()
+    assert [f"sm_{number}" for number in built] == list(sass.ARCHITECTURES)
+    assert set(sass.ARCHITECTURES) == set(sass_rows.MULTIPROCESSOR)
+    flags = find("kernels/CMakeLists.txt", r"COMPILE_LANGUAGE:CUDA>:([^>]+)>")
+    assert set(flags.split(";")) <= set(sass.FLAGS)
+    named = find("kernels/dtype.hpp", r"enum class DType[^{]*{([^}]+)}")
+    assert [name.strip() for name in named.split(",")] == list(sass_rows.DTYPES)
+    layout = "kernels/device/pass_layout.hpp"
+    assert int(find(layout, r"kThreads = (\d+)")) == sass_rows.THREADS
+    assert int(find("kernels/device/group.hpp", r"kGroup = (\d+)")) == sass_rows.LOADS
+
+
+def test_a_good_kernel_meets_the_bars_and_its_own_table():
+    rows = rows_of(kernel())
+    assert {name.removeprefix("sm_90 ") for name in rows} == (
+        sass_rows.EXPECTED | {f"{dtype} exact" for dtype in NUMBERS} | {"kernel"})
+    assert sass.missed_bars(rows) == []
+    assert sass.judge("13.0", rows, {"nvcc": "13.0", "rows": rows}, "13.0") == ([], [])
+
+
+def test_instructions_are_counted_along_each_way():
+    rows = rows_of(kernel())
+    # Eight loads, the arithmetic; refuse or not, the sum, the way back; the vote and its branch.
+    assert rows["sm_90 bf16 block plain"]["instructions"] == 8 + 1 + 3 + 2
+    assert rows["sm_90 f32 warp counting"]["instructions"] == 8 + 1 + 3 + 2
+    assert rows["sm_90 f64 warp counting"]["per_element"] == round((8 + 2 + 3 + 2) / 16, 4)
+    assert rows["sm_90 f16 block counting"]["instructions"] == 8 + 2 + 1 + 3 + 2
+    assert rows["sm_90 f16 block subnormals"]["instructions"] == 8 + 2 + 2 + 3 + 2
+    # The shortest way to the fused multiplication, and the whole function.
+    assert rows["sm_90 bf16 exact"] == {"instructions": 4, "per_element": 4.0, "function": 6,
+                                        "local_accesses": 0}
+
+
+def test_a_spill_in_a_loop_is_a_fault():
+    rows = rows_of(kernel("bf16 warp counting", then=["STL [R1+0x10], R50"]))
+    assert sass.missed_bars(rows) == [
+        "sm_90 bf16 warp counting: local_accesses 1, the bar is 0 at most"]
+    worse, _ = sass.compare(rows_of(kernel()), rows)
+    assert "sm_90 bf16 warp counting: local_accesses 0 -> 1" in worse
+
+
+def test_a_spill_that_ptxas_tells_of_is_a_fault():
+    missed = sass.missed_bars(rows_of(kernel(), resources=ptxas(spilled=8)))
+    assert missed == ["sm_90 kernel: spill_bytes 8, the bar is 0 at most"]
+
+
+@pytest.mark.parametrize(("way", "elements", "bar"), [
+    ("f32 block plain", 32, 6.2), ("f32 warp counting", 32, 8.3), ("bf16 warp plain", 64, 5.2),
+    ("bf16 block counting", 64, 6.6), ("f16 block plain", 64, 5.2), ("f16 warp counting", 64, 6.6)])
+def test_too_many_instructions_are_a_fault(way, elements, bar):
+    good = rows_of(kernel())
+    room = int(bar * elements) - good[f"sm_90 {way}"]["instructions"]
+    full = rows_of(kernel(way, then=["NOP"] * room))
+    assert sass.missed_bars(full) == []
+    worse, other = sass.compare(good, full)  # below the bar, and worse than it was all the same
+    assert any(line.startswith(f"sm_90 {way}: instructions") for line in worse)
+    assert other == []
+    (missed,) = sass.missed_bars(rows_of(kernel(way, then=["NOP"] * (room + 1))))
+    assert missed.startswith(f"sm_90 {way}: per_element")
+
+
+@pytest.mark.parametrize("use", ["FADD R50, R50, R9", "DADD R50, R50, R10", "STS [R4], R8"])
+def test_a_use_before_the_eighth_load_is_a_fault(use):
+    rows = rows_of(kernel("f16 block plain", first=[use]))
+    assert sass.missed_bars(rows) == [
+        "sm_90 f16 block plain: loads_in_flight 1, the bar is 8 at least"]
+    worse, _ = sass.compare(rows_of(kernel()), rows)
+    assert "sm_90 f16 block plain: loads_in_flight 8 -> 1" in worse
+
+
+def test_a_load_over_a_register_that_was_filled_is_a_use():
+    reads = loads(0x200)
+    reads[7] = reads[7].replace("R36", "R8")  # what was there must have been used, or moved
+    assert sass_paths.loads_in_flight(only_loop(
+        ".L_x_1:", *reads, "@P0 BRA `(.L_x_1)", "EXIT").paths()[0]) == 7
+
+
+def test_registers_and_blocks_are_judged():
+    rows = rows_of(kernel(), resources=ptxas(registers=96))
+    assert sass.missed_bars(rows) == ["sm_90 kernel: registers 96, the bar is 80 at most"]
+    worse, _ = sass.compare(rows_of(kernel()), rows)
+    assert worse == ["sm_90 kernel: registers 80 -> 96", "sm_90 kernel: resident_blocks 3 -> 2"]
+
+
+@pytest.mark.parametrize(("arch", "registers", "shared", "blocks"), [
+    ("sm_90", 80, 37864, 3), ("sm_90", 81, 37864, 2), ("sm_90", 64, 37864, 4),
+    ("sm_80", 32, 37864, 4), ("sm_90", 32, 37864, 6), ("sm_90", 32, 50000, 4),
+    ("sm_100", 16, 0, 8), ("sm_90", 255, 0, 1)])
+def test_resident_blocks(arch, registers, shared, blocks):
+    assert sass_rows.resident_blocks(arch, registers, shared) == blocks
+
+
+def test_the_worse_of_the_two_kernels_counts():
+    many = kernel("f32 warp plain", then=["NOP"], pointers=4064)
+    good, rows = rows_of(kernel()), rows_of(kernel(), many)
+    assert rows["sm_90 f32 warp plain"]["instructions"] == (
+        good["sm_90 f32 warp plain"]["instructions"] + 1)
+    del good["sm_90 f32 warp plain"], rows["sm_90 f32 warp plain"]
+    assert good == rows
+
+
+def test_better_numbers_are_told_of_and_are_no_fault():
+    table = {"nvcc": "13.0", "rows": rows_of(kernel("f32 warp plain", then=["NOP"]))}
+    faults, notes = sass.judge("13.0", rows_of(kernel()), table, "13.0")
+    assert faults == []
+    assert notes[0].startswith("sm_90 f32 warp plain: instructions") and "--write" in notes[-1]
+
+
+def test_a_new_way_through_a_loop_is_a_fault():
+    more = rows_of(kernel("bf16 block plain", then=["@P5 BRA `(.L_x_777)", "NOP", ".L_x_777:"]))
+    worse, _ = sass.compare(rows_of(kernel()), more)
+    assert "sm_90 bf16 block plain, way 2: new" in worse
+
+
+def test_another_compiler_is_held_to_the_bars_alone():
+    table = {"nvcc": "13.0", "rows": rows_of(kernel())}
+    longer = rows_of(kernel("f32 warp plain", then=["NOP"]))
+    faults, notes = sass.judge("13.1", longer, table, pinned="13.0")
+    assert faults == [] and "only bars" in notes[0]
+    faults, _ = sass.judge("13.1", longer, table, pinned="13.1")  # ours: the table is out of date
+    assert len(faults) == 1
+    faults, _ = sass.judge("13.1", rows_of(kernel(), resources=ptxas(96)), table, pinned="13.0")
+    assert faults == ["sm_90 kernel: registers 96, the bar is 80 at most"]
+
+
+def test_a_bar_without_a_row_is_a_fault():
+    rows = {name: row for name, row in rows_of(kernel()).items() if name != "sm_90 kernel"}
+    assert len(sass.missed_bars(rows)) == 2
+
+
+@pytest.mark.parametrize(("was", "becomes", "said"), [
+    ("VHMNMX R50", "FMNMX R50", "computes in f32, and calls read_exactly of bf16"),
+    ("FMNMX R50", "IMNMX R50", "computes in no known dtype"),
+    ("+0x7000]", "+0x7010]", "is none of ours"),
+    ("LDG.E.NA.128.CONSTANT R36", "LDG.E.NA.64.CONSTANT R36", "no loop found for"),
+    ("DFMA R8", "FFMA R8", "no loop over elements in read_exactly of f32"),
+    ("EXIT", "BRX R4", "is not understood here")])
+def test_code_of_another_shape_is_refused(was, becomes, said):
+    text = kernel()
+    assert was in text
+    with pytest.raises(SassError, match=re.escape(said)):
+        rows_of(text.replace(was, becomes))
+
+
+def test_ways_on_that_only_sm_80_and_sm_100_have():
+    # A "call" of a label never comes back: it is how ptxas for sm_80 leaves a loop.
+    loop = only_loop(".L_x_1:", *loads(0x200), "@!P0 CALL.REL.NOINC `(.L_x_2)", "BRA `(.L_x_1)",
+                     ".L_x_2:", "EXIT")
+    assert [len(path) for path in loop.paths()] == [10]
+    # The predicate may stand behind the opcode, and a loop may have two ends.
+    loop = only_loop(".L_x_1:", *loads(0x200), "BRA.U UP0, `(.L_x_1)", "NOP",
+                     "@P0 BRA P2, `(.L_x_1)", "EXIT")
+    assert [len(path) for path in loop.paths()] == [9, 11]
+
+
+def test_the_innermost_loop_is_the_hot_one():
+    loop = only_loop(".L_x_1:", "NOP", ".L_x_2:", *loads(0x200), "@P0 BRA `(.L_x_2)",
+                     "@P1 BRA `(.L_x_1)", "EXIT")
+    assert [len(path) for path in loop.paths()] == [9]
+
+
+def test_the_page_shows_the_table_and_nothing_else_of_it_changes():
+    page = f"# Title\n\nBefore.\n{sass.BEGIN}\nold\n{sass.END}\nAfter.\n"
+    assert sass.with_table(page, "new") == page.replace("old", "new")
+    with pytest.raises(SassError):
+        sass.with_table(page.replace(sass.END, ""), "new")
+    rows = rows_of(kernel())
+    assert json.loads(sass.to_json("13.0", rows)) == {"nvcc": "13.0", "rows": rows}
