@@ -40,8 +40,9 @@ function(gradvane_test_properties name timeout labels environment serial)
     ENVIRONMENT "${GRADVANE_TEST_ENVIRONMENT};${environment}")
 endfunction()
 
-# What nearly every test includes, parsed once. `headers` of a program of its own, since a precompiled header
-# serves only what is compiled with the same flags. Sanitizers have theirs off: it is not worth its room there.
+# gradvane_shared_headers(<target> LINK ... HEADERS ...)
+# Headers that many tests include, precompiled. They need a program of their own: a precompiled header serves only
+# what is compiled with the same flags. Not with sanitizers, where they are not worth the disk.
 function(gradvane_shared_headers target)
   if(GRADVANE_SANITIZE)
     return()
@@ -54,7 +55,7 @@ function(gradvane_shared_headers target)
   target_precompile_headers(${target} PRIVATE ${arg_HEADERS})
 endfunction()
 
-# Tests' own code is compiled in half the time without optimization; what they test is optimized.
+# The tests' own code compiles in half the time without optimization. What they test is optimized.
 function(gradvane_test_flags target)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O0>
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # asked for by the compiler cache
@@ -90,8 +91,8 @@ endfunction()
 
 # gradvane_python_test(<name> SCRIPT x_test.py [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
 #                      [ARGS ...] [SERIAL] [COST seconds])
-# pytest on one file. COST: about how long it takes, where that is more than a minute; what takes longest begins
-# first, so that no core idles at the end. Besides ENVIRONMENT it finds GRADVANE_{SOURCE,BUILD,BIN,SERVERS}_DIR.
+# pytest on one file. Besides ENVIRONMENT it finds GRADVANE_{SOURCE,BUILD,BIN,SERVERS}_DIR. COST: about how long it
+# takes, where that is more than a minute. The longest tests start first, so that no core idles at the end.
 function(gradvane_python_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "SCRIPT;TIMEOUT;COST" "LABELS;ENVIRONMENT;ARGS")
   if(arg_UNPARSED_ARGUMENTS)

@@ -14,7 +14,7 @@ ExportResult result_of(bool ok) { return ok ? ExportResult::ok : ExportResult::f
 
 }  // namespace
 
-FlightRecorder::FlightRecorder(RecorderOptions options, std::shared_ptr<MetricSet> metrics)
+FlightRecorder::FlightRecorder(const RecorderOptions& options, std::shared_ptr<MetricSet> metrics)
     : recorded_(options.memory_bytes, static_cast<std::size_t>(std::max(options.steps, 1)),
                 std::move(metrics)),
       ring_({.directory = options.directory,

@@ -37,7 +37,7 @@ struct RecorderOptions {
 class FlightRecorder final : public Exporter {
  public:
   /// `metrics` may be null.
-  FlightRecorder(RecorderOptions options, std::shared_ptr<MetricSet> metrics);
+  FlightRecorder(const RecorderOptions& options, std::shared_ptr<MetricSet> metrics);
   ~FlightRecorder() override;
 
   [[nodiscard]] std::string_view name() const noexcept override { return "flight_recorder"; }

@@ -38,10 +38,10 @@ class IncidentFiles {
   /// the latest step: the file is named by it.
   bool open(const record::Incident& incident, std::int64_t run_step);
   void close(std::int64_t incident);
-  /// After each step: puts what follows into files that are open before memory loses it.
+  /// After each step: writes the steps since the last time to open files, before memory drops them.
   bool step();
-  /// Writes all that is in memory to a file, now, whatever files there were lately: to the latest that is
-  /// open, else to a new one. `reason` is one word, by which a new file is named.
+  /// Writes all that is in memory to a file now, no matter how many were written lately: to the latest that
+  /// is open, else to a new one. `reason` is one word, by which a new file is named.
   bool write_now(std::string_view reason, std::int64_t run_step);
   /// Completes what is open.
   bool finish();

@@ -1,5 +1,5 @@
 #pragma once
-// What the flight recorder has on its hands: the ring on disk and the files of incidents are written from it.
+// What the flight recorder holds. The ring on disk and the incident files are written from it.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -18,7 +18,7 @@ struct RecorderCounts {
   std::int64_t steps_too_large = 0;  ///< that the memory alone could not hold
   std::int64_t files = 0;            ///< written
   std::int64_t files_failed = 0;     ///< not written, or not completed
-  std::int64_t files_spared = 0;     ///< of incidents that came too thick
+  std::int64_t files_spared = 0;     ///< not written, because there were too many lately
   std::int64_t ring_failures = 0;    ///< the ring was not made, or lost
   std::int64_t ring_too_small = 0;   ///< frames that it cannot hold
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Keeps the ring on disk such that a reader understands it at any moment, and makes it anew after a fault.
+// Keeps the ring on disk readable at any moment, and creates it again after a fault.
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
@@ -32,13 +32,13 @@ class RingWriter {
   /// counted yet.
   bool start(const record::RunInfo& run);
   /// Frames that belong together. A step is in the memory of `recorded` before it is put here: a ring that
-  /// is made anew is filled from there.
+  /// is created again is filled from there.
   bool put(std::string_view frames);
   /// Writes the standing records now; no fault is told by it.
   void put_standing();
   /// The last frames of a run; nothing is put after them.
   bool finish();
-  /// Takes the file away: what it is for did not happen.
+  /// Removes the file, of a run that ended well.
   void remove();
 
   [[nodiscard]] bool is_wanted() const noexcept { return ring_.has_value(); }
