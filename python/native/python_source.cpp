@@ -136,7 +136,7 @@ std::vector<collectors::Shard> PythonSource::shards(std::span<const at::Tensor> 
     }
     if (!any) return shards;
     for (const py::handle item :
-         py::list(py::module_::import("gradvane._sharding").attr("shards_of")(tensors))) {
+         py::list(py::module_::import("gradvane._ranks.sharding").attr("shards_of")(tensors))) {
       const auto pair = py::cast<std::pair<double, std::int64_t>>(item);
       shards.push_back({pair.first, pair.second});
     }
