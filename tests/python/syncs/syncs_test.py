@@ -186,7 +186,8 @@ def test_nobody_is_subscribed_any_more_when_a_process_ends(tmp_path):
 
 
 def test_what_a_killed_program_said_last_is_still_told(tmp_path):
-    script = running.write(tmp_path, BEGIN + f"\n    train({STEPS})\n    import time; time.sleep(2.5)\n    os.kill(os.getpid(), 9)")
+    # The report is written once a second, and a copy counts when no wait has followed it for a second.
+    script = running.write(tmp_path, BEGIN + f"\n    train({STEPS})\n    import time; time.sleep(6)\n    os.kill(os.getpid(), 9)")
     done = syncs("--", sys.executable, script, cwd=tmp_path, check=False)
     assert done.returncode == -signal.SIGKILL
     assert "the program died by SIGKILL" in said(done)[0]
