@@ -11,7 +11,7 @@ same to a script that does not know of Gradvane.
 Importing this package loads neither torch nor the native part: attach() does.
 """
 
-from gradvane._agent import Agent, attach, clip_grad_norm_, count, log, trace_nonfinite
+from gradvane._agent import Agent, attach, clip_grad_norm_, count, finish, log, trace_nonfinite
 from gradvane._errors import GradvaneError
 from gradvane._outside import outside_steps
 from gradvane._records import Blame, Incident, StepRecord, TracedModule
@@ -26,6 +26,7 @@ __all__ = [
     "attach",
     "clip_grad_norm_",
     "count",
+    "finish",
     "log",
     "outside_steps",
     "trace_nonfinite",

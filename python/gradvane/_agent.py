@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import html
 import logging
 import os
 import queue
@@ -14,7 +15,7 @@ from gradvane._errors import GradvaneError, described
 from gradvane._records import Incident, StepRecord, TracedModule, incident_of, status_of, step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from torch import Tensor
     from torch.nn import Module
@@ -75,21 +76,34 @@ def attach(
         return agent
 
 
-def log(*, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
-    """Tells the agent the loss of the step in progress, and numbers of one's own for it.
+def log(
+    metrics: Mapping[str, Tensor | float] | None = None,
+    /,
+    *,
+    loss: Tensor | float | None = None,
+    **scalars: Tensor | float,
+) -> None:
+    """Reports the loss of the step in progress, and custom metrics for it: log(accuracy=x), log({"train/accuracy": x}).
 
     Call it before the optimizer steps. Tensors of one element are read where they are, without waiting. A
-    loss handed over outdoes what backward() shows; several of one step are averaged. Numbers become
+    loss that is passed overrides what backward() shows; several of one step are averaged. Metrics become
     gradvane_user_metric{name}; at most 32 names. Without an agent it does nothing.
     """
     if _live is not None:
-        _live.log(loss=loss, **scalars)
+        _live.log(metrics, loss=loss, **scalars)
 
 
 def count(*, tokens: int = 0, samples: int = 0) -> None:
     """Work done since the last call, for gradvane_tokens_total and gradvane_samples_total."""
     if _live is not None:
         _live._native.count(tokens, samples)
+
+
+def finish() -> None:
+    """Ends the run as finished, as Agent.detach() does. Without an agent it does nothing."""
+    with _lock:
+        if _live is not None:
+            _live.detach()
 
 
 def trace_nonfinite() -> None:
@@ -138,7 +152,7 @@ def clip_grad_norm_(
 class Agent:
     """One run. Made by attach(); at most one is live in a process.
 
-    Methods may be called from the thread that trains; url, status() and record() from any.
+    Methods may be called from the thread that trains; url, status() and last_step from any.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
@@ -194,10 +208,20 @@ class Agent:
         hooks.install(self._watcher)
         self._watcher.tracer.starts()
 
-    def log(self, *, loss: Tensor | float | None = None, **scalars: Tensor | float) -> None:
+    def log(
+        self,
+        metrics: Mapping[str, Tensor | float] | None = None,
+        /,
+        *,
+        loss: Tensor | float | None = None,
+        **scalars: Tensor | float,
+    ) -> None:
         """As gradvane.log()."""
         import torch
 
+        if metrics is not None:
+            scalars = {**metrics, **scalars}
+            loss = scalars.pop("loss", None) if loss is None else loss
         if loss is not None:
             self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else torch.tensor(float(loss)))
         for name, value in scalars.items():
@@ -218,11 +242,12 @@ class Agent:
 
         None where parameters are sharded (FSDP2, DTensor) too: their norm takes a collective, which every
         rank has to call. torch.nn.utils.get_total_norm(gradients).full_tensor() is one;
-        record().grad_norm has the norm of an earlier step without any."""
+        last_step.grad_norm has the norm of an earlier step without any."""
         only = self._watcher.only()
         return None if only is None else self._native.grad_norm(only)
 
-    def record(self) -> StepRecord | None:
+    @property
+    def last_step(self) -> StepRecord | None:
         """The latest step that was measured; None before the first. In immediate mode the one just taken,
         else it may be a few behind."""
         step = self._native.record()
@@ -257,6 +282,20 @@ class Agent:
     def fail(self, reason: str) -> None:
         """Ends the run as failed. Waits as detach() does."""
         self._end(lambda: self._native.fail(reason, False))
+
+    def __repr__(self) -> str:
+        status = self.status()
+        where = f", url={self.url!r}" if self.url else ""
+        return f"<gradvane.Agent state={status['state']!r}, steps={status['steps']}{where}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a link to the page, and the run as it is now."""
+        status = self.status()
+        parts = [html.escape(str(status["state"])), f"{status['steps']} step{'' if status['steps'] == 1 else 's'}"]
+        if status["latest"] is not None and status["latest"].loss is not None:
+            parts.append(f"loss {status['latest'].loss:.4g}")
+        link = f'<a href="{html.escape(self.url)}">{html.escape(self.url)}</a>' if self.url else "no endpoint"
+        return f"<p>Gradvane: {link}; {', '.join(parts)}</p>"
 
     def __enter__(self) -> Agent:
         return self

@@ -31,7 +31,8 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         if self.agent is not None:
-            self.agent.log(**{name.replace("/", "_"): value for name, value in trainer.logged_metrics.items()})
+            # The agent measures the loss itself, of the step that it belongs to.
+            self.agent.log({name: value for name, value in trainer.logged_metrics.items() if name != "loss"})
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if self.agent is not None:

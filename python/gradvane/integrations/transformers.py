@@ -39,7 +39,7 @@ class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
         # The agent measures these itself, every step.
         for known in ("loss", "grad_norm", "learning_rate"):
             numbers.pop(known, None)
-        self.agent.log(**numbers)
+        self.agent.log(numbers)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self.agent is not None:

@@ -29,7 +29,8 @@ LIGHTNING = """
             self.net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
         def training_step(self, batch, index):
             loss = self.net(batch[0]).square().mean()
-            self.log("train/loss", loss)
+            self.log_dict(dict([("loss", loss), ("train/loss", loss)]))
+            print("loss", float(loss), flush=True)
             return loss
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), 1e-2)
@@ -78,8 +79,10 @@ def test_lightning_trainer(tmp_path, way):
     assert [s["step"] for s in steps] == [1, 2, 3, 4]
     assert [s["grad_norm"] for s in steps] == pytest.approx(truth, rel=1e-6)
     assert all(s["read_at"] == "clip" and s["micro_steps"] == 2 for s in steps)
+    losses = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("loss ")]
+    assert [s["loss"] for s in steps] == pytest.approx([(a + b) / 2 for a, b in zip(losses[::2], losses[1::2])])
     if way == "callback":
-        assert "train_loss" in steps[1]["user"]
+        assert "train/loss" in steps[1]["user"] and "loss" not in steps[1]["user"]
 
 
 def test_a_plain_loop_in_the_manner_of_torchtitan(tmp_path):

@@ -336,14 +336,14 @@ def test_record_status_and_incident_are_typed(watching):
     told = []
     agent.on_incident(told.append)
     agent.on_incident(lambda incident: 1 / 0)  # somebody else's trouble
-    assert agent.record() is None
+    assert agent.last_step is None
     loss, norm = one_step(model, optimizer)
-    record = agent.record()
+    record = agent.last_step
     assert isinstance(record, gradvane.StepRecord)
     assert (record.step, record.read_at, record.skipped) == (1, "optimizer", "none")
     assert record.loss == pytest.approx(loss) and record.grad_norm == pytest.approx(norm, rel=1e-6)
     one_step(model, optimizer, torch.full((4, 6), float("inf")))
-    assert agent.record().blame == gradvane.Blame("loss", "nan", "", 0)
+    assert agent.last_step.blame == gradvane.Blame("loss", "nan", "", 0)
     watching.steps()
     assert {incident.kind for incident in told} == {"nonfinite_loss"}
     assert [seen.blame.site for seen in told[0].order] == ["loss", "grad"]
@@ -367,3 +367,31 @@ def test_attach_says_what_it_wants_where_it_is_given_something_else(model, optim
     with pytest.raises(TypeError, match=said):
         gradvane.attach(model(), optimizer(), port=-1)
     assert gradvane._agent.live() is None
+
+
+def test_metrics_may_be_passed_as_a_mapping_as_other_loggers_take_them(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    agent = watching(model, optimizer)
+    gradvane.log({"train/accuracy": torch.tensor(0.5), "loss": 3.0}, lr_scale=2)
+    one_step(model, optimizer)
+    agent.log({"train/accuracy": 0.25}, loss=4.0)
+    one_step(model, optimizer)
+    first, second = watching.steps()
+    assert first["user"] == {"train/accuracy": 0.5, "lr_scale": 2.0} and first["loss"] == 3.0
+    assert second["user"]["train/accuracy"] == 0.25 and second["loss"] == 4.0
+
+
+def test_an_agent_shows_where_the_run_is_seen_in_a_console_and_in_a_notebook(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    agent = watching(model, optimizer, port=0, mode="immediate")
+    assert "<p>Gradvane: <a href=" in agent._repr_html_() and "loss" not in agent._repr_html_()
+    loss, _ = one_step(model, optimizer)
+    assert agent.flush()
+    assert repr(agent) == f"<gradvane.Agent state='running', steps=1, url='{agent.url}'>"
+    assert agent._repr_html_() == (f'<p>Gradvane: <a href="{agent.url}">{agent.url}</a>; running, 1 step, '
+                                   f"loss {loss:.4g}</p>")
+    gradvane.finish()
+    gradvane.finish()
+    assert repr(agent).startswith("<gradvane.Agent state='finished', steps=1")

@@ -184,7 +184,7 @@ def test_types_are_declared_and_hold(tmp_path):
     user = running.write(tmp_path, """
         import gradvane
         agent = gradvane.attach(run="x", port=0, mode="immediate")
-        record = agent.record()
+        record = agent.last_step
         if record is not None:
             reveal_type(record.grad_norm)
         gradvane.attach(prot=1)

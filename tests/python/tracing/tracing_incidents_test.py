@@ -90,7 +90,7 @@ def test_a_clean_run_that_is_watched_tells_nothing(watching):
     for _ in range(30):
         train(model, optimizer)
     assert agent.traced() is None
-    assert agent.record().nan == 0
+    assert agent.last_step.nan == 0
 
 
 def test_overflow_that_a_scaler_skips_makes_no_incident(watching):
