@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::string_view kOther = "other";
 constexpr std::string_view kRoot = "(root)";
-constexpr int kMaxDepth = 32;
+constexpr std::size_t kMaxDepth = 32;
+constexpr std::size_t kMostBelowLayers = 50;  // groups, where layers are split further
 
 struct NamedRegex {
   std::string name;
@@ -22,7 +23,7 @@ struct NamedRegex {
 };
 
 struct Rule {
-  std::optional<int> depth;  ///< absent and no patterns: auto
+  std::optional<std::size_t> depth;  ///< absent and no patterns: auto
   std::vector<NamedRegex> patterns;
 };
 
@@ -40,7 +41,7 @@ Rule parse(std::string_view rule) {
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), depth);
     if (error != std::errc{} || end != digits.data() + digits.size() || depth < 1)
       refuse(rule, "has no depth of at least 1");
-    parsed.depth = std::min(depth, kMaxDepth);
+    parsed.depth = std::min<std::size_t>(static_cast<std::size_t>(depth), kMaxDepth);
     return parsed;
   }
   for (std::size_t begin = 0; begin < rule.size();) {
@@ -62,35 +63,207 @@ Rule parse(std::string_view rule) {
   return parsed;
 }
 
-std::string prefix(std::string_view param, int depth) {
+/// The names between the dots of the module that `param` is in; none for the root module.
+std::vector<std::string> module_of(std::string_view param) {
+  std::vector<std::string> parts;
   const std::size_t last = param.rfind('.');
-  if (last == std::string_view::npos) return std::string(kRoot);
+  if (last == std::string_view::npos) return parts;
   const std::string_view module = param.substr(0, last);
-  std::size_t end = 0;
-  for (int i = 0; i < depth && end != std::string_view::npos; ++i)
-    end = module.find('.', i == 0 ? 0 : end + 1);
-  return std::string(module.substr(0, end));
-}
-
-int automatic_depth(std::span<const std::string> params, int max_groups) {
-  int best = 1;
-  std::set<std::string> before;
-  for (int depth = 1; depth <= kMaxDepth; ++depth) {
-    std::set<std::string> names;
-    for (const std::string& param : params) names.insert(prefix(param, depth));
-    if (names.size() > static_cast<std::size_t>(max_groups)) break;
-    if (names == before) break;  // no name is longer: deeper cuts change nothing
-    best = depth;
-    before = std::move(names);
+  for (std::size_t begin = 0; begin <= module.size();) {
+    const std::size_t end = std::min(module.find('.', begin), module.size());
+    parts.emplace_back(module.substr(begin, end - begin));
+    begin = end + 1;
   }
-  return best;
+  return parts;
 }
 
-std::string group_name(const Rule& rule, const std::string& param, int depth) {
-  if (rule.patterns.empty()) return prefix(param, depth);
+bool is_number(std::string_view part) {
+  return !part.empty() && part.size() <= 9 &&
+         std::ranges::all_of(part, [](char letter) { return letter >= '0' && letter <= '9'; });
+}
+
+std::string joined(std::span<const std::string> parts) {
+  std::string text;
+  for (const std::string& part : parts) (text += text.empty() ? "" : ".") += part;
+  return text;
+}
+
+/// One parameter's module, and the part of it that names its group.
+struct Cut {
+  std::vector<std::string> parts;
+  std::size_t layer = 0;  ///< parts up to the first that is a number, that one included; 0: none is
+  std::size_t depth = 0;  ///< parts that name the group
+};
+
+using Cuts = std::vector<Cut>;
+
+Cuts cuts_of(std::span<const std::string> params) {
+  Cuts cuts;
+  for (const std::string& param : params) {
+    Cut cut{.parts = module_of(param)};
+    const auto number = std::ranges::find_if(cut.parts, is_number);
+    if (number != cut.parts.end())
+      cut.layer = static_cast<std::size_t>(number - cut.parts.begin()) + 1;
+    cuts.push_back(std::move(cut));
+  }
+  return cuts;
+}
+
+/// Cuts layers `deeper` parts below their number, and everything else after `others` parts.
+void cut_all(Cuts& cuts, std::size_t deeper, std::size_t others) {
+  for (Cut& cut : cuts)
+    cut.depth = std::min(cut.layer > 0 ? cut.layer + deeper : others, cut.parts.size());
+}
+
+std::span<const std::string> group_parts(const Cut& cut) {
+  return std::span(cut.parts).first(cut.depth);
+}
+
+std::size_t count_groups(const Cuts& cuts) {
+  std::set<std::vector<std::string>> names;
+  for (const Cut& cut : cuts) {
+    const auto parts = group_parts(cut);
+    names.emplace(parts.begin(), parts.end());
+  }
+  return names.size();
+}
+
+/// Leaves `cuts` at the greatest depth that gives at most `limit` groups; at the least if none does.
+void cut_deep(Cuts& cuts, std::size_t limit, const auto& cut_at) {
+  std::size_t longest = 0;
+  for (const Cut& cut : cuts) longest = std::max(longest, cut.parts.size());
+  cut_at(0);
+  for (std::size_t depth = 1; depth < std::min(longest, kMaxDepth); ++depth) {
+    cut_at(depth);
+    if (count_groups(cuts) > limit) return cut_at(depth - 1);
+  }
+}
+
+/// The layers of each module that has some: their numbers, by the module's name.
+using Layers = std::map<std::string, std::set<int>>;
+
+Layers layers_of(const Cuts& cuts) {
+  Layers layers;
+  for (const Cut& cut : cuts)
+    if (cut.layer > 0)
+      layers[joined(std::span(cut.parts).first(cut.layer - 1))].insert(
+          std::stoi(cut.parts[cut.layer - 1]));
+  return layers;
+}
+
+/// The smallest number of neighbouring layers to a group with which there are at most `room` groups of layers;
+/// all layers of a module in one group where none is small enough.
+std::size_t layers_in_group(const Layers& layers, std::size_t room) {
+  std::size_t longest = 1;
+  for (const auto& [module, numbers] : layers) longest = std::max(longest, numbers.size());
+  for (std::size_t size = 1; size < longest; ++size) {
+    std::size_t groups = 0;
+    for (const auto& [module, numbers] : layers) groups += (numbers.size() + size - 1) / size;
+    if (groups <= room) return size;
+  }
+  return longest;
+}
+
+/// Joins neighbouring layers, `size` at a time: layers.0 and layers.1 become layers.0-1.
+void join_layers(Cuts& cuts, const Layers& layers, std::size_t size) {
+  std::map<std::string, std::map<int, std::string>> names;
+  for (const auto& [module, numbers] : layers) {
+    const std::vector<int> all(numbers.begin(), numbers.end());
+    const std::size_t width = std::to_string(all.back()).size();
+    const auto padded = [&](int number) {
+      const std::string digits = std::to_string(number);
+      return std::string(width - digits.size(), '0') + digits;
+    };
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t first = i - i % size;
+      const std::size_t last = std::min(first + size, all.size()) - 1;
+      names[module][all[i]] =
+          first == last ? padded(all[first]) : padded(all[first]) + "-" + padded(all[last]);
+    }
+  }
+  for (Cut& cut : cuts) {
+    if (cut.layer == 0) continue;
+    std::string& number = cut.parts[cut.layer - 1];
+    number = names[joined(std::span(cut.parts).first(cut.layer - 1))][std::stoi(number)];
+  }
+}
+
+/// Numbers get leading zeros, as many as the longest beside them needs: names then sort as layers follow.
+void pad_numbers(Cuts& cuts) {
+  std::map<std::string, std::size_t> widths;  // of the numbers below a module
+  for (const Cut& cut : cuts) {
+    const auto parts = group_parts(cut);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (!is_number(parts[i])) continue;
+      std::size_t& width = widths[joined(parts.first(i))];
+      width = std::max(width, parts[i].size());
+    }
+  }
+  for (Cut& cut : cuts) {
+    const std::vector<std::string> plain = cut.parts;
+    for (std::size_t i = 0; i < cut.depth; ++i)
+      if (is_number(plain[i]))
+        cut.parts[i].insert(0, widths[joined(std::span(plain).first(i))] - plain[i].size(), '0');
+  }
+}
+
+std::string note_on(const Layers& layers, std::size_t size, int max_groups) {
+  std::size_t all = 0;
+  for (const auto& [module, numbers] : layers) all += numbers.size();
+  return std::to_string(all) + " layers are shown in groups of " + std::to_string(size) +
+         ", because max_groups is " + std::to_string(max_groups);
+}
+
+/// The rule "auto". Returns what is to be said of it, or nothing.
+std::string cut_automatically(Cuts& cuts, int max_groups) {
+  const auto most = static_cast<std::size_t>(max_groups);
+  const std::size_t most_below_layers = std::min(most, kMostBelowLayers);
+  std::size_t others = 0;
+  for (const Cut& cut : cuts) others = std::max(others, cut.layer);
+  if (others == 0) {
+    cut_deep(cuts, most_below_layers, [&](std::size_t depth) { cut_all(cuts, 0, depth + 1); });
+    return {};
+  }
+  cut_deep(cuts, most_below_layers,
+           [&](std::size_t depth) { cut_all(cuts, depth, others + depth); });
+  for (std::size_t depth = others; count_groups(cuts) > most && depth > 1;)
+    cut_all(cuts, 0, --depth);  // what is no layer may be cut shorter
+  if (count_groups(cuts) <= most) return {};
+  cut_all(cuts, 0, others);
+  const std::size_t groups = count_groups(cuts);
+  const Layers layers = layers_of(cuts);
+  std::size_t in_layers = 0;
+  for (const auto& [module, numbers] : layers) in_layers += numbers.size();
+  const std::size_t rest = groups - in_layers;
+  const std::size_t size = layers_in_group(layers, most > rest ? most - rest : 0);
+  join_layers(cuts, layers, size);
+  return note_on(layers, size, max_groups);
+}
+
+std::string pattern_of(const Rule& rule, const std::string& param) {
   for (const NamedRegex& pattern : rule.patterns)
     if (std::regex_search(param, pattern.regex)) return pattern.name;
   return std::string(kOther);
+}
+
+/// The name of each parameter's group, before there are too many; and the note.
+std::vector<std::string> names_by(const Rule& rule, std::span<const std::string> params,
+                                  int max_groups, std::string& note) {
+  std::vector<std::string> names;
+  if (!rule.patterns.empty()) {
+    for (const std::string& param : params) names.push_back(pattern_of(rule, param));
+    return names;
+  }
+  Cuts cuts = cuts_of(params);
+  if (rule.depth) {
+    for (Cut& cut : cuts) cut.depth = std::min(*rule.depth, cut.parts.size());
+  } else {
+    note = cut_automatically(cuts, max_groups);
+  }
+  pad_numbers(cuts);
+  for (const Cut& cut : cuts)
+    names.push_back(cut.depth == 0 ? std::string(kRoot) : joined(group_parts(cut)));
+  return names;
 }
 
 }  // namespace
@@ -99,20 +272,13 @@ void check_group_rule(std::string_view rule) { (void)parse(rule); }
 
 Grouping group_parameters(std::span<const std::string> param_names, std::string_view rule,
                           int max_groups) {
-  const Rule parsed = parse(rule);
-  const int depth = parsed.depth.value_or(automatic_depth(param_names, max_groups));
-
-  std::vector<std::string> wanted;
-  std::set<std::string> distinct;
-  for (const std::string& param : param_names) {
-    wanted.push_back(group_name(parsed, param, depth));
-    distinct.insert(wanted.back());
-  }
+  Grouping grouping;
+  std::vector<std::string> wanted = names_by(parse(rule), param_names, max_groups, grouping.note);
+  const std::set<std::string> distinct(wanted.begin(), wanted.end());
   // One place is kept for "other" when not all names fit.
   const std::size_t room = distinct.size() > static_cast<std::size_t>(max_groups)
                                ? static_cast<std::size_t>(std::max(max_groups - 1, 0))
                                : distinct.size();
-  Grouping grouping;
   std::map<std::string, std::int32_t> index;
   for (std::string& name : wanted) {
     auto found = index.find(name);

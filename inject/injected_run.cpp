@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "collectors/sync_ledger/cupti/cupti_library.hpp"
 #include "exporters/board/status_board.hpp"
 #include "exporters/metric_set.hpp"
 #include "exporters/prometheus/prometheus_exporter.hpp"
@@ -59,6 +60,7 @@ collectors::ProfilerRule profiler_rule() {
 
 /// The package that libtorch lies in, wherever it was built; empty while it is not there.
 std::string torch_directory() {
+  if (!collectors::cupti::is_in_process("libtorch_cpu.so")) return {};
   void* library = ::dlopen("libtorch_cpu.so", RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return {};
   const link_map* map = nullptr;

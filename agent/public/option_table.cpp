@@ -186,10 +186,12 @@ constexpr std::array kTable{
                                                "at most 65,536 in all. 0: no update ratio."),
     OptionSpec{
         "groups", "auto, depth:N with N >= 1, or name=regex;name=regex",
-        "Which parameters share a series. auto: module prefix, as deep as max_groups allows.",
+        "Which parameters share a series. auto: one group per layer, or finer, up to 50 groups.",
         set_groups, [](const Options& o) { return o.groups; }},
-    whole<&Options::max_groups, 1, 1000>("max_groups", "1 to 1000",
-                                         "The rest falls into the group \"other\"."),
+    whole<&Options::max_groups, 1, 1000>(
+        "max_groups", "1 to 1000",
+        "auto joins neighbouring layers if there are more. Any other "
+        "rule puts the rest into the group \"other\"."),
     whole<&Options::max_series, 100, kMaxInt>(
         "max_series", "100 or more",
         "Most series of this process; what is beyond is counted and not exported."),

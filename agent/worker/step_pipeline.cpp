@@ -100,6 +100,7 @@ void StepPipeline::export_step(const StepIntake::Step& step) {
   record.dropped_before = static_cast<std::int64_t>(step.lost);
   if (facts.superseded && !record.first_nonfinite) return;  // read once more since, or not needed
   if (step.lost_reads > 0) count_lost_reads(step.lost_reads);
+  if (step.slots.plan != nullptr) note_groups(*step.slots.plan);
   readers_.syncs.book(facts, record);
   const auto model = builder_.model() != nullptr ? builder_.model() : model_;
   const auto now = Clock::now();
@@ -124,6 +125,12 @@ void StepPipeline::count_lost_reads(std::int64_t reads) {
   readers_.callbacks.log(
       "steps came faster than they could be taken: some have no norms; ring_slots makes room for "
       "more, and gradvane_records_dropped_total{reason=\"read_lost\"} counts them");
+}
+
+void StepPipeline::note_groups(const collectors::ReadPlan& plan) {
+  if (plan.note == said_of_groups_) return;
+  said_of_groups_ = plan.note;
+  if (!plan.note.empty()) readers_.callbacks.log(plan.note);
 }
 
 void StepPipeline::export_record(const record::StepRecord& record, const record::StepDetail& detail,

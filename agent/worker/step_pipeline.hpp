@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/outlets.hpp"
@@ -61,6 +62,7 @@ class StepPipeline {
                      const std::shared_ptr<const record::ModelInfo>& model);
   void count_lost_reads(std::int64_t reads);
   void note_device_failure();
+  void note_groups(const collectors::ReadPlan& plan);
   [[nodiscard]] bool is_idle() const noexcept { return intake_.empty() && held_.empty(); }
 
   collectors::Handoff& handoff_;
@@ -68,6 +70,7 @@ class StepPipeline {
   StepIntake intake_;
   collectors::StepBuilder builder_;
   collectors::HeldRecords held_;
+  std::string said_of_groups_;
   std::shared_ptr<const record::ModelInfo> model_;  ///< that the exporters know; never null
   std::chrono::steady_clock::time_point last_memory_;
   bool has_said_lost_ = false;

@@ -59,8 +59,10 @@ class LibtorchSource final : public ModelSource {
     if (optimizer_ == nullptr) return false;
     std::size_t i = 0;
     for (const auto& group : optimizer_->param_groups())
-      for (const at::Tensor& param : group.params())
-        if (i >= identity.size() || identity[i++] != param.unsafeGetTensorImpl()) return true;
+      for (const at::Tensor& param : group.params()) {
+        if (i >= identity.size() || identity[i] != param.unsafeGetTensorImpl()) return true;
+        ++i;
+      }
     return i != identity.size();
   }
 

@@ -62,7 +62,10 @@ bool is_other(const at::Tensor& tensor, const record::ParamInfo& info) {
 /// Of an optimizer that has no parameters yet, or none any more.
 std::shared_ptr<const ReadPlan> empty_plan() {
   static const auto kEmpty = std::make_shared<const ReadPlan>(
-      ReadPlan{.model = std::make_shared<const record::ModelInfo>(), .params = {}, .shards = {}});
+      ReadPlan{.model = std::make_shared<const record::ModelInfo>(),
+               .params = {},
+               .note = {},
+               .shards = {}});
   return kEmpty;
 }
 
@@ -281,6 +284,7 @@ void ModelWatch::rebuild() {
     plan->optimizer = static_cast<std::int32_t>(w);
     plan->model = model;
     plan->params = std::move(entries[w]);
+    plan->note = grouping.note;
     plan->shards = watched_[w].source->shards(watched_[w].params);
     find_local_parts(watched_[w], !plan->shards.empty());
     watched_[w].plan = std::move(plan);

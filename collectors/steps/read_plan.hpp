@@ -2,6 +2,7 @@
 // What the entries of a read are: the order in which a slot lists an optimizer's parameters.
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "record/run_info.hpp"
@@ -22,6 +23,7 @@ struct ReadPlan {
   std::int32_t optimizer = 0;
   std::shared_ptr<const record::ModelInfo> model;
   std::vector<std::int32_t> params;  ///< entry -> index into model->params
+  std::string note;                  ///< how layers were joined into groups; empty: they were not
   std::vector<Shard> shards;         ///< by entry; empty: all of every parameter is here
 };
 

@@ -11,8 +11,9 @@ same to a script that does not know of Gradvane.
 Importing this package loads neither torch nor the native part: attach() does.
 """
 
-from gradvane._agent import Agent, attach, clip_grad_norm_, count, finish, log, trace_nonfinite
+from gradvane._agent import Agent
 from gradvane._errors import GradvaneError
+from gradvane._functions import attach, clip_grad_norm_, count, finish, log, trace_nonfinite
 from gradvane._outside import outside_steps
 from gradvane._records import Blame, Incident, StepRecord, TracedModule
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 from typing import Any
 
-from gradvane import _agent, _autostart
+from gradvane import _agent, _autostart, _functions
 from gradvane._watch import hooks
 
 logger = logging.getLogger("gradvane")
@@ -63,7 +63,7 @@ def start() -> bool:
     if _agent.live() is not None:
         return True
     try:
-        _agent.attach()
+        _functions.attach()
     except Exception as error:
         if waiting is not None:
             hooks.uninstall(waiting)

@@ -161,7 +161,7 @@ int run(const std::string& how) {
       train(agent, training, 1);
       if (const char* file =
               std::getenv("LIFECYCLE_STEPS"))  // what it did, whatever the agent knows of it
-        std::ofstream(file) << step << std::endl;
+        std::ofstream(file) << step << '\n' << std::flush;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -80,7 +81,16 @@ TEST(Grouping, AutoGoesAsDeepAsTheLimitAllows) {
   // One less, and it is the depth above: wte; 4 x (attn, mlp, ln).
   EXPECT_EQ(group_parameters(params, "auto", 16).names.size(), 13U);
   EXPECT_EQ(group_parameters(params, "auto", 12).names.size(), 5U);
-  EXPECT_EQ(group_parameters(params, "auto", 4).names.size(), 2U);
+}
+
+TEST(Grouping, AutoJoinsNeighbouringLayersIfNotEachCanHaveItsOwn) {
+  const Grouping grouping = group_parameters(transformer("", 5), "auto", 4);
+  EXPECT_THAT(grouping.names, ElementsAre("wte", "h.0-1", "h.2-3", "h.4"));
+  EXPECT_EQ(grouping.note, "5 layers are shown in groups of 2, because max_groups is 4");
+  EXPECT_THAT(group_parameters(transformer("", 5), "auto", 3).names,
+              ElementsAre("wte", "h.0-2", "h.3-4"));
+  EXPECT_THAT(group_parameters(transformer("", 5), "auto", 2).names, ElementsAre("wte", "h.0-4"));
+  EXPECT_THAT(group_parameters(transformer("", 5), "auto", 6).note, "");
 }
 
 TEST(Grouping, AutoLooksThroughWrappersThatHoldOneModule) {
@@ -140,7 +150,103 @@ TEST(Grouping, TenThousandParametersWithOddNamesAreGrouped) {
   Names params;
   for (int i = 0; i < 10'000; ++i) params.push_back("h." + std::to_string(i) + ".\"é\n{}\\.weight");
   const Grouping grouping = group_parameters(params, "auto", 50);
-  EXPECT_EQ(grouping.names, Names{"h"});
+  EXPECT_EQ(grouping.names.size(), 50U);
+  EXPECT_EQ(grouping.names.front(), "h.0000-0199");
+  EXPECT_EQ(grouping.names.back(), "h.9800-9999");
+}
+
+/// As Hugging Face names the parameters of Llama: 80 layers are the 70B model.
+Names llama(int layers) {
+  Names names{"model.embed_tokens.weight"};
+  for (int i = 0; i < layers; ++i)
+    for (const char* part :
+         {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight",
+          "self_attn.o_proj.weight", "mlp.gate_proj.weight", "mlp.up_proj.weight",
+          "mlp.down_proj.weight", "input_layernorm.weight", "post_attention_layernorm.weight"})
+      names.push_back("model.layers." + std::to_string(i) + "." + part);
+  names.insert(names.end(), {"model.norm.weight", "lm_head.weight"});
+  return names;
+}
+
+constexpr int kUsualMost = 150;
+
+TEST(Grouping, EachOfEightyLayersOfLlamaHasItsGroup) {
+  const Grouping grouping = group_parameters(llama(80), "auto", kUsualMost);
+  ASSERT_EQ(grouping.names.size(), 83U);
+  EXPECT_EQ(grouping.names[0], "model.embed_tokens");
+  EXPECT_EQ(grouping.names[1], "model.layers.00");
+  EXPECT_EQ(grouping.names[80], "model.layers.79");
+  EXPECT_EQ(grouping.names[81], "model.norm");
+  EXPECT_EQ(grouping.names[82], "lm_head");
+  EXPECT_EQ(grouping.note, "");
+  // The largest of the family, and one that nobody has trained yet.
+  EXPECT_EQ(group_parameters(llama(126), "auto", kUsualMost).names.size(), 129U);
+  const Grouping deeper = group_parameters(llama(200), "auto", kUsualMost);
+  EXPECT_EQ(deeper.names.size(), 103U);
+  EXPECT_EQ(deeper.names[1], "model.layers.000-001");
+  EXPECT_EQ(deeper.note, "200 layers are shown in groups of 2, because max_groups is 150");
+}
+
+TEST(Grouping, NamesOfLayersSortAsTheLayersFollow) {
+  const Grouping grouping = group_parameters(llama(80), "auto", kUsualMost);
+  const auto first = grouping.names.begin() + 1;
+  EXPECT_TRUE(std::is_sorted(first, first + 80));
+  EXPECT_THAT(groups_of({"h.2.w", "h.10.w"}, "depth:2"), ElementsAre("h.02", "h.10"));
+  // Only next to those that need it.
+  EXPECT_THAT(groups_of({"a.2.w", "b.10.3.w"}, "depth:3"), ElementsAre("a.2", "b.10.3"));
+}
+
+TEST(Grouping, TheLayersOfGpt2XlAreGroups) {
+  Names names{"transformer.wte.weight", "transformer.wpe.weight"};
+  for (int i = 0; i < 48; ++i)
+    for (const char* part : {"ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_proj.bias",
+                             "ln_2.weight", "mlp.c_fc.weight", "mlp.c_proj.weight"})
+      names.push_back("transformer.h." + std::to_string(i) + "." + part);
+  names.insert(names.end(), {"transformer.ln_f.weight", "transformer.ln_f.bias"});
+  const Grouping grouping = group_parameters(names, "auto", kUsualMost);
+  EXPECT_EQ(grouping.names.size(), 51U);
+  EXPECT_EQ(grouping.names[2], "transformer.h.00");
+}
+
+TEST(Grouping, AMixtureOfExpertsIsGroupedByLayer) {
+  Names names{"model.embed_tokens.weight"};
+  for (int layer = 0; layer < 61; ++layer)
+    for (int expert = 0; expert < 64; ++expert)
+      for (const char* part : {"w1", "w2", "w3"})
+        names.push_back("model.layers." + std::to_string(layer) + ".mlp.experts." +
+                        std::to_string(expert) + "." + part + ".weight");
+  const Grouping grouping = group_parameters(names, "auto", kUsualMost);
+  EXPECT_EQ(grouping.names.size(), 62U);
+  EXPECT_EQ(grouping.names[1], "model.layers.00");
+  // Two layers leave room to tell more.
+  names.resize(1 + 2 * 64 * 3);
+  EXPECT_THAT(group_parameters(names, "auto", kUsualMost).names,
+              ElementsAre("model.embed_tokens", "model.layers.0.mlp.experts",
+                          "model.layers.1.mlp.experts"));
+}
+
+TEST(Grouping, LoraIsGroupedByTheLayersThatItAdapts) {
+  Names names;
+  for (int i = 0; i < 80; ++i)
+    for (const char* part : {"q_proj.lora_A", "q_proj.lora_B", "v_proj.lora_A", "v_proj.lora_B"})
+      names.push_back("base_model.model.model.layers." + std::to_string(i) + ".self_attn." + part +
+                      ".default.weight");
+  const Grouping grouping = group_parameters(names, "auto", kUsualMost);
+  EXPECT_EQ(grouping.names.size(), 80U);
+  EXPECT_EQ(grouping.names[9], "base_model.model.model.layers.09");
+}
+
+TEST(Grouping, AnEncoderAndADecoderAreJoinedAlike) {
+  Names names{"shared.weight"};
+  for (const char* side : {"encoder", "decoder"})
+    for (int i = 0; i < 24; ++i)
+      names.push_back(std::string(side) + ".block." + std::to_string(i) + ".layer.0.w.weight");
+  EXPECT_EQ(group_parameters(names, "auto", kUsualMost).names.size(), 49U);
+  const Grouping grouping = group_parameters(names, "auto", 20);
+  EXPECT_EQ(grouping.names.size(), 17U);
+  EXPECT_EQ(grouping.names[1], "encoder.block.00-02");
+  EXPECT_EQ(grouping.names[9], "decoder.block.00-02");
+  EXPECT_EQ(grouping.note, "48 layers are shown in groups of 3, because max_groups is 20");
 }
 
 TEST(Grouping, ARuleThatCannotBeUnderstoodIsRefusedWithWhatIsAllowed) {

@@ -91,7 +91,7 @@ struct Options {
   int weight_every = 50;     ///< steps between two reads of the weights; 0: weights are not read
   int update_sample = 4096;  ///< elements per parameter, for the update ratio; 0: no update ratio
   std::string groups = "auto";  ///< auto, depth:N, or name=regex;name=regex;...
-  int max_groups = 50;
+  int max_groups = 150;
   int max_series = 2000;              ///< per process; series beyond it are counted, not exported
   double vanishing_threshold = 1e-7;  ///< gradient norm of a parameter that counts as vanishing
   double exploding_threshold = 10.0;  ///< gradient norm of a parameter that counts as exploding

@@ -1,6 +1,7 @@
 #include "collectors/sync_ledger/cupti/cupti_library.hpp"
 
 #include <dlfcn.h>
+#include <link.h>
 
 #include <array>
 #include <atomic>
@@ -56,7 +57,17 @@ const Functions* load(const std::string& path, std::string& why) {
   return nullptr;
 }
 
+bool is_in_process(std::string_view library) noexcept {
+  const auto look = [](dl_phdr_info* object, std::size_t, void* wanted) {
+    const std::string_view path(object->dlpi_name == nullptr ? "" : object->dlpi_name);
+    const std::string_view name = path.substr(path.rfind('/') + 1);
+    return name.starts_with(*static_cast<const std::string_view*>(wanted)) ? 1 : 0;
+  };
+  return ::dl_iterate_phdr(look, &library) != 0;
+}
+
 bool driver_is_loaded() noexcept {
+  if (!is_in_process("libcuda.so")) return false;
   void* driver = ::dlopen(kDriver, RTLD_NOW | RTLD_NOLOAD);
   if (driver == nullptr) return false;
   (void)::dlclose(driver);

@@ -1,0 +1,49 @@
+"""The layers of a deep model are shown one by one, in their order."""
+
+import logging
+import re
+import urllib.request
+
+import pytest
+import torch
+
+
+class Deep(torch.nn.Module):
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.embed = torch.nn.Linear(2, 2)
+        self.layers = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Tanh())
+                                          for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embed(x)
+        for layer in self.layers:
+            x = x + layer(x)
+        return x
+
+
+def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.ones(1, 2)).square().mean().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(("layers", "names"), [
+    (80, [f"layers.{i:02}" for i in range(80)]),
+    (300, [f"layers.{i:03}-{i + 2:03}" for i in range(0, 300, 3)]),
+])
+def test_layers_are_groups_whose_names_sort_in_their_order_and_a_line_says_if_they_are_joined(
+        watching, caplog, layers, names):
+    caplog.set_level(logging.INFO, logger="gradvane")
+    model = Deep(layers)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    agent = watching(model, optimizer, port=0)
+    train(model, optimizer)
+    assert agent.flush()
+    with urllib.request.urlopen(f"{agent.url}/metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+    groups = re.findall(r'^gradvane_group_grad_norm\{[^}]*\bgroup="([^"]+)"', metrics, re.MULTILINE)
+    assert sorted(groups) == ["embed", *names]
+    watching.steps()
+    said = [record.message for record in caplog.records if "layers are shown" in record.message]
+    assert said == ([] if layers == 80 else ["300 layers are shown in groups of 3, because max_groups is 150"])
