@@ -1,18 +1,23 @@
 #include "agent/ledger_seat.hpp"
 
-#include <torch/version.h>
-
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "collectors/tensors/tensor.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::agent {
 namespace {
 
-// PyTorch's profiler stopped asking for CUPTI's subscription in August 2026: before 2.14 it is taken to ask.
-constexpr bool kProfilerAsks = TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 14;
+/// PyTorch's profiler stopped asking for CUPTI's subscription in August 2026: before 2.14 it is taken to ask.
+bool profiler_asks() {
+  int major = 0;
+  int minor = 0;
+  return std::sscanf(collectors::torch_version().c_str(), "%d.%d", &major, &minor) == 2 &&
+         major == 2 && minor < 14;
+}
 
 collectors::ProfilerRule rule_of(SyncProfiler wanted) {
   switch (wanted) {
@@ -29,7 +34,7 @@ collectors::ProfilerRule rule_of(SyncProfiler wanted) {
 
 /// The variable is read by other threads at any time, so nobody may set it in a process that runs.
 void require_gate() {
-  if (!kProfilerAsks || collectors::profiler_is_told_not_to_ask()) return;
+  if (!profiler_asks() || collectors::profiler_is_told_not_to_ask()) return;
   throw std::runtime_error(
       "sync_profiler = gate: PyTorch's profiler leaves CUPTI alone only if KINETO_USE_DAEMON=1 is "
       "in the environment when the program starts; set it there, or set sync_profiler = yield");

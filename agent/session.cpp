@@ -1,7 +1,6 @@
 #include "agent/session.hpp"
 
 #include <errno.h>
-#include <torch/version.h>
 #include <unistd.h>
 
 #include <array>
@@ -24,7 +23,7 @@ record::RunInfo describe_run(const ResolvedOptions& resolved) {
   if (::gethostname(host.data(), host.size() - 1) == 0) run.host = host.data();
   run.pid = ::getpid();
   run.version = GRADVANE_VERSION;
-  run.torch_version = TORCH_VERSION;
+  run.torch_version = collectors::torch_version();
   run.start_time = record::unix_time();
   run.settings = resolved.settings;
   return run;

@@ -48,7 +48,7 @@ ROOMS = {
         "sync_ledger": set(),
         "steps": {"sync_ledger"},
         "tensors": {"steps", "sync_ledger"},
-        "model": {"", "steps"},
+        "model": {"", "steps", "tensors"},
     },
     "exporters": {
         "": set(),

@@ -83,9 +83,4 @@ int AttachedOptimizers::user_metric(std::string_view name) {
   return index;
 }
 
-void AttachedOptimizers::forget_read(OptimizerState& state) noexcept {
-  state.forget_read();
-  for (int o = 0; o < watch_.optimizers(); ++o) watch_.let_go_of_gradients(o);
-}
-
 }  // namespace gradvane::agent

@@ -51,9 +51,6 @@ class AttachedOptimizers {
   [[nodiscard]] collectors::ModelWatch& watch() noexcept { return watch_; }
   [[nodiscard]] const collectors::ModelWatch& watch() const noexcept { return watch_; }
 
-  /// Forgets what was read for the step in progress of one optimizer, and keeps no gradient alive.
-  void forget_read(OptimizerState& state) noexcept;
-
   [[nodiscard]] bool is_enabled() const noexcept { return enabled_; }
   void disable() noexcept { enabled_ = false; }
 

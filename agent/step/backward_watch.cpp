@@ -37,7 +37,7 @@ int BackwardWatch::before_backward(bool within_step) noexcept {
       hand_over_superseded(o);
     bool all_gone = true;
     for (std::size_t k = 0; k < passes.entries.size(); ++k) {
-      const at::Tensor gradient = watch_.gradient_now(o, passes.entries[k]);
+      const collectors::Tensor gradient = watch_.gradient_now(o, passes.entries[k]);
       passes.before_backward[k] = GradientStamp::of(gradient);
       all_gone = all_gone && !gradient.defined();
     }
@@ -57,7 +57,7 @@ int BackwardWatch::before_backward(bool within_step) noexcept {
   return unseen;
 }
 
-void BackwardWatch::after_backward(const at::Tensor& loss) noexcept {
+void BackwardWatch::after_backward(const collectors::Tensor& loss) noexcept {
   if (!optimizers_.is_enabled()) return;
   ++passes_;
   for (int o = 0; o < watch_.optimizers(); ++o) {
@@ -66,7 +66,7 @@ void BackwardWatch::after_backward(const at::Tensor& loss) noexcept {
     SeenPasses& passes = state.passes;
     bool touched = false;
     for (std::size_t k = 0; k < passes.entries.size() && !touched; ++k) {
-      const at::Tensor gradient = watch_.gradient_now(o, passes.entries[k]);
+      const collectors::Tensor gradient = watch_.gradient_now(o, passes.entries[k]);
       touched = gradient.defined() && GradientStamp::of(gradient) != passes.before_backward[k];
     }
     if (!touched) continue;
@@ -116,7 +116,7 @@ void BackwardWatch::hand_over_superseded(int optimizer) noexcept {
   facts.time = record::unix_time();
   facts.monotonic = record::monotonic_time();
   handoff_.publish(facts);
-  optimizers_.forget_read(state);
+  state.forget_read();
 }
 
 void BackwardWatch::hand_over_unfinished() noexcept {

@@ -1,8 +1,6 @@
 #pragma once
 // What backward passes show of a step, and what becomes of gradients that no step was taken with:
 // for loops that are seen from outside.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 
 #include "agent/step/gradient_reader.hpp"
@@ -24,7 +22,7 @@ class BackwardWatch {
 
   /// As StepRecorder's functions of these names.
   int before_backward(bool within_step) noexcept;
-  void after_backward(const at::Tensor& loss) noexcept;
+  void after_backward(const collectors::Tensor& loss) noexcept;
   [[nodiscard]] bool is_unused(int optimizer) const noexcept;
   void discard(int optimizer) noexcept;
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <utility>
 
 #include "agent/step/gradient_clip.hpp"
 #include "collectors/steps/clip_coefficient.hpp"
@@ -12,14 +13,14 @@ namespace gradvane::agent {
 
 using collectors::EntryTag;
 
-at::Tensor Clipping::clip(int optimizer, double max_norm, bool just_read) {
+collectors::Tensor Clipping::clip(int optimizer, double max_norm, bool just_read) {
   optimizers_.catch_up();
   const int begin = std::max(optimizer, 0);
   const int end = optimizer < 0 ? watch_.optimizers() : optimizer + 1;
   bool is_current = just_read && optimizer >= 0 && at(optimizer).has_read;
   bool any_on_device = false;
   bool all_ours = true;  // The pass can read all that is to be clipped.
-  std::vector<at::Tensor> gradients;
+  std::vector<collectors::Tensor> gradients;
   for (int o = begin; o < end; ++o) {
     if (optimizers_.is_enabled() && !at(o).has_read && optimizer >= 0) {
       gradients_.read(o, record::ReadAt::clip);
@@ -28,22 +29,23 @@ at::Tensor Clipping::clip(int optimizer, double max_norm, bool just_read) {
       gradients_.follow_changes(o);
     }
     all_ours &= !is_sharded(o);
-    for (const at::Tensor& param : watch_.params(o)) {
-      if (!param.grad().defined()) continue;
+    for (const collectors::Tensor& param : watch_.params(o)) {
+      collectors::Tensor gradient = collectors::gradient_of(param);
+      if (!gradient.defined()) continue;
       // A frozen parameter may still have a gradient: torch clips it, and the pass does not read
       // it.
-      all_ours &= param.requires_grad();
-      any_on_device |= !param.grad().is_cpu();
-      gradients.push_back(param.grad());
+      all_ours &= collectors::requires_grad(param);
+      any_on_device |= !collectors::is_on_cpu(gradient);
+      gradients.push_back(std::move(gradient));
     }
   }
   if (!any_on_device || !all_ours)
     return clip_on_host(begin, end, max_norm, gradients, is_current, all_ours);
   const bool is_reported =
       optimizer >= 0 && device_covers(optimizer) && !at(optimizer).facts.gradients_scaled;
-  at::Tensor norm;
+  collectors::Tensor norm;
   if (is_current && device_covers(optimizer)) norm = at(optimizer).device_gradients.norm();
-  norm = norm.defined() ? norm.clone() : norm_with_torch(gradients);
+  norm = norm.defined() ? collectors::scalar_copy(norm) : norm_with_torch(gradients);
   clip_to_norm(gradients, norm, max_norm);
   if (is_reported) at(optimizer).facts.clip_max_norm = max_norm;
   return norm;
@@ -104,32 +106,34 @@ void Clipping::note_clip(int optimizer, double max_norm) noexcept {
   gradients_.stamp(optimizer);
 }
 
-at::Tensor Clipping::norm(int optimizer) {
+collectors::Tensor Clipping::norm(int optimizer) {
   const bool had_read = at(optimizer).has_read;
   if (optimizers_.is_enabled()) gradients_.read(optimizer, record::ReadAt::backward);
   if (is_sharded(optimizer)) return {};
   const bool is_current = !had_read && at(optimizer).has_read;
-  std::vector<at::Tensor> on_device;
-  for (const at::Tensor& param : watch_.params(optimizer))
-    if (param.requires_grad() && param.grad().defined() && !param.grad().is_cpu())
-      on_device.push_back(param.grad());
+  std::vector<collectors::Tensor> on_device;
+  for (const collectors::Tensor& param : watch_.params(optimizer))
+    if (collectors::Tensor gradient = collectors::gradient_of(param);
+        collectors::requires_grad(param) && gradient.defined() && !collectors::is_on_cpu(gradient))
+      on_device.push_back(std::move(gradient));
   if (!on_device.empty()) {
     const OptimizerState& state = optimizers_.at(optimizer);
     if (state.on_host || state.device_reads != 1 || !state.all_read) return {};
-    const at::Tensor norm = is_current ? state.device_gradients.norm() : at::Tensor();
-    return norm.defined() ? norm.clone() : norm_with_torch(on_device);
+    const collectors::Tensor norm =
+        is_current ? state.device_gradients.norm() : collectors::Tensor();
+    return norm.defined() ? collectors::scalar_copy(norm) : norm_with_torch(on_device);
   }
   const auto norm = host_norm(optimizer, optimizer + 1, is_current);
-  return norm ? scalar_tensor(*norm) : at::Tensor();
+  return norm ? scalar_tensor(*norm) : collectors::Tensor();
 }
 
 /// Also where torch's operators have to do it, on any device.
-at::Tensor Clipping::clip_on_host(int begin, int end, double max_norm,
-                                  const std::vector<at::Tensor>& gradients, bool is_current,
-                                  bool all_ours) {
+collectors::Tensor Clipping::clip_on_host(int begin, int end, double max_norm,
+                                          const std::vector<collectors::Tensor>& gradients,
+                                          bool is_current, bool all_ours) {
   const auto norm = all_ours ? host_norm(begin, end, is_current) : std::nullopt;
   if (!norm) {
-    at::Tensor clipped = norm_with_torch(gradients);
+    collectors::Tensor clipped = norm_with_torch(gradients);
     clip_to_norm(gradients, clipped, max_norm);
     for (int o = begin; o < end; ++o) gradients_.stamp(o);
     return clipped;

@@ -85,14 +85,14 @@ void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& no
   for (const Group& group : groups) at::_foreach_mul_(group, coefficient_for(group.front()));
 }
 
-at::ScalarType norm_type_of(const std::vector<at::Tensor>& parameters) {
+at::Tensor in_norm_type(const at::Tensor& norm, const std::vector<at::Tensor>& parameters) {
   at::ScalarType type = at::ScalarType::Undefined;
   for (const at::Tensor& param : parameters) {
     if (!param.grad().defined()) continue;
     const at::ScalarType own = c10::toRealValueType(param.grad().scalar_type());
     type = type == at::ScalarType::Undefined ? own : c10::promoteTypes(type, own);
   }
-  return type == at::ScalarType::Undefined ? c10::get_default_dtype_as_scalartype() : type;
+  return norm.to(type == at::ScalarType::Undefined ? c10::get_default_dtype_as_scalartype() : type);
 }
 
 at::Tensor scalar_tensor(double value) { return at::scalar_tensor(value, at::kDouble); }

@@ -11,6 +11,13 @@ namespace gradvane::agent {
 
 using collectors::EntryTag;
 using collectors::SlotRole;
+namespace {
+
+bool is_elsewhere(const collectors::Tensor& gradient) noexcept {
+  return gradient.defined() && !collectors::is_on_cpu(gradient);
+}
+
+}  // namespace
 
 /// Each step takes the cheap look. The walk over everything is taken only where weights are read
 /// anyway, and by one optimizer for all.
@@ -29,15 +36,15 @@ void GradientReader::read(int optimizer, record::ReadAt where) noexcept {
 
 bool GradientReader::scan(int optimizer) noexcept {
   OptimizerState& state = at(optimizer);
-  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  const std::vector<collectors::Tensor>& params = watch_.params(optimizer);
   if (state.stamps.size() != params.size()) return false;  // no memory for a grown model
   watch_.look_at_gradients(optimizer);
   const Losses& losses = losses_.of(state.losses);
   state.on_host = losses.on_host() || state.scale > 0;
   state.all_read = true;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    const bool frozen = !params[i].requires_grad();
-    const at::Tensor& gradient = watch_.gradient(optimizer, i);
+    const bool frozen = !collectors::requires_grad(params[i]);
+    const collectors::Tensor& gradient = watch_.gradient(optimizer, i);
     state.stamps[i] = GradientStamp::of(gradient);
     const EntryTag tag = frozen               ? EntryTag::frozen
                          : gradient.defined() ? EntryTag::read
@@ -50,7 +57,7 @@ bool GradientReader::scan(int optimizer) noexcept {
     state.gradients.set(i, gradient, tag);
     if (tag == EntryTag::read) {
       state.on_host = true;
-      state.all_read &= gradient.is_cpu();
+      state.all_read &= collectors::is_on_cpu(gradient);
     } else {
       state.device_gradients.leave_out(i, tag);
     }
@@ -61,7 +68,9 @@ bool GradientReader::scan(int optimizer) noexcept {
   state.gradients.set_scalar(params.size() + 1, state.scale > 0 ? &state.scale : nullptr);
   if (state.device_scale.defined())
     (void)state.device_gradients.set(params.size() + 1, state.device_scale);
-  return state.gradients.read();
+  const bool has_read = state.gradients.read();
+  watch_.let_go_of_gradients(optimizer);
+  return has_read;
 }
 
 void GradientReader::publish(int optimizer, record::ReadAt where) noexcept {
@@ -93,8 +102,8 @@ void GradientReader::read_on_devices(OptimizerState& state) noexcept {
   state.facts.losses = losses_.of(state.losses).device_divisor();
 }
 
-void GradientReader::note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept
-    try {
+void GradientReader::note_scale(int optimizer, const collectors::Tensor& scale,
+                                bool is_scaled) noexcept try {
   OptimizerState& state = at(optimizer);
   if (state.has_read) return;
   state.facts.has_scaler = true;
@@ -108,35 +117,33 @@ void GradientReader::note_scale(int optimizer, const at::Tensor& scale, bool is_
 }
 
 void GradientReader::stamp(int optimizer) noexcept {
-  watch_.look_at_gradients(optimizer);
   std::vector<GradientStamp>& stamps = at(optimizer).stamps;
   for (std::size_t i = 0; i < std::min(watch_.params(optimizer).size(), stamps.size()); ++i)
-    stamps[i] = GradientStamp::of(watch_.gradient(optimizer, i));
+    stamps[i] = GradientStamp::of(watch_.gradient_now(optimizer, i));
 }
 
 bool GradientReader::is_unchanged(int optimizer) const noexcept {
-  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  const std::vector<collectors::Tensor>& params = watch_.params(optimizer);
   const OptimizerState& state = optimizers_.at(optimizer);
   for (std::size_t i = 0; i < params.size(); ++i) {
-    const at::Tensor& gradient = watch_.gradient(optimizer, i);
-    // An inference tensor counts no versions: it may have been written to.
-    if (gradient.defined() && gradient.is_inference()) return false;
-    if (GradientStamp::of(gradient) != state.stamps[i]) return false;
+    const collectors::Tensor gradient = watch_.gradient_now(optimizer, i);
+    const GradientStamp stamp = GradientStamp::of(gradient);
+    if (gradient.defined() && !stamp.counts_writes()) return false;
+    if (stamp != state.stamps[i]) return false;
   }
   return true;
 }
 
 void GradientReader::look_again(int optimizer) noexcept {
   OptimizerState& state = at(optimizer);
-  const std::vector<at::Tensor>& params = watch_.params(optimizer);
+  const std::vector<collectors::Tensor>& params = watch_.params(optimizer);
   if (!state.has_read || state.facts.has_scaler || state.device_reads > 0 ||
       state.stamps.size() != params.size())
     return;
-  watch_.look_at_gradients(optimizer);
   if (!state.reads_norm_again && is_unchanged(optimizer)) return;
   const bool was_bad = state.is_bad();
   for (std::size_t i = 0; i < params.size(); ++i)
-    if (watch_.gradient(optimizer, i).defined() && !watch_.gradient(optimizer, i).is_cpu()) return;
+    if (is_elsewhere(watch_.gradient_now(optimizer, i))) return;
   // What the first read found is in the ring by now: its reader is free.
   if (!scan(optimizer)) return;
   state.reads_norm_again = false;
@@ -153,8 +160,8 @@ void GradientReader::after_evaluation(int optimizer) noexcept {
   if (!optimizers_.is_enabled() || state.has_read) return;
   follow_changes(optimizer);
   run_.start(optimizer);
-  for (const at::Tensor& param : watch_.params(optimizer))
-    if (param.grad().defined() && !param.grad().is_cpu()) return;
+  for (const collectors::Tensor& param : watch_.params(optimizer))
+    if (is_elsewhere(collectors::gradient_of(param))) return;
   if (scan(optimizer) && state.is_bad()) publish(optimizer, record::ReadAt::backward);
 }
 

@@ -1,8 +1,6 @@
 #pragma once
 // Reads the gradients of one optimizer, with the loss so far, and hands what was read to the
 // worker.
-#include <ATen/core/Tensor.h>
-
 #include "agent/step/attached_optimizers.hpp"
 #include "agent/step/run_steps.hpp"
 #include "agent/step/weight_reader.hpp"
@@ -24,7 +22,7 @@ class GradientReader {
   /// Reads for the current step, unless that was done already.
   void read(int optimizer, record::ReadAt where) noexcept;
   /// As StepRecorder's functions of these names.
-  void note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept;
+  void note_scale(int optimizer, const collectors::Tensor& scale, bool is_scaled) noexcept;
   void look_again(int optimizer) noexcept;
   void after_evaluation(int optimizer) noexcept;
 

@@ -1,8 +1,8 @@
 #pragma once
 // How a gradient looked at one moment, to see later whether it has been written to since.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+
+#include "collectors/tensors/tensor.hpp"
 
 namespace gradvane::agent {
 
@@ -14,13 +14,16 @@ struct GradientStamp {
   friend bool operator==(const GradientStamp&, const GradientStamp&) = default;
 
   /// Empty for a gradient that is undefined or an inference tensor, which counts no versions.
-  [[nodiscard]] static GradientStamp of(const at::Tensor& gradient) noexcept {
+  [[nodiscard]] static GradientStamp of(const collectors::Tensor& gradient) noexcept {
     GradientStamp stamp;
-    if (!gradient.defined() || gradient.is_inference()) return stamp;
-    stamp.data = gradient.unsafeGetTensorImpl();
-    stamp.version = gradient.unsafeGetTensorImpl()->version_counter().current_version();
+    if (!gradient.defined()) return stamp;
+    const auto version = collectors::version_of(gradient);
+    if (!version) return stamp;
+    stamp.data = collectors::identity_of(gradient);
+    stamp.version = *version;
     return stamp;
   }
+  [[nodiscard]] bool counts_writes() const noexcept { return data != nullptr; }
 };
 
 }  // namespace gradvane::agent

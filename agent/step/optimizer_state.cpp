@@ -18,7 +18,7 @@ void SeenPasses::choose_entries(std::size_t count, int optimizers) {
   before_backward.assign(entries.size(), GradientStamp{});
 }
 
-void OptimizerState::make_room(const std::vector<at::Tensor>& params, std::uint64_t plan_id,
+void OptimizerState::make_room(const std::vector<collectors::Tensor>& params, std::uint64_t plan_id,
                                const Options& options, bool enabled, int optimizers) {
   const std::size_t count = params.size();
   gradients.resize(count + 2);  // the loss, and what it was scaled by

@@ -1,7 +1,5 @@
 #pragma once
 // One optimizer's state within its current step, and its memory between steps.
-#include <ATen/core/Tensor.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <thread>
@@ -49,7 +47,7 @@ struct OptimizerState {
   bool all_read = false;              ///< nothing was unsupported
   double loss_value = 0;              ///< of the losses on a CPU, when they were read
   double scale = 0;                   ///< a gradient scaler's, on a CPU; 0: none
-  at::Tensor device_scale;            ///< the same on a device; undefined: none
+  collectors::Tensor device_scale;    ///< the same on a device; undefined: none
 
   // Clipping: what other tools' clips were seen in the current step.
   bool reads_norm_again = false;  ///< only a second look shows the norm after the clip
@@ -81,7 +79,7 @@ struct OptimizerState {
   /// Room for parameters, as a plan lists them. Allocates.
   /// @param enabled     false: nothing is published, so no samples of weights are kept on devices
   /// @param optimizers  that are attached
-  void make_room(const std::vector<at::Tensor>& params, std::uint64_t plan_id,
+  void make_room(const std::vector<collectors::Tensor>& params, std::uint64_t plan_id,
                  const Options& options, bool enabled, int optimizers);
   /// Frees the room for parameters that are gone. What a device may still write to stays.
   void release() noexcept;

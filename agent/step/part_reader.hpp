@@ -1,7 +1,5 @@
 #pragma once
 // Reads gradients that come and go within the backward pass, one parameter at a time.
-#include <ATen/core/Tensor.h>
-
 #include "agent/step/attached_optimizers.hpp"
 #include "collectors/tensors/cpu_reader.hpp"
 
@@ -14,7 +12,7 @@ class PartReader {
   PartReader(AttachedOptimizers& optimizers, collectors::Handoff& handoff);
 
   /// Reads the gradient of one parameter now.
-  void read(int optimizer, const at::Tensor& param) noexcept;
+  void read(int optimizer, const collectors::Tensor& param) noexcept;
   /// The pass has ended: hands over all that were read in it as the read of the step.
   void publish(int optimizer) noexcept;
 

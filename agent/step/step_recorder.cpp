@@ -57,12 +57,13 @@ void StepRecorder::catch_up() noexcept {
   optimizers_.catch_up();
 }
 
-void StepRecorder::take_loss(const at::Tensor& loss) noexcept {
+void StepRecorder::take_loss(const collectors::Tensor& loss) noexcept {
   const OwnCalls own(syncs_.ledger());
   losses_.add(loss);
 }
 
-void StepRecorder::take_loss(int optimizer, const at::Tensor& loss, Losses::From from) noexcept {
+void StepRecorder::take_loss(int optimizer, const collectors::Tensor& loss,
+                             Losses::From from) noexcept {
   const OwnCalls own(syncs_.ledger());
   losses_.add(at(optimizer).losses, loss, from);
 }
@@ -72,7 +73,7 @@ int StepRecorder::before_backward(bool within_step) noexcept {
   return backward_.before_backward(within_step);
 }
 
-void StepRecorder::after_backward(const at::Tensor& loss) noexcept {
+void StepRecorder::after_backward(const collectors::Tensor& loss) noexcept {
   const OwnCalls own(syncs_.ledger());
   backward_.after_backward(loss);
 }
@@ -87,14 +88,15 @@ void StepRecorder::read_gradients(int optimizer, record::ReadAt where) noexcept 
   gradients_.read(optimizer, where);
 }
 
-void StepRecorder::read_part(int optimizer, const at::Tensor& param) noexcept {
+void StepRecorder::read_part(int optimizer, const collectors::Tensor& param) noexcept {
   const OwnCalls own(syncs_.ledger());
   parts_.read(optimizer, param);
 }
 
 void StepRecorder::publish_parts(int optimizer) noexcept { parts_.publish(optimizer); }
 
-void StepRecorder::note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept {
+void StepRecorder::note_scale(int optimizer, const collectors::Tensor& scale,
+                              bool is_scaled) noexcept {
   const OwnCalls own(syncs_.ledger());
   gradients_.note_scale(optimizer, scale, is_scaled);
 }
@@ -130,16 +132,17 @@ void StepRecorder::after_update(int optimizer) noexcept {
   weights_.after_update(optimizer);
 }
 
-at::Tensor StepRecorder::clip(int optimizer, double max_norm, bool just_read) {
+collectors::Tensor StepRecorder::clip(int optimizer, double max_norm, bool just_read) {
   const OwnCalls own(syncs_.ledger());
   return clipping_.clip(optimizer, max_norm, just_read);
 }
 
-at::ScalarType StepRecorder::norm_type(int optimizer) const {
-  return norm_type_of(params(optimizer));
+collectors::Tensor StepRecorder::as_torch_returns(int optimizer,
+                                                  const collectors::Tensor& norm) const {
+  return in_norm_type(norm, params(optimizer));
 }
 
-at::Tensor StepRecorder::norm(int optimizer) {
+collectors::Tensor StepRecorder::norm(int optimizer) {
   const OwnCalls own(syncs_.ledger());
   return clipping_.norm(optimizer);
 }
@@ -190,7 +193,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
 void StepRecorder::abandon(int optimizer) noexcept { forget_step(at(optimizer)); }
 
 void StepRecorder::forget_step(OptimizerState& state) noexcept {
-  optimizers_.forget_read(state);
+  state.forget_read();
   state.losses.clear();
   state.passes.backwards = 0;
   losses_.clear();
@@ -205,7 +208,7 @@ void StepRecorder::log(std::string_view name, double value) noexcept try {
   user_.refuse_name();
 }
 
-void StepRecorder::log(std::string_view name, const at::Tensor& value) noexcept try {
+void StepRecorder::log(std::string_view name, const collectors::Tensor& value) noexcept try {
   if (!optimizers_.is_enabled()) return;
   const OwnCalls own(syncs_.ledger());
   if (user_.takes(value)) return user_.set(optimizers_.user_metric(name), value);

@@ -1,8 +1,6 @@
 #pragma once
 // The training thread's side of the agent: reads tensors at the right moments of a step and hands
 // the results over. Once set up it neither waits, throws, logs nor takes a lock.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -63,9 +61,9 @@ class StepRecorder {
   void excuse_syncs(std::int32_t count) noexcept { syncs_.excuse(count); }
 
   /// Adds a loss of the current step, whichever optimizer takes it.
-  void take_loss(const at::Tensor& loss) noexcept;
+  void take_loss(const collectors::Tensor& loss) noexcept;
   /// The same for the current step of one optimizer.
-  void take_loss(int optimizer, const at::Tensor& loss, Losses::From from) noexcept;
+  void take_loss(int optimizer, const collectors::Tensor& loss, Losses::From from) noexcept;
   void count_micro_step() noexcept { counts_.add_micro_step(); }
 
   /// A backward pass is about to begin. What was read and came to no step is handed over as
@@ -73,7 +71,7 @@ class StepRecorder {
   /// Returns how many optimizers had gradients that are gone although no step was seen.
   int before_backward(bool within_step) noexcept;
   /// It has ended. An optimizer whose gradients it wrote to counts it, and takes `loss`.
-  void after_backward(const at::Tensor& loss) noexcept;
+  void after_backward(const collectors::Tensor& loss) noexcept;
 
   /// Whether a backward pass has written to the gradients of `optimizer` that no step was taken
   /// with, neither its own nor another optimizer's. They may have been read for a clip.
@@ -86,7 +84,7 @@ class StepRecorder {
   void discard(int optimizer) noexcept;
   /// Reads the gradients of `optimizer` for the current step, unless that was done already.
   void read_gradients(int optimizer, record::ReadAt where) noexcept;
-  [[nodiscard]] const std::vector<at::Tensor>& params(int optimizer) const noexcept {
+  [[nodiscard]] const std::vector<collectors::Tensor>& params(int optimizer) const noexcept {
     return optimizers_.watch().params(optimizer);
   }
   [[nodiscard]] bool has_read(int optimizer) const noexcept {
@@ -95,11 +93,11 @@ class StepRecorder {
   /// An optimizer that steps in parts while its gradients come and go, within the backward pass:
   /// reads the gradient of one parameter now, and all that were read so when the pass has ended. On
   /// CPUs; one on a device is unsupported.
-  void read_part(int optimizer, const at::Tensor& param) noexcept;
+  void read_part(int optimizer, const collectors::Tensor& param) noexcept;
   void publish_parts(int optimizer) noexcept;
   /// What a gradient scaler multiplies by, one element on a CPU or a device, and whether the
   /// gradients are still multiplied by it. Before the read; holds for the current step.
-  void note_scale(int optimizer, const at::Tensor& scale, bool is_scaled) noexcept;
+  void note_scale(int optimizer, const collectors::Tensor& scale, bool is_scaled) noexcept;
   /// Another tool clips everything that was read to a total L2 norm.
   void note_clip(int optimizer, double max_norm) noexcept;
   /// Another tool clips, and only a second look shows what became of the norm. On CPUs.
@@ -126,17 +124,18 @@ class StepRecorder {
   /// Clips the gradients of one optimizer, or of all with -1; returns the norm before, 0-dim fp64.
   /// Reads them for it, unless `just_read` shows that the read of this step came right before.
   /// Throws what torch's operators throw, and std::bad_alloc.
-  at::Tensor clip(int optimizer, double max_norm, bool just_read = false);
+  collectors::Tensor clip(int optimizer, double max_norm, bool just_read = false);
   /// Whether parameters of it are spread over processes, as of the last read.
   [[nodiscard]] bool is_sharded(int optimizer) const noexcept {
     return clipping_.is_sharded(optimizer);
   }
-  /// The type in which torch's own clip returns the norm of these gradients.
-  [[nodiscard]] at::ScalarType norm_type(int optimizer) const;
+  /// A norm in the type in which torch's own clip returns that of these gradients.
+  [[nodiscard]] collectors::Tensor as_torch_returns(int optimizer,
+                                                    const collectors::Tensor& norm) const;
   /// The total L2 norm of the gradients of one optimizer as they are now, 0-dim fp64 where they
   /// lie, NaN or Inf where one is. Undefined where the pass cannot read them all, and for sharded
   /// parameters. Throws as clip().
-  at::Tensor norm(int optimizer);
+  collectors::Tensor norm(int optimizer);
 
   void add_phase(Phase phase, Clock::duration time) noexcept { clock_.add_phase(phase, time); }
   /// Calls from now on belong to this phase (an index, or kNoPhase); returns the one before.
@@ -145,7 +144,7 @@ class StepRecorder {
   void add_agent_time(Clock::duration time) noexcept { clock_.add_agent_time(time); }
   void log(std::string_view name, double value) noexcept;
   /// The same with one element, read where it is.
-  void log(std::string_view name, const at::Tensor& value) noexcept;
+  void log(std::string_view name, const collectors::Tensor& value) noexcept;
   void count_tokens(std::int64_t tokens) noexcept { counts_.add_tokens(tokens); }
   void count_samples(std::int64_t samples) noexcept { counts_.add_samples(samples); }
 

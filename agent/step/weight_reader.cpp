@@ -21,7 +21,7 @@ bool WeightReader::is_due(const OptimizerState& state) const noexcept {
 
 void WeightReader::before_update(int optimizer) noexcept {
   OptimizerState& state = optimizers_.at(optimizer);
-  const std::vector<at::Tensor>& params = optimizers_.watch().local_params(optimizer);
+  const std::vector<collectors::Tensor>& params = optimizers_.watch().local_params(optimizer);
   state.reads_weights = is_due(state);
   state.weights_answered = handoff_.weights_asked();
   if (!state.reads_weights || options_.update_sample == 0) return;
@@ -32,12 +32,12 @@ void WeightReader::before_update(int optimizer) noexcept {
 void WeightReader::after_update(int optimizer) noexcept {
   OptimizerState& state = optimizers_.at(optimizer);
   if (!optimizers_.is_enabled() || !std::exchange(state.reads_weights, false)) return;
-  const std::vector<at::Tensor>& params = optimizers_.watch().local_params(optimizer);
+  const std::vector<collectors::Tensor>& params = optimizers_.watch().local_params(optimizer);
   if (state.weight_stats.size() != 2 * params.size()) return;
   bool on_host = false;
   if (options_.update_sample > 0) state.device_sample.difference(params);
   for (std::size_t i = 0; i < params.size(); ++i) {
-    const at::Tensor changes = state.device_sample.changes(i);
+    const collectors::Tensor changes = state.device_sample.changes(i);
     if (changes.defined()) (void)state.device_weights.set(params.size() + i, changes);
     const bool elsewhere = state.device_weights.takes(params[i]);
     if (elsewhere) (void)state.device_weights.set(i, params[i]);

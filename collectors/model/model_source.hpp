@@ -1,14 +1,13 @@
 #pragma once
 // Where a model's parameters come from: what ModelWatch asks of a module and an optimizer, in whichever
 // language they live.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "collectors/steps/read_plan.hpp"
+#include "collectors/tensors/tensor.hpp"
 
 namespace gradvane::collectors {
 
@@ -17,7 +16,7 @@ class ModelSource {
  public:
   struct Named {
     std::string name;
-    at::Tensor tensor;
+    Tensor tensor;
   };
 
   ModelSource() = default;
@@ -36,16 +35,16 @@ class ModelSource {
   /// Whether that is cheap enough to be asked whenever weights are read.
   [[nodiscard]] virtual bool names_are_cheap() const noexcept = 0;
   /// What the optimizer updates, by param group.
-  [[nodiscard]] virtual std::vector<std::vector<at::Tensor>> optimizer_parameters() const = 0;
+  [[nodiscard]] virtual std::vector<std::vector<Tensor>> optimizer_parameters() const = 0;
 
   /// Whether the optimizer's parameters, one after the other, are other tensors than `identity` lists by
   /// TensorImpl. Asked every step.
   [[nodiscard]] virtual bool changed(std::span<const void* const> identity) const noexcept = 0;
 
   /// One for each of `params`; empty: none of them is sharded.
-  [[nodiscard]] virtual std::vector<Shard> shards(std::span<const at::Tensor> params) const = 0;
+  [[nodiscard]] virtual std::vector<Shard> shards(std::span<const Tensor> params) const = 0;
   /// The part of a parameter or gradient that lies in this process; a plain tensor is its own.
-  [[nodiscard]] virtual at::Tensor local_part(const at::Tensor& tensor) const = 0;
+  [[nodiscard]] virtual Tensor local_part(const Tensor& tensor) const = 0;
 
   /// Asked once, when it is attached: what a device holds of the optimizer's state may be waited for now,
   /// and never later.

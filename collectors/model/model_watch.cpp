@@ -14,49 +14,31 @@
 namespace gradvane::collectors {
 namespace {
 
-const void* identity_of(const at::Tensor& tensor) noexcept { return tensor.unsafeGetTensorImpl(); }
-
-std::vector<const void*> identities(const std::vector<std::vector<at::Tensor>>& groups) {
+std::vector<const void*> identities(const std::vector<std::vector<Tensor>>& groups) {
   std::vector<const void*> all;
   for (const auto& group : groups)
-    for (const at::Tensor& param : group) all.push_back(identity_of(param));
+    for (const Tensor& param : group) all.push_back(identity_of(param));
   return all;
 }
 
-/// As torch.dtype has it: float32, bfloat16. Looked at for every parameter in every step, so it is made once.
-const std::string& dtype_name(c10::ScalarType type) {
-  static const auto kNames = [] {
-    std::array<std::string, c10::NumScalarTypes> names;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const auto each = static_cast<c10::ScalarType>(i);
-      try {
-        names[i] = c10::getDtypeNames(each).first;
-      } catch (...) {  // none that a parameter can have
-        names[i] = c10::toString(each);
-      }
-    }
-    return names;
-  }();
-  return kNames[static_cast<std::size_t>(type)];
-}
-
-record::ParamInfo describe(const at::Tensor& tensor, std::vector<std::string> names) {
+record::ParamInfo describe(const Tensor& tensor, std::vector<std::string> names) {
   record::ParamInfo info;
   info.name = std::move(names.front());
   info.aliases.assign(names.begin() + 1, names.end());
-  info.shape = tensor.sizes().vec();
-  info.numel = tensor.numel();
-  info.dtype = dtype_name(tensor.scalar_type());
-  info.device = tensor.device().str();
-  info.requires_grad = tensor.requires_grad();
+  info.shape = sizes_of(tensor);
+  info.numel = 1;
+  for (const std::int64_t size : info.shape) info.numel *= size;
+  info.dtype = dtype_name(tensor);
+  info.device = device_name(tensor);
+  info.requires_grad = requires_grad(tensor);
   return info;
 }
 
 /// .to() keeps the tensor and changes what it holds. A parameter that thaws is news; one that is frozen
 /// for a while, as adversarial training does every step, is not.
-bool is_other(const at::Tensor& tensor, const record::ParamInfo& info) {
-  return info.dtype != dtype_name(tensor.scalar_type()) || tensor.sizes() != info.shape ||
-         info.device != tensor.device().str() || (tensor.requires_grad() && !info.requires_grad);
+bool is_other(const Tensor& tensor, const record::ParamInfo& info) {
+  return !is_of(tensor, info.dtype, info.device, info.shape) ||
+         (!info.requires_grad && requires_grad(tensor));
 }
 
 /// Of an optimizer that has no parameters yet, or none any more.
@@ -100,7 +82,7 @@ void ModelWatch::remove(int optimizer) noexcept {
   watched.identity.clear();
   watched.params.clear();
   watched.local_params.clear();
-  watched.local_gradients.clear();
+  watched.gradients.clear();
 }
 
 bool ModelWatch::is_removed(int optimizer) const noexcept {
@@ -136,11 +118,11 @@ bool ModelWatch::changed_anywhere() const {
     const Watched& watched = watched_[i];
     if (watched.source == nullptr) continue;
     if (differs(static_cast<int>(i)) || changed(static_cast<int>(i))) return true;
-    for (const at::Tensor& param : watched.params) known.insert(identity_of(param));
+    for (const Tensor& param : watched.params) known.insert(identity_of(param));
     now.insert(watched.identity.begin(), watched.identity.end());
     if (!watched.source->names_are_cheap()) {  // what is new and trains, the optimizer shows
       are_all_cheap = false;
-      for (const at::Tensor& param : watched.params) now.insert(identity_of(param));
+      for (const Tensor& param : watched.params) now.insert(identity_of(param));
     } else if (watched.is_first_of_names) {
       for (const auto& item : watched.source->named_parameters())
         now.insert(identity_of(item.tensor));
@@ -204,7 +186,7 @@ std::vector<std::vector<std::size_t>> ModelWatch::divide(std::vector<NamedTensor
     // no plan: no step uses its gradient, and none clears it.
     const std::size_t w = first_of.at(named[n].key);
     const bool is_loop = watched_[w].source->optimizer_key() == nullptr;
-    named[n].is_left_out = !is_loop && named[n].tensor.requires_grad();
+    named[n].is_left_out = !is_loop && requires_grad(named[n].tensor);
     lists[w].push_back(n);
   }
   return lists;
@@ -214,13 +196,13 @@ void ModelWatch::list_parameters(std::vector<NamedTensor>& named, const std::vec
                                  record::ModelInfo& model,
                                  std::vector<std::vector<std::int32_t>>& entries) {
   std::unordered_map<const void*, std::int32_t> index;  // TensorImpl -> ModelInfo::params
-  const auto list = [&](const at::Tensor& tensor, const auto& names) {
+  const auto list = [&](const Tensor& tensor, const auto& names) {
     const auto [found, is_new] =
         index.emplace(identity_of(tensor), static_cast<std::int32_t>(model.params.size()));
     if (is_new) model.params.push_back(describe(tensor, names()));
     return found->second;
   };
-  const auto plan = [&](std::size_t w, const at::Tensor& tensor, std::int32_t place) {
+  const auto plan = [&](std::size_t w, const Tensor& tensor, std::int32_t place) {
     watched_[w].params.push_back(tensor);
     entries[w].push_back(place);
   };
@@ -240,7 +222,7 @@ void ModelWatch::list_parameters(std::vector<NamedTensor>& named, const std::vec
     std::set<const void*> listed;
     for (std::size_t g = 0; g < groups[w].size(); ++g) {
       for (std::size_t k = 0; k < groups[w][g].size(); ++k) {
-        const at::Tensor& param = groups[w][g][k];
+        const Tensor& param = groups[w][g][k];
         if (has_name.contains(identity_of(param)) || !listed.insert(identity_of(param)).second)
           continue;
         plan(w, param, list(param, [&] {
@@ -285,52 +267,53 @@ void ModelWatch::rebuild() {
     plan->model = model;
     plan->params = std::move(entries[w]);
     plan->note = grouping.note;
+    watched_[w].gradients.assign(watched_[w].params.size(), Tensor());
     plan->shards = watched_[w].source->shards(watched_[w].params);
     find_local_parts(watched_[w], !plan->shards.empty());
     watched_[w].plan = std::move(plan);
   }
 }
 
-const std::vector<at::Tensor>& ModelWatch::params(int optimizer) const noexcept {
+const std::vector<Tensor>& ModelWatch::params(int optimizer) const noexcept {
   return watched_[static_cast<std::size_t>(optimizer)].params;
 }
 
 void ModelWatch::find_local_parts(Watched& watched, bool is_sharded) {
   watched.is_sharded = is_sharded;
   watched.local_params.clear();
-  watched.local_gradients.assign(is_sharded ? watched.params.size() : 0, at::Tensor());
   if (!is_sharded) return;
-  for (const at::Tensor& param : watched.params)
+  for (const Tensor& param : watched.params)
     watched.local_params.push_back(watched.source->local_part(param));
 }
 
-const std::vector<at::Tensor>& ModelWatch::local_params(int optimizer) const noexcept {
+const std::vector<Tensor>& ModelWatch::local_params(int optimizer) const noexcept {
   const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
   return watched.is_sharded ? watched.local_params : watched.params;
 }
 
-const at::Tensor& ModelWatch::gradient(int optimizer, std::size_t entry) const noexcept {
-  const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
-  return watched.is_sharded ? watched.local_gradients[entry] : watched.params[entry].grad();
+const Tensor& ModelWatch::gradient(int optimizer, std::size_t entry) const noexcept {
+  static const Tensor kNone;
+  const auto& gradients = watched_[static_cast<std::size_t>(optimizer)].gradients;
+  return entry < gradients.size() ? gradients[entry] : kNone;  // fewer where memory ran out
 }
 
-at::Tensor ModelWatch::gradient_now(int optimizer, std::size_t entry) const noexcept try {
+Tensor ModelWatch::gradient_now(int optimizer, std::size_t entry) const noexcept try {
   const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
-  const at::Tensor& gradient = watched.params[entry].grad();
-  return watched.is_sharded ? watched.source->local_part(gradient) : gradient;
+  Tensor gradient = gradient_of(watched.params[entry]);
+  if (watched.is_sharded) return watched.source->local_part(gradient);
+  return gradient;
 } catch (...) {  // a tensor of a kind that nobody knows
   return {};
 }
 
 void ModelWatch::look_at_gradients(int optimizer) noexcept {
   Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
-  for (std::size_t i = 0; i < watched.local_gradients.size(); ++i)
-    watched.local_gradients[i] = gradient_now(optimizer, i);
+  for (std::size_t i = 0; i < watched.gradients.size(); ++i)
+    watched.gradients[i] = gradient_now(optimizer, i);
 }
 
 void ModelWatch::let_go_of_gradients(int optimizer) noexcept {
-  for (at::Tensor& gradient : watched_[static_cast<std::size_t>(optimizer)].local_gradients)
-    gradient.reset();
+  for (Tensor& gradient : watched_[static_cast<std::size_t>(optimizer)].gradients) gradient.reset();
 }
 
 std::shared_ptr<const ReadPlan> ModelWatch::plan(int optimizer) const noexcept {

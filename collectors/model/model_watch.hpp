@@ -1,7 +1,5 @@
 #pragma once
 // Which parameters are watched, under which names, and whether they are still the same ones.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -53,15 +51,14 @@ class ModelWatch {
   /// Makes new plans for all optimizers. Allocates; the cost grows with the number of parameters.
   void rebuild();
 
-  [[nodiscard]] const std::vector<at::Tensor>& params(int optimizer) const noexcept;
+  [[nodiscard]] const std::vector<Tensor>& params(int optimizer) const noexcept;
   /// The parts of params() that lie in this process: params() itself where nothing is sharded.
-  [[nodiscard]] const std::vector<at::Tensor>& local_params(int optimizer) const noexcept;
-  /// The part of a gradient that does, as of the last look_at_gradients().
-  [[nodiscard]] const at::Tensor& gradient(int optimizer, std::size_t entry) const noexcept;
-  /// The same as of now.
-  [[nodiscard]] at::Tensor gradient_now(int optimizer, std::size_t entry) const noexcept;
+  [[nodiscard]] const std::vector<Tensor>& local_params(int optimizer) const noexcept;
+  /// The part of a gradient that does, as it is now.
+  [[nodiscard]] Tensor gradient_now(int optimizer, std::size_t entry) const noexcept;
+  /// Keeps all gradients as they are now, for gradient(), until let_go_of_gradients().
   void look_at_gradients(int optimizer) noexcept;
-  /// Keeps no gradient alive any longer.
+  [[nodiscard]] const Tensor& gradient(int optimizer, std::size_t entry) const noexcept;
   void let_go_of_gradients(int optimizer) noexcept;
   [[nodiscard]] std::shared_ptr<const ReadPlan> plan(int optimizer) const noexcept;
   [[nodiscard]] std::size_t largest_plan() const noexcept;
@@ -75,17 +72,17 @@ class ModelWatch {
     std::unique_ptr<ModelSource> source;  ///< null once removed
     bool is_first_of_names = false;       ///< nobody before it has the same names
     std::string type;
-    std::vector<at::Tensor> params;  ///< by plan entry
+    std::vector<Tensor> params;  ///< by plan entry
     bool is_sharded = false;
-    std::vector<at::Tensor> local_params;  ///< these two only where it is
-    std::vector<at::Tensor> local_gradients;
+    std::vector<Tensor> local_params;   ///< only where it is
+    std::vector<Tensor> gradients;      ///< by plan entry: what look_at_gradients() saw
     std::vector<const void*> identity;  ///< TensorImpls of the optimizer's parameters, in its order
     std::shared_ptr<const ReadPlan> plan;
   };
 
-  using Groups = std::vector<std::vector<at::Tensor>>;
+  using Groups = std::vector<std::vector<Tensor>>;
   struct NamedTensor {
-    at::Tensor tensor;
+    Tensor tensor;
     std::vector<std::string> names;
     const void* key = nullptr;  ///< of its names
     bool is_left_out = false;   ///< it trains, and no optimizer that is watched updates it

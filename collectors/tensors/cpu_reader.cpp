@@ -1,7 +1,5 @@
 #include "collectors/tensors/cpu_reader.hpp"
 
-#include <ATen/Parallel.h>
-
 #include <cmath>
 
 namespace gradvane::collectors {
@@ -28,7 +26,7 @@ void CpuReader::resize(std::size_t entries) {
   rebuilds_ = 0;
 }
 
-void CpuReader::set(std::size_t entry, const at::Tensor& tensor, EntryTag tag) noexcept {
+void CpuReader::set(std::size_t entry, const Tensor& tensor, EntryTag tag) noexcept {
   Entry& at = entries_[entry];
   at.tensor = &tensor;
   at.tag = tag;
@@ -36,7 +34,7 @@ void CpuReader::set(std::size_t entry, const at::Tensor& tensor, EntryTag tag) n
     at.view = TensorView{};
     return;
   }
-  const bool foreign = tensor.defined() && !tensor.is_cpu();
+  const bool foreign = tensor.defined() && !is_on_cpu(tensor);
   at.view = foreign ? TensorView{} : view_of(tensor);
   at.tag = foreign ? EntryTag::unsupported : tag_of(at.view.readable);
 }
@@ -77,7 +75,7 @@ bool CpuReader::read() noexcept try {
   const std::int64_t blocks = plan_->blocks();
   const std::int64_t grain =
       std::max<std::int64_t>(1, kGrainBytes * blocks / std::max<std::int64_t>(1, bytes(shapes_)));
-  at::parallel_for(0, blocks, grain, [this](std::int64_t begin, std::int64_t end) {
+  parallel_for(blocks, grain, [this](std::int64_t begin, std::int64_t end) {
     pass_->run_blocks(data_, static_cast<int>(begin), static_cast<int>(end));
   });
   pass_->finish(stats_);

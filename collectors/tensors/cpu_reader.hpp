@@ -1,7 +1,5 @@
 #pragma once
 // Reads a list of CPU tensors in one pass on the calling thread and torch's own intra-op threads.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,7 +22,7 @@ class CpuReader {
   void resize(std::size_t entries);
 
   /// Puts a tensor at `entry`. `tag` other than `read` leaves it out.
-  void set(std::size_t entry, const at::Tensor& tensor, EntryTag tag) noexcept;
+  void set(std::size_t entry, const Tensor& tensor, EntryTag tag) noexcept;
   /// Puts one number at `entry`, read from `value` when read() runs.
   void set_scalar(std::size_t entry, const double* value) noexcept;
 
@@ -46,7 +44,7 @@ class CpuReader {
 
   struct Entry {
     TensorView view;
-    const at::Tensor* tensor = nullptr;  ///< for the way back from memory order
+    const Tensor* tensor = nullptr;  ///< for the way back from memory order
     EntryTag tag = EntryTag::missing;
   };
   std::vector<Entry> entries_;

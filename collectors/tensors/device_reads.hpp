@@ -1,8 +1,6 @@
 #pragma once
 // Reads a list of tensors where they lie on CUDA devices: one pass, ring and launch for each device. In
 // a build without CUDA it takes no tensor.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,6 +9,7 @@
 
 #include "collectors/steps/device_source.hpp"
 #include "collectors/steps/step_facts.hpp"
+#include "collectors/tensors/tensor.hpp"
 #include "kernels/running_totals.hpp"
 
 namespace gradvane::collectors {
@@ -31,13 +30,13 @@ class DeviceReads {
   /// @param expected  tensors that the first entries are likely to look like. What was made for the same
   ///                  sites and expectations is kept.
   void resize(std::vector<kernels::Site> sites, int ring_slots, std::uint64_t plan_id,
-              std::span<const at::Tensor> expected = {});
+              std::span<const Tensor> expected = {});
 
   /// Whether a tensor is on a device that this build reads, and which still answers.
-  [[nodiscard]] bool takes(const at::Tensor& tensor) const noexcept;
+  [[nodiscard]] bool takes(const Tensor& tensor) const noexcept;
 
   /// Puts a tensor that it takes at `entry`, until the next read(). Says what becomes of it there.
-  EntryTag set(std::size_t entry, const at::Tensor& tensor) noexcept;
+  EntryTag set(std::size_t entry, const Tensor& tensor) noexcept;
   /// Says of an entry why it is not read here.
   void leave_out(std::size_t entry, EntryTag tag) noexcept;
 
@@ -59,7 +58,7 @@ class DeviceReads {
   /// What the last read() left of the tensors of Site::grad on its only device: their norm, a 0-dim
   /// fp64 tensor there, valid until the next read() in stream order. Undefined with more than one
   /// device.
-  [[nodiscard]] at::Tensor norm() const;
+  [[nodiscard]] Tensor norm() const;
   [[nodiscard]] std::int32_t copies() const noexcept;  ///< temporaries in the last read
 
   /// Why a device was given up; empty: none was.

@@ -35,11 +35,11 @@ DeviceReads::DeviceReads() : state_(std::make_unique<State>()) {}
 DeviceReads::~DeviceReads() = default;
 
 void DeviceReads::resize(std::vector<kernels::Site> sites, int ring_slots, std::uint64_t plan_id,
-                         std::span<const at::Tensor> expected) {
+                         std::span<const Tensor> expected) {
   State& state = *state_;
   std::vector<ExpectedEntry> entries;
   entries.reserve(expected.size());
-  for (const at::Tensor& tensor : expected) entries.push_back(expected_entry(tensor));
+  for (const Tensor& tensor : expected) entries.push_back(expected_entry(tensor));
   state.plan_id = plan_id;
   if (sites == state.sites && ring_slots == state.ring_slots && entries == state.expected) {
     for (const auto& one : state.devices) one->belong_to(plan_id);
@@ -55,14 +55,15 @@ void DeviceReads::resize(std::vector<kernels::Site> sites, int ring_slots, std::
     if (entry.device >= 0) (void)state.at(entry.device);
 }
 
-bool DeviceReads::takes(const at::Tensor& tensor) const noexcept {
-  if (!tensor.defined() || !tensor.is_cuda()) return false;
-  const OneDevice* one = state_->find(tensor.device().index());
+bool DeviceReads::takes(const Tensor& tensor) const noexcept {
+  const TensorFacts facts = facts_of(tensor);
+  if (facts.place != TensorFacts::Place::cuda) return false;
+  const OneDevice* one = state_->find(facts.device);
   return one == nullptr || one->failure().empty();
 }
 
-EntryTag DeviceReads::set(std::size_t entry, const at::Tensor& tensor) noexcept try {
-  return state_->at(tensor.device().index()).set(entry, tensor);
+EntryTag DeviceReads::set(std::size_t entry, const Tensor& tensor) noexcept try {
+  return state_->at(facts_of(tensor).device).set(entry, tensor);
 } catch (...) {  // no memory for a device's tables
   return EntryTag::unsupported;
 }
@@ -112,8 +113,8 @@ std::vector<std::shared_ptr<const DeviceSource>> DeviceReads::take_new_sources()
   return std::exchange(state_->new_sources, {});
 }
 
-at::Tensor DeviceReads::norm() const {
-  return state_->last.size() == 1 ? state_->last.front()->norm() : at::Tensor();
+Tensor DeviceReads::norm() const {
+  return state_->last.size() == 1 ? state_->last.front()->norm() : Tensor();
 }
 
 std::int32_t DeviceReads::copies() const noexcept {

@@ -10,9 +10,9 @@ struct DeviceReads::State {
 DeviceReads::DeviceReads() : state_(std::make_unique<State>()) {}
 DeviceReads::~DeviceReads() = default;
 void DeviceReads::resize(std::vector<kernels::Site> /*sites*/, int /*ring_slots*/,
-                         std::uint64_t /*plan_id*/, std::span<const at::Tensor> /*expected*/) {}
-bool DeviceReads::takes(const at::Tensor& /*tensor*/) const noexcept { return false; }
-EntryTag DeviceReads::set(std::size_t /*entry*/, const at::Tensor& /*tensor*/) noexcept {
+                         std::uint64_t /*plan_id*/, std::span<const Tensor> /*expected*/) {}
+bool DeviceReads::takes(const Tensor& /*tensor*/) const noexcept { return false; }
+EntryTag DeviceReads::set(std::size_t /*entry*/, const Tensor& /*tensor*/) noexcept {
   return EntryTag::unsupported;
 }
 void DeviceReads::leave_out(std::size_t /*entry*/, EntryTag /*tag*/) noexcept {}
@@ -21,7 +21,7 @@ bool DeviceReads::wait(std::uint64_t& /*waited*/) noexcept { return true; }
 bool DeviceReads::captured() const noexcept { return false; }
 bool DeviceReads::all_read() const noexcept { return true; }
 std::vector<std::shared_ptr<const DeviceSource>> DeviceReads::take_new_sources() { return {}; }
-at::Tensor DeviceReads::norm() const { return {}; }
+Tensor DeviceReads::norm() const { return {}; }
 std::int32_t DeviceReads::copies() const noexcept { return 0; }
 const std::string& DeviceReads::failure() const noexcept { return state_->failure; }
 

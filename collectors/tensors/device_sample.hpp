@@ -1,10 +1,10 @@
 #pragma once
 // UpdateSample's half on CUDA devices: the sample stays there, and so does what has become of it.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 #include <memory>
 #include <span>
+
+#include "collectors/tensors/tensor.hpp"
 
 namespace gradvane::collectors {
 
@@ -19,15 +19,15 @@ class DeviceSample {
 
   /// Room for the samples of those `params` that are on a device, at most `per_param` elements of each.
   /// Allocates; a device without memory is left out.
-  void resize(std::span<const at::Tensor> params, std::int64_t per_param);
+  void resize(std::span<const Tensor> params, std::int64_t per_param);
 
   /// Keeps the sample as it is before the update, on the current streams.
-  void keep(std::span<const at::Tensor> params) noexcept;
+  void keep(std::span<const Tensor> params) noexcept;
   /// Works out how it has changed, on the current streams.
-  void difference(std::span<const at::Tensor> params) noexcept;
+  void difference(std::span<const Tensor> params) noexcept;
   /// Δw over the sample of parameter i, fp64, on its device; valid until the next difference() in stream
   /// order. Undefined where it was not kept, or changed its size or dtype since.
-  [[nodiscard]] at::Tensor changes(std::size_t i) const noexcept;
+  [[nodiscard]] Tensor changes(std::size_t i) const noexcept;
 
  private:
   struct State;

@@ -1,7 +1,4 @@
 // A build with CUDA.
-#include <ATen/ops/from_blob.h>
-#include <c10/cuda/CUDAStream.h>
-
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -14,24 +11,23 @@
 namespace gradvane::collectors {
 namespace {
 
-cudaStream_t current_stream(int device) {
-  return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device)).stream();
-}
+cudaStream_t stream_of(int device) { return static_cast<cudaStream_t>(current_stream(device)); }
 
 /// What is to be sampled on one device: places by parameter, of count 0 for those elsewhere.
 using Places = std::vector<kernels::SamplePlace>;
 
-std::map<int, Places> places_of(std::span<const at::Tensor> params, std::int64_t per_param) {
+std::map<int, Places> places_of(std::span<const Tensor> params, std::int64_t per_param) {
   const auto count = static_cast<std::int64_t>(params.size());
   const std::int64_t fair =
       count == 0 ? 0 : std::max<std::int64_t>(1, UpdateSample::kMaxElements / count);
   std::map<int, Places> by_device;
   std::map<int, std::int64_t> used;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    if (!params[i].defined() || !params[i].is_cuda() || !params[i].requires_grad()) continue;
+    const TensorFacts facts = facts_of(params[i]);
+    if (facts.place != TensorFacts::Place::cuda || !requires_grad(params[i])) continue;
     const TensorView view = sampled_view(params[i]);
     if (view.data == nullptr) continue;
-    const int device = params[i].device().index();
+    const int device = facts.device;
     Places& places = by_device[device];
     places.resize(params.size());
     std::int64_t& begin = used[device];
@@ -51,38 +47,34 @@ class OneDevice {
         data_(places_.size(), nullptr),
         kept_(places_.size(), false) {}
 
-  void keep(std::span<const at::Tensor> params) noexcept {
+  void keep(std::span<const Tensor> params) noexcept {
     for (std::size_t i = 0; i < places_.size(); ++i) {
       data_[i] = address_of(params, i);
       kept_[i] = data_[i] != nullptr;
     }
-    if (sample_.keep(data_, current_stream(device_)) != cudaSuccess) forget();
+    if (sample_.keep(data_, stream_of(device_)) != cudaSuccess) forget();
   }
 
-  void difference(std::span<const at::Tensor> params) noexcept {
+  void difference(std::span<const Tensor> params) noexcept {
     for (std::size_t i = 0; i < places_.size(); ++i) {
       data_[i] = kept_[i] ? address_of(params, i) : nullptr;
       kept_[i] = data_[i] != nullptr;
     }
-    if (sample_.difference(data_, current_stream(device_)) != cudaSuccess) forget();
+    if (sample_.difference(data_, stream_of(device_)) != cudaSuccess) forget();
   }
 
-  [[nodiscard]] at::Tensor changes(std::size_t i) const {
+  [[nodiscard]] Tensor changes(std::size_t i) const {
     if (i >= kept_.size() || !kept_[i]) return {};
-    const auto options = at::TensorOptions()
-                             .dtype(at::kDouble)
-                             .device(at::kCUDA, static_cast<c10::DeviceIndex>(device_));
-    double* begin = const_cast<double*>(sample_.differences()) + places_[i].begin;
-    return at::from_blob(begin, {places_[i].count}, options);
+    return tensor_over(sample_.differences() + places_[i].begin, places_[i].count, device_);
   }
 
  private:
-  [[nodiscard]] const void* address_of(std::span<const at::Tensor> params,
+  [[nodiscard]] const void* address_of(std::span<const Tensor> params,
                                        std::size_t i) const noexcept {
     const kernels::SamplePlace& place = places_[i];
-    if (place.count == 0 || i >= params.size() || !params[i].is_cuda() ||
-        params[i].device().index() != device_)
-      return nullptr;
+    if (place.count == 0 || i >= params.size()) return nullptr;
+    const TensorFacts facts = facts_of(params[i]);
+    if (facts.place != TensorFacts::Place::cuda || facts.device != device_) return nullptr;
     const TensorView view = sampled_view(params[i]);
     return view.numel == place.numel && view.dtype == place.dtype ? view.data : nullptr;
   }
@@ -114,7 +106,7 @@ struct DeviceSample::State {
 DeviceSample::DeviceSample() : state_(std::make_unique<State>()) {}
 DeviceSample::~DeviceSample() = default;
 
-void DeviceSample::resize(std::span<const at::Tensor> params, std::int64_t per_param) {
+void DeviceSample::resize(std::span<const Tensor> params, std::int64_t per_param) {
   for (auto& one : state_->devices) state_->retired.push_back(std::move(one));
   state_->devices.clear();
   if (per_param <= 0) return;
@@ -126,17 +118,17 @@ void DeviceSample::resize(std::span<const at::Tensor> params, std::int64_t per_p
   }
 }
 
-void DeviceSample::keep(std::span<const at::Tensor> params) noexcept {
+void DeviceSample::keep(std::span<const Tensor> params) noexcept {
   for (const auto& one : state_->devices) one->keep(params);
 }
 
-void DeviceSample::difference(std::span<const at::Tensor> params) noexcept {
+void DeviceSample::difference(std::span<const Tensor> params) noexcept {
   for (const auto& one : state_->devices) one->difference(params);
 }
 
-at::Tensor DeviceSample::changes(std::size_t i) const noexcept try {
+Tensor DeviceSample::changes(std::size_t i) const noexcept try {
   for (const auto& one : state_->devices)
-    if (at::Tensor changes = one->changes(i); changes.defined()) return changes;
+    if (Tensor changes = one->changes(i); changes.defined()) return changes;
   return {};
 } catch (...) {  // no memory for a tensor's head
   return {};

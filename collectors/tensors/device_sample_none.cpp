@@ -7,9 +7,9 @@ struct DeviceSample::State {};
 
 DeviceSample::DeviceSample() = default;
 DeviceSample::~DeviceSample() = default;
-void DeviceSample::resize(std::span<const at::Tensor> /*params*/, std::int64_t /*per_param*/) {}
-void DeviceSample::keep(std::span<const at::Tensor> /*params*/) noexcept {}
-void DeviceSample::difference(std::span<const at::Tensor> /*params*/) noexcept {}
-at::Tensor DeviceSample::changes(std::size_t /*i*/) const noexcept { return {}; }
+void DeviceSample::resize(std::span<const Tensor> /*params*/, std::int64_t /*per_param*/) {}
+void DeviceSample::keep(std::span<const Tensor> /*params*/) noexcept {}
+void DeviceSample::difference(std::span<const Tensor> /*params*/) noexcept {}
+Tensor DeviceSample::changes(std::size_t /*i*/) const noexcept { return {}; }
 
 }  // namespace gradvane::collectors

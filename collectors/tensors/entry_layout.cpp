@@ -4,15 +4,16 @@
 
 namespace gradvane::collectors {
 
-ExpectedEntry expected_entry(const at::Tensor& param) noexcept try {
+ExpectedEntry expected_entry(const Tensor& param) noexcept try {
   ExpectedEntry expected;
-  if (!param.defined() || !param.is_cuda() || param.layout() != at::kStrided) return expected;
-  const auto dtype = pass_dtype(param.scalar_type());
-  if (!dtype) return expected;
-  expected.layout = {{param.numel() * (param.is_complex() ? 2 : 1), *dtype},
-                     memory_order_of(param)};
-  expected.trains = param.requires_grad();
-  expected.device = static_cast<int>(param.get_device());
+  const TensorFacts facts = facts_of(param);
+  if (facts.place != TensorFacts::Place::cuda || facts.layout != TensorFacts::Layout::strided ||
+      !facts.dtype)
+    return expected;
+  expected.layout = {{facts.numel * (facts.is_complex ? 2 : 1), *facts.dtype},
+                     memory_order_of(facts)};
+  expected.trains = requires_grad(param);
+  expected.device = facts.device;
   return expected;
 } catch (...) {  // a tensor of a kind that has no sizes, or no memory for them
   return {};

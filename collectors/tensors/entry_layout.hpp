@@ -1,8 +1,7 @@
 #pragma once
 // What a device's pass has to know of its entries before it is made, and what they are likely to be.
-#include <ATen/core/Tensor.h>
-
 #include "collectors/steps/memory_order.hpp"
+#include "collectors/tensors/tensor.hpp"
 #include "kernels/chunk_plan.hpp"
 
 namespace gradvane::collectors {
@@ -25,6 +24,6 @@ struct ExpectedEntry {
 };
 
 /// Nothing is expected of a tensor that the pass does not read.
-[[nodiscard]] ExpectedEntry expected_entry(const at::Tensor& param) noexcept;
+[[nodiscard]] ExpectedEntry expected_entry(const Tensor& param) noexcept;
 
 }  // namespace gradvane::collectors

@@ -1,8 +1,5 @@
 #include "collectors/tensors/one_device_cuda.hpp"
 
-#include <ATen/ops/from_blob.h>
-#include <c10/cuda/CUDAStream.h>
-
 #include <algorithm>
 #include <atomic>
 #include <bit>
@@ -57,15 +54,16 @@ OneDevice::OneDevice(int device, const std::vector<kernels::Site>& sites,
     if (expected_[i].device == device && expected_[i].trains) layouts_[i] = expected_[i].layout;
 }
 
-EntryTag OneDevice::set(std::size_t entry, const at::Tensor& tensor) noexcept try {
+EntryTag OneDevice::set(std::size_t entry, const Tensor& tensor) noexcept try {
   TensorView view = view_of(tensor);
   if (view.data == nullptr) return leave_out(entry, tag_of(view.readable));
   const kernels::TensorShape shape{view.numel, view.dtype};
   EntryLayout& layout = layouts_[entry];
   // A layout is compared only where there is one: most tensors are row-major.
-  if (shape != layout.shape || !tensor.is_contiguous() || !layout.order.strides.empty() ||
-      layout.order.is_complex != tensor.is_complex()) {
-    EntryLayout now{shape, memory_order_of(tensor)};
+  const TensorFacts facts = facts_of(tensor);
+  if (shape != layout.shape || !facts.is_row_major || !layout.order.strides.empty() ||
+      layout.order.is_complex != facts.is_complex) {
+    EntryLayout now{shape, memory_order_of(facts)};
     if (now != layout) {
       fits_ = false;
       layout = std::move(now);
@@ -91,7 +89,7 @@ DeviceRead OneDevice::read(std::vector<std::shared_ptr<const DeviceSource>>& new
   all_read_ = true;
   if (set_ > 0) {
     if (failure_.empty()) {
-      stream_ = c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(device_)).stream();
+      stream_ = static_cast<cudaStream_t>(current_stream(device_));
       captured_ = is_capturing(stream_);
       if (prepare(new_sources)) result = enqueue();
     }
@@ -111,11 +109,8 @@ bool OneDevice::wait() noexcept {
   return !is_of_capture(error) && succeeded(error, "waiting for a read");
 }
 
-at::Tensor OneDevice::norm() const {
-  const auto options = at::TensorOptions()
-                           .dtype(at::kDouble)
-                           .device(at::kCUDA, static_cast<c10::DeviceIndex>(device_));
-  return at::from_blob(const_cast<double*>(made_[used_].pass->gradient_norm()), {}, options);
+Tensor OneDevice::norm() const {
+  return tensor_over(made_[used_].pass->gradient_norm(), std::nullopt, device_);
 }
 
 bool OneDevice::is_set(std::size_t entry) const noexcept {

@@ -1,6 +1,5 @@
 #pragma once
 // DeviceReads' part on one CUDA device.
-#include <ATen/core/Tensor.h>
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
@@ -34,7 +33,7 @@ class OneDevice {
   void belong_to(std::uint64_t plan_id) noexcept { plan_id_ = plan_id; }
 
   // As those of DeviceReads.
-  EntryTag set(std::size_t entry, const at::Tensor& tensor) noexcept;
+  EntryTag set(std::size_t entry, const Tensor& tensor) noexcept;
   EntryTag leave_out(std::size_t entry, EntryTag tag) noexcept;
   /// A read of nothing has source 0.
   DeviceRead read(std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept;
@@ -43,7 +42,7 @@ class OneDevice {
   [[nodiscard]] bool all_read() const noexcept { return all_read_; }
   [[nodiscard]] std::int32_t copies() const noexcept { return copies_; }
   /// Only after a read of something.
-  [[nodiscard]] at::Tensor norm() const;
+  [[nodiscard]] Tensor norm() const;
 
  private:
   struct Made {

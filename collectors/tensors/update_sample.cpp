@@ -1,8 +1,5 @@
 #include "collectors/tensors/update_sample.hpp"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include <algorithm>
 #include <bit>
 
@@ -15,11 +12,13 @@ namespace {
 
 using kernels::DType;
 
-template <typename T, typename Use>
+template <DType dtype, typename Use>
 void walk(const TensorView& view, std::int64_t count, Use use) noexcept {
-  const T* data = static_cast<const T*>(view.data);
-  for (std::int64_t i = 0; i < count; ++i)
-    use(i, static_cast<double>(data[kernels::sample_position(i, count, view.numel)]));
+  const auto* data = static_cast<const kernels::Bits<dtype>*>(view.data);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto bits = data[kernels::sample_position(i, count, view.numel)];
+    use(i, static_cast<double>(kernels::value<dtype>(bits)));
+  }
 }
 
 /// Calls use(i, value) for every sampled element.
@@ -27,29 +26,27 @@ template <typename Use>
 void sample(const TensorView& view, std::int64_t count, Use use) noexcept {
   switch (view.dtype) {
     case DType::f32:
-      return walk<float>(view, count, use);
+      return walk<DType::f32>(view, count, use);
     case DType::f64:
-      return walk<double>(view, count, use);
+      return walk<DType::f64>(view, count, use);
     case DType::f16:
-      return walk<c10::Half>(view, count, use);
+      return walk<DType::f16>(view, count, use);
     case DType::bf16:
-      return walk<c10::BFloat16>(view, count, use);
+      return walk<DType::bf16>(view, count, use);
   }
 }
 
 }  // namespace
 
-TensorView sampled_view(const at::Tensor& tensor) noexcept try {
-  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_complex() ||
-      !tensor.is_non_overlapping_and_dense())
+TensorView sampled_view(const Tensor& tensor) noexcept {
+  const TensorFacts facts = facts_of(tensor);
+  if (facts.layout != TensorFacts::Layout::strided || facts.is_complex || !facts.is_dense)
     return {};
   TensorView view = view_of(tensor);
   return view.readable == Readable::yes ? view : TensorView{};
-} catch (...) {  // a kind of tensor that does not answer such questions
-  return {};
 }
 
-void UpdateSample::resize(std::span<const at::Tensor> params, std::int64_t per_param) {
+void UpdateSample::resize(std::span<const Tensor> params, std::int64_t per_param) {
   const auto count = static_cast<std::int64_t>(params.size());
   const std::int64_t fair = count == 0 ? 0 : std::max<std::int64_t>(1, kMaxElements / count);
   const std::int64_t most = std::min(per_param, fair);
@@ -57,7 +54,7 @@ void UpdateSample::resize(std::span<const at::Tensor> params, std::int64_t per_p
   std::int64_t used = 0;
   for (std::size_t i = 0; i < params.size(); ++i) {
     const TensorView view = sampled_view(params[i]);
-    if (view.data == nullptr || !params[i].is_cpu() || !params[i].requires_grad()) continue;
+    if (view.data == nullptr || !is_on_cpu(params[i]) || !requires_grad(params[i])) continue;
     Place& place = places_[i];
     place.begin = used;
     place.numel = view.numel;
@@ -68,18 +65,17 @@ void UpdateSample::resize(std::span<const at::Tensor> params, std::int64_t per_p
   kept_.assign(static_cast<std::size_t>(used), 0.0);
 }
 
-TensorView UpdateSample::at_place(std::size_t i,
-                                  std::span<const at::Tensor> params) const noexcept {
+TensorView UpdateSample::at_place(std::size_t i, std::span<const Tensor> params) const noexcept {
   const Place& place = places_[i];
   if (place.count == 0 || i >= params.size()) return {};
   TensorView view = sampled_view(params[i]);
-  if (view.data == nullptr || !params[i].is_cpu() || view.numel != place.numel ||
+  if (view.data == nullptr || !is_on_cpu(params[i]) || view.numel != place.numel ||
       view.dtype != place.dtype)
     return {};
   return view;
 }
 
-void UpdateSample::keep(std::span<const at::Tensor> params) noexcept {
+void UpdateSample::keep(std::span<const Tensor> params) noexcept {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     Place& place = places_[i];
     const TensorView view = at_place(i, params);
@@ -90,7 +86,7 @@ void UpdateSample::keep(std::span<const at::Tensor> params) noexcept {
   }
 }
 
-void UpdateSample::difference(std::span<const at::Tensor> params,
+void UpdateSample::difference(std::span<const Tensor> params,
                               std::span<kernels::TensorStats> out) noexcept {
   for (std::size_t i = 0; i < std::min(places_.size(), out.size()); ++i) {
     kernels::TensorStats& stats = out[i] = kernels::TensorStats{};

@@ -232,7 +232,7 @@ at::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm, bool just
   (void)session_.live();  // clips in any case
   const agent::OwnTime own(session_.recorder());
   const at::Tensor norm = session_.recorder().clip(optimizer, max_norm, just_read);
-  return norm.to(session_.recorder().norm_type(optimizer));
+  return session_.recorder().as_torch_returns(optimizer, norm);
 }
 
 void PythonAgent::take_loss(const at::Tensor& loss) {

@@ -1,8 +1,5 @@
 #include "agent/step/facts/losses.hpp"
 
-#include <ATen/ops/add.h>
-#include <c10/core/GradMode.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -10,15 +7,15 @@
 
 namespace gradvane::agent {
 
-void Losses::add(const at::Tensor& loss, From from, const collectors::DeviceReads& reads) noexcept
-    try {
+void Losses::add(const collectors::Tensor& loss, From from,
+                 const collectors::DeviceReads& reads) noexcept try {
   if (from == From::backward && any() && from_ == From::loop) return;
   if (from == From::loop && from_ == From::backward) clear();
-  if (reads.takes(loss) && loss.numel() == 1) {
+  if (reads.takes(loss) && collectors::facts_of(loss).numel == 1) {
     // A copy at once: the program may go on to divide its loss in place.
-    const c10::AutoGradMode off(false);
-    const at::Tensor value = loss.detach().reshape({}).to(at::kDouble, false, /*copy=*/true);
-    device_sum_ = device_count_ == 0 ? value : device_sum_.add(value);
+    collectors::Tensor value = collectors::scalar_copy(loss);
+    device_sum_ =
+        device_count_ == 0 ? std::move(value) : collectors::scalar_sum(device_sum_, value);
     ++device_count_;
     from_ = from;
     return;

@@ -1,7 +1,5 @@
 #pragma once
 // The losses of one optimizer's step, summed where they are.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 
 #include "collectors/tensors/device_reads.hpp"
@@ -17,7 +15,8 @@ class Losses {
 
   /// Adds `loss`, of one element, on a CPU or on a device that `reads` takes. Anything else is left
   /// out.
-  void add(const at::Tensor& loss, From from, const collectors::DeviceReads& reads) noexcept;
+  void add(const collectors::Tensor& loss, From from,
+           const collectors::DeviceReads& reads) noexcept;
   void clear() noexcept;
 
   [[nodiscard]] bool any() const noexcept { return on_host() || on_device(); }
@@ -28,7 +27,7 @@ class Losses {
   /// The step's loss, from the losses on a CPU.
   [[nodiscard]] double host_value() const noexcept;
   /// The sum of those on a device, 0-dim fp64, and what to divide it by.
-  [[nodiscard]] const at::Tensor& device_sum() const noexcept { return device_sum_; }
+  [[nodiscard]] const collectors::Tensor& device_sum() const noexcept { return device_sum_; }
   [[nodiscard]] std::int32_t device_divisor() const noexcept;
 
  private:
@@ -36,7 +35,7 @@ class Losses {
   double host_sum_ = 0;
   std::int32_t host_count_ = 0;
   std::int32_t first_bad_ = 0;
-  at::Tensor device_sum_;
+  collectors::Tensor device_sum_;
   std::int32_t device_count_ = 0;
 };
 

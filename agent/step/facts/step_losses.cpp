@@ -12,11 +12,11 @@ void StepLosses::resize(int ring_slots, std::uint64_t plan_id) {
   device_reads_.resize({kernels::Site::loss}, ring_slots, plan_id);
 }
 
-void StepLosses::add(const at::Tensor& loss) noexcept {
+void StepLosses::add(const collectors::Tensor& loss) noexcept {
   losses_.add(loss, Losses::From::loop, device_reads_);
 }
 
-void StepLosses::add(Losses& own, const at::Tensor& loss, Losses::From from) noexcept {
+void StepLosses::add(Losses& own, const collectors::Tensor& loss, Losses::From from) noexcept {
   own.add(loss, from, device_reads_);
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 // The loss of a step: which of the losses that were seen it is, and its read.
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
 
 #include "agent/step/facts/losses.hpp"
@@ -22,9 +20,9 @@ class StepLosses {
   void resize(int ring_slots, std::uint64_t plan_id);
 
   /// Adds a loss that the loop passes.
-  void add(const at::Tensor& loss) noexcept;
+  void add(const collectors::Tensor& loss) noexcept;
   /// Adds a loss to those of one optimizer.
-  void add(Losses& own, const at::Tensor& loss, Losses::From from) noexcept;
+  void add(Losses& own, const collectors::Tensor& loss, Losses::From from) noexcept;
   /// The losses that count for an optimizer: what the loop passes overrides what backward passes
   /// showed.
   [[nodiscard]] const Losses& of(const Losses& own) const noexcept {

@@ -1,7 +1,5 @@
 #include "agent/step/facts/user_metrics.hpp"
 
-#include <c10/core/GradMode.h>
-
 #include <limits>
 #include <utility>
 #include <vector>
@@ -18,8 +16,8 @@ void UserMetrics::resize(int ring_slots, std::uint64_t plan_id) {
   reads_.resize(std::vector(record::kMaxUserMetrics, kernels::Site::scalar), ring_slots, plan_id);
 }
 
-bool UserMetrics::takes(const at::Tensor& value) const noexcept {
-  return reads_.takes(value) && value.numel() == 1;
+bool UserMetrics::takes(const collectors::Tensor& value) const noexcept {
+  return reads_.takes(value) && collectors::facts_of(value).numel == 1;
 }
 
 void UserMetrics::set(int index, double value) noexcept {
@@ -29,11 +27,9 @@ void UserMetrics::set(int index, double value) noexcept {
     values_[static_cast<std::size_t>(index)] = value;
 }
 
-void UserMetrics::set(int index, const at::Tensor& value) {
+void UserMetrics::set(int index, const collectors::Tensor& value) {
   if (index < 0) return refuse_name();
-  const c10::AutoGradMode off(false);
-  device_values_[static_cast<std::size_t>(index)] =
-      value.detach().reshape({}).to(at::kDouble, false, /*copy=*/true);
+  device_values_[static_cast<std::size_t>(index)] = collectors::scalar_copy(value);
   has_device_values_ = true;
 }
 

@@ -1,7 +1,5 @@
 #pragma once
 // Custom metrics that the loop logs during a step.
-#include <ATen/core/Tensor.h>
-
 #include <array>
 #include <cstdint>
 
@@ -22,12 +20,12 @@ class UserMetrics {
   void resize(int ring_slots, std::uint64_t plan_id);
 
   /// Whether a value has one element on a device that is read there.
-  [[nodiscard]] bool takes(const at::Tensor& value) const noexcept;
+  [[nodiscard]] bool takes(const collectors::Tensor& value) const noexcept;
   /// Sets the metric with this index. -1: there was no room for its name, which is counted.
   void set(int index, double value) noexcept;
   /// The same for a value that takes() accepts. Copies it there. Throws where the device has no
   /// memory.
-  void set(int index, const at::Tensor& value);
+  void set(int index, const collectors::Tensor& value);
   void refuse_name() noexcept { ++refused_names_; }
 
   /// Reads the values on a device into a slot of their own.
@@ -42,7 +40,7 @@ class UserMetrics {
  private:
   collectors::Handoff& handoff_;
   std::array<double, record::kMaxUserMetrics> values_{};
-  std::array<at::Tensor, record::kMaxUserMetrics> device_values_;
+  std::array<collectors::Tensor, record::kMaxUserMetrics> device_values_;
   bool has_device_values_ = false;
   collectors::DeviceReads reads_;
   std::int32_t refused_names_ = 0;

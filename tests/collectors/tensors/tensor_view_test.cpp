@@ -68,7 +68,7 @@ TEST(TensorViewOfATensor, ReadsEveryFloatDtypeInPlace) {
     EXPECT_EQ(view.numel, 15);
     EXPECT_EQ(view.implicit_zeros, 0);
     EXPECT_FALSE(view.holder.defined());
-    EXPECT_EQ(pass_dtype(torch_dtype), dtype);
+    EXPECT_EQ(facts_of(tensor).dtype, dtype);
   }
 }
 
@@ -96,7 +96,7 @@ TEST(TensorViewOfATensor, WhatThePassDoesNotReadIsUnsupported) {
     const TensorView view = view_of(at::empty({4}, dtype));
     EXPECT_EQ(view.readable, Readable::unsupported) << dtype;
     EXPECT_EQ(view.data, nullptr);
-    EXPECT_EQ(pass_dtype(dtype), std::nullopt);
+    EXPECT_EQ(facts_of(at::empty({4}, dtype)).dtype, std::nullopt);
   }
   EXPECT_EQ(view_of(at::empty({4}, at::device(at::kMeta))).readable, Readable::unsupported);
   EXPECT_EQ(view_of(at::ones({4, 4}).to_sparse_csr()).readable, Readable::unsupported);
