@@ -38,7 +38,6 @@ bool GradientReader::scan(int optimizer) noexcept {
   OptimizerState& state = at(optimizer);
   const std::vector<collectors::Tensor>& params = watch_.params(optimizer);
   if (state.stamps.size() != params.size()) return false;  // no memory for a grown model
-  watch_.look_at_gradients(optimizer);
   const Losses& losses = losses_.of(state.losses);
   state.on_host = losses.on_host() || state.scale > 0;
   state.all_read = true;

@@ -291,10 +291,11 @@ const std::vector<Tensor>& ModelWatch::local_params(int optimizer) const noexcep
   return watched.is_sharded ? watched.local_params : watched.params;
 }
 
-const Tensor& ModelWatch::gradient(int optimizer, std::size_t entry) const noexcept {
+const Tensor& ModelWatch::gradient(int optimizer, std::size_t entry) noexcept {
   static const Tensor kNone;
-  const auto& gradients = watched_[static_cast<std::size_t>(optimizer)].gradients;
-  return entry < gradients.size() ? gradients[entry] : kNone;  // fewer where memory ran out
+  auto& gradients = watched_[static_cast<std::size_t>(optimizer)].gradients;
+  if (entry >= gradients.size()) return kNone;  // memory ran out when there were to be more
+  return gradients[entry] = gradient_now(optimizer, entry);
 }
 
 Tensor ModelWatch::gradient_now(int optimizer, std::size_t entry) const noexcept try {
@@ -304,12 +305,6 @@ Tensor ModelWatch::gradient_now(int optimizer, std::size_t entry) const noexcept
   return gradient;
 } catch (...) {  // a tensor of a kind that nobody knows
   return {};
-}
-
-void ModelWatch::look_at_gradients(int optimizer) noexcept {
-  Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
-  for (std::size_t i = 0; i < watched.gradients.size(); ++i)
-    watched.gradients[i] = gradient_now(optimizer, i);
 }
 
 void ModelWatch::let_go_of_gradients(int optimizer) noexcept {

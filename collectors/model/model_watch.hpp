@@ -56,9 +56,8 @@ class ModelWatch {
   [[nodiscard]] const std::vector<Tensor>& local_params(int optimizer) const noexcept;
   /// The part of a gradient that does, as it is now.
   [[nodiscard]] Tensor gradient_now(int optimizer, std::size_t entry) const noexcept;
-  /// Keeps all gradients as they are now, for gradient(), until let_go_of_gradients().
-  void look_at_gradients(int optimizer) noexcept;
-  [[nodiscard]] const Tensor& gradient(int optimizer, std::size_t entry) const noexcept;
+  /// The same, kept until let_go_of_gradients().
+  [[nodiscard]] const Tensor& gradient(int optimizer, std::size_t entry) noexcept;
   void let_go_of_gradients(int optimizer) noexcept;
   [[nodiscard]] std::shared_ptr<const ReadPlan> plan(int optimizer) const noexcept;
   [[nodiscard]] std::size_t largest_plan() const noexcept;
@@ -75,7 +74,7 @@ class ModelWatch {
     std::vector<Tensor> params;  ///< by plan entry
     bool is_sharded = false;
     std::vector<Tensor> local_params;   ///< only where it is
-    std::vector<Tensor> gradients;      ///< by plan entry: what look_at_gradients() saw
+    std::vector<Tensor> gradients;      ///< by plan entry: what gradient() saw
     std::vector<const void*> identity;  ///< TensorImpls of the optimizer's parameters, in its order
     std::shared_ptr<const ReadPlan> plan;
   };

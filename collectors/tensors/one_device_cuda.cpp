@@ -105,7 +105,10 @@ DeviceRead OneDevice::read(std::vector<std::shared_ptr<const DeviceSource>>& new
 bool OneDevice::wait() noexcept {
   if (!pending_ || captured_) return !captured_;
   pending_ = false;
-  const cudaError_t error = made_[used_].pass->wait(stream_);
+  const cudaError_t error = [this] {
+    const OthersRun others;
+    return made_[used_].pass->wait(stream_);
+  }();
   return !is_of_capture(error) && succeeded(error, "waiting for a read");
 }
 

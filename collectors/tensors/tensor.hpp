@@ -100,6 +100,18 @@ struct SparseParts {
 void parallel_for(std::int64_t end, std::int64_t grain,
                   const std::function<void(std::int64_t, std::int64_t)>& run);
 
+/// Lets other threads of Python run while this one waits or works for long. Nothing in C++.
+class [[nodiscard]] OthersRun {
+ public:
+  OthersRun() noexcept;
+  ~OthersRun();
+  OthersRun(const OthersRun&) = delete;  // a scope
+  OthersRun& operator=(const OthersRun&) = delete;
+
+ private:
+  void* state_ = nullptr;
+};
+
 /// Of the torch in this process: 2.11.0.
 [[nodiscard]] std::string torch_version();
 

@@ -162,6 +162,9 @@ void parallel_for(std::int64_t end, std::int64_t grain,
   at::parallel_for(0, end, grain, run);
 }
 
+OthersRun::OthersRun() noexcept = default;
+OthersRun::~OthersRun() = default;
+
 std::string torch_version() { return TORCH_VERSION; }
 
 }  // namespace gradvane::collectors

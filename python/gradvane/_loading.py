@@ -1,4 +1,4 @@
-"""Loads the native part beside the torch it was built for, or says in one sentence why that cannot be."""
+"""Loads the native part, or says in one sentence why that cannot be."""
 
 from __future__ import annotations
 
@@ -21,23 +21,6 @@ def release(version: str) -> tuple[int, int]:
     return int(major), int("".join(c for c in minor if c.isdigit()))
 
 
-def refusal(built_for: str, built_cuda: str, installed: str, installed_cuda: str | None) -> str | None:
-    """Why the native part, built for one torch, cannot be loaded beside another; None where it can.
-
-    `built_cuda` is the major version of CUDA it was built with, empty for a build without.
-    """
-    if release(installed) < OLDEST_TORCH:
-        return f"gradvane needs torch 2.9 or newer; this is torch {installed}"
-    rebuild = "install gradvane again in this environment, from source: pip install --force-reinstall --no-deps ."
-    if release(built_for) != release(installed):
-        return f"gradvane was built for torch {built_for}, and this is torch {installed}; {rebuild}"
-    cuda = (installed_cuda or "").split(".")[0]
-    if built_cuda and built_cuda != cuda:
-        found = f"for CUDA {cuda}" if cuda else "without CUDA"
-        return f"gradvane was built for a torch with CUDA {built_cuda}, and this one is {found}; {rebuild}"
-    return None
-
-
 @functools.cache
 def native() -> ModuleType:
     """gradvane._native. Raises GradvaneError."""
@@ -45,14 +28,13 @@ def native() -> ModuleType:
         raise GradvaneError("gradvane needs torch 2.9 or newer, and there is no torch in this environment")
     import torch
 
-    try:
-        build = importlib.import_module("gradvane._build")
-    except ImportError:
-        raise GradvaneError("gradvane's native part is missing: install it with pip install .") from None
-    why = refusal(build.TORCH_VERSION, build.CUDA_MAJOR, torch.__version__, torch.version.cuda)
-    if why:
-        raise GradvaneError(why)
+    if release(torch.__version__) < OLDEST_TORCH:
+        raise GradvaneError(f"gradvane needs torch 2.9 or newer; this is torch {torch.__version__}")
     try:
         return importlib.import_module("gradvane._native")
     except ImportError as error:
+        if importlib.util.find_spec("gradvane._native") is None:
+            raise GradvaneError("gradvane's native part is missing: install it with pip install .") from None
         raise GradvaneError(f"gradvane's native part cannot be loaded: {error}") from error
+    except RuntimeError as error:
+        raise GradvaneError(str(error)) from None

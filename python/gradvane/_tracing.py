@@ -19,6 +19,7 @@ import torch
 from torch.nn.modules import module as torch_module
 
 from gradvane import _finding
+from gradvane._finite_checks import FiniteChecks
 from gradvane._blame import Call, Event, Kind, Passage, Verdict, first_bad, nearest
 from gradvane._watch.events import contained
 from gradvane._records import TracedModule
@@ -84,7 +85,7 @@ def _is_elsewhere() -> bool:
 class Watch:
     """One step's."""
 
-    def __init__(self, checks: Any, asks_weights: bool, faults: int) -> None:
+    def __init__(self, checks: FiniteChecks, asks_weights: bool, faults: int) -> None:
         self.checks = checks
         self.events: list[Event] = []
         self.micro_step = 1
@@ -295,7 +296,7 @@ class Tracer:
     def _open(self) -> None:
         global _watch
         is_asked, self._is_armed = self._left > 0, False
-        _watch = self._watch = Watch(self._native.finite_checks(), is_asked, self.faults)
+        _watch = self._watch = Watch(FiniteChecks(self._native.own_calls), is_asked, self.faults)
         if self._hooks:
             return
         self._hooks.append(torch_module.register_module_forward_pre_hook(_before))
@@ -338,7 +339,9 @@ class Tracer:
             _watch = None
             watch.end()
             self.faults = watch.faults
-            answers = self._native.take_checks(watch.checks, watch.seconds)
+            began = time.perf_counter()
+            answers, host_syncs = watch.checks.take()  # may wait: no one waits for this thread
+            self._native.note_checks(host_syncs, watch.seconds + time.perf_counter() - began)
             verdict = first_bad(watch.events, answers)
             self._left = 0 if verdict is not None else max(self._left - 1, 0)
             if verdict is not None:

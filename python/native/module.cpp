@@ -1,6 +1,5 @@
 // gradvane._native: the C++ agent, for the Python package alone. Its types are in _native.pyi.
 #include <pybind11/stl.h>
-#include <torch/version.h>
 
 #include <memory>
 #include <mutex>
@@ -12,6 +11,7 @@
 #include "python/native/gil_released.hpp"
 #include "python/native/python_agent.hpp"
 #include "python/native/record_classes.hpp"
+#include "python/native/torch_interface.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::python {
@@ -19,12 +19,12 @@ namespace {
 
 using WithoutGil = py::call_guard<GilReleased>;
 using Class = py::class_<PythonAgent, PythonAgentPtr>;
-using collectors::FiniteChecks;
+using collectors::Tensor;
 using namespace py::literals;  // "name"_a: an argument
 
-/// None becomes an undefined tensor.
-at::Tensor tensor_or_none(const py::object& object) {
-  return THPVariable_Check(object.ptr()) ? THPVariable_Unpack(object.ptr()) : at::Tensor();
+/// What is no tensor becomes an undefined one.
+Tensor tensor_or_none(const py::object& object) {
+  return torch_interface().is_tensor(object.ptr()) ? Tensor::of(object.ptr()) : Tensor();
 }
 
 constexpr std::array<const char*, 3> kTraceModes{"off", "next_step", "always"};
@@ -39,25 +39,26 @@ record::ReadAt read_at(const std::string& name) {
   throw std::invalid_argument("there is no place called " + name);
 }
 
-/// The tensors among `items`, by name only: a reference each would cost more than looking. Null for
-/// what is none.
+/// The tensors among `items`, by name only. Null for what is none.
 std::vector<const void*> identities(const py::list& items) {
   std::vector<const void*> all;
   all.reserve(items.size());
-  for (const py::handle item : items) {
-    const bool is_tensor = THPVariable_Check(item.ptr());
-    all.push_back(is_tensor ? THPVariable_Unpack(item.ptr()).unsafeGetTensorImpl() : nullptr);
-  }
+  for (const py::handle item : items)
+    all.push_back(
+        collectors::identity_of(tensor_or_none(py::reinterpret_borrow<py::object>(item))));
   return all;
 }
 
+py::object object_of(const Tensor& tensor) {
+  return tensor.defined() ? py::reinterpret_borrow<py::object>(tensor.object()) : py::none();
+}
+
 void define_hooks(Class& agent) {
-  agent.def("before_backward", &PythonAgent::before_backward, WithoutGil(), "within_step"_a)
+  agent.def("before_backward", &PythonAgent::before_backward, "within_step"_a)
       .def(
           "after_backward",
           [](PythonAgent& self, const py::object& loss) {
-            const at::Tensor tensor = tensor_or_none(loss);
-            const GilReleased released;
+            const Tensor tensor = tensor_or_none(loss);
             self.after_backward(tensor);
           },
           "loss"_a)
@@ -65,45 +66,41 @@ void define_hooks(Class& agent) {
           "read",
           [](PythonAgent& self, int optimizer, const std::string& where, const py::object& scale,
              bool is_scaled) {
-            const at::Tensor tensor = tensor_or_none(scale);
-            const GilReleased released;
+            const Tensor tensor = tensor_or_none(scale);
             return self.read(optimizer, read_at(where), tensor, is_scaled);
           },
           "optimizer"_a, "where"_a, "scale"_a, "is_scaled"_a)
-      .def("unused", &PythonAgent::unused, WithoutGil(), "optimizers"_a)
+      .def("unused", &PythonAgent::unused, "optimizers"_a)
       .def(
           "discard",
           [](PythonAgent& self, int optimizer, const py::object& scale, bool is_scaled) {
-            const at::Tensor tensor = tensor_or_none(scale);
-            const GilReleased released;
+            const Tensor tensor = tensor_or_none(scale);
             self.discard(optimizer, tensor, is_scaled);
           },
           "optimizer"_a, "scale"_a, "is_scaled"_a)
-      .def("note_clip", &PythonAgent::note_clip, WithoutGil(), "optimizers"_a, "max_norm"_a)
-      .def("step_begins", &PythonAgent::step_begins, WithoutGil(), "optimizer"_a, "has_closure"_a)
-      .def("step_ends", &PythonAgent::step_ends, WithoutGil(), "optimizer"_a, "has_closure"_a)
-      .def("evaluated", &PythonAgent::evaluated, WithoutGil(), "optimizer"_a)
-      .def("step_failed", &PythonAgent::step_failed, WithoutGil(), "optimizer"_a)
-      .def("step_skipped", &PythonAgent::step_skipped, WithoutGil(), "optimizer"_a)
-      .def("loop_read", &PythonAgent::loop_read, WithoutGil(), "optimizer"_a)
-      .def("loop_step_ends", &PythonAgent::loop_step_ends, WithoutGil(), "optimizer"_a)
-      .def("parts_begin", &PythonAgent::parts_begin, WithoutGil(), "optimizer"_a)
+      .def("note_clip", &PythonAgent::note_clip, "optimizers"_a, "max_norm"_a)
+      .def("step_begins", &PythonAgent::step_begins, "optimizer"_a, "has_closure"_a)
+      .def("step_ends", &PythonAgent::step_ends, "optimizer"_a, "has_closure"_a)
+      .def("evaluated", &PythonAgent::evaluated, "optimizer"_a)
+      .def("step_failed", &PythonAgent::step_failed, "optimizer"_a)
+      .def("step_skipped", &PythonAgent::step_skipped, "optimizer"_a)
+      .def("loop_read", &PythonAgent::loop_read, "optimizer"_a)
+      .def("loop_step_ends", &PythonAgent::loop_step_ends, "optimizer"_a)
+      .def("parts_begin", &PythonAgent::parts_begin, "optimizer"_a)
       .def(
           "read_parts",
           [](PythonAgent& self, int optimizer, const py::list& params) {
-            std::vector<at::Tensor> tensors;
+            std::vector<Tensor> tensors;
             for (const py::handle param : params)
-              if (THPVariable_Check(param.ptr()))
-                tensors.push_back(THPVariable_Unpack(param.ptr()));
-            const GilReleased released;
+              if (torch_interface().is_tensor(param.ptr()))
+                tensors.push_back(Tensor::of(param.ptr()));
             self.read_parts(optimizer, tensors);
           },
           "optimizer"_a, "params"_a)
       .def(
           "parts_end",
           [](PythonAgent& self, int optimizer, const py::object& loss) {
-            const at::Tensor tensor = tensor_or_none(loss);
-            const GilReleased released;
+            const Tensor tensor = tensor_or_none(loss);
             self.parts_end(optimizer, tensor);
           },
           "optimizer"_a, "loss"_a)
@@ -113,7 +110,6 @@ void define_hooks(Class& agent) {
             const auto given = identities(params);
             ParameterOwners::Owners owners;
             {
-              const GilReleased released;
               owners = self.owners(given);
             }
             return py::make_tuple(owners.optimizers, owners.is_whole);
@@ -125,70 +121,45 @@ void define_values(Class& agent) {
   agent
       .def(
           "grad_norm",
-          [](PythonAgent& self, int optimizer) -> py::object {
-            at::Tensor norm;
-            {
-              const GilReleased released;
-              norm = self.grad_norm(optimizer);
-            }
-            if (!norm.defined()) return py::none();
-            return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
-          },
+          [](PythonAgent& self, int optimizer) { return object_of(self.grad_norm(optimizer)); },
           "optimizer"_a)
       .def(
           "clip_grad_norm",
           [](PythonAgent& self, int optimizer, double max_norm, bool just_read) {
-            at::Tensor norm;
-            {
-              const GilReleased released;
-              norm = self.clip_grad_norm(optimizer, max_norm, just_read);
-            }
-            return py::reinterpret_steal<py::object>(THPVariable_Wrap(norm));
+            return object_of(self.clip_grad_norm(optimizer, max_norm, just_read));
           },
           "optimizer"_a, "max_norm"_a, "just_read"_a)
-      .def("is_sharded", &PythonAgent::is_sharded, WithoutGil(), "optimizer"_a)
+      .def("is_sharded", &PythonAgent::is_sharded, "optimizer"_a)
       .def(
           "take_loss",
           [](PythonAgent& self, const py::object& loss) {
-            const at::Tensor tensor = tensor_or_none(loss);
-            const GilReleased released;
+            const Tensor tensor = tensor_or_none(loss);
             self.take_loss(tensor);
           },
           "loss"_a)
       .def(
           "log",
           [](PythonAgent& self, const std::string& name, const py::object& value) {
-            const at::Tensor tensor = tensor_or_none(value);
+            const Tensor tensor = tensor_or_none(value);
             if (tensor.defined()) {
-              const GilReleased released;
               self.log(name, tensor);
               return;
             }
             const auto number = py::cast<double>(value);
-            const GilReleased released;
             self.log(name, number);
           },
           "name"_a, "value"_a)
-      .def("count", &PythonAgent::count, WithoutGil(), "tokens"_a, "samples"_a);
+      .def("count", &PythonAgent::count, "tokens"_a, "samples"_a);
 }
 
-void define_tracing(py::module_& module, Class& agent) {
-  py::class_<FiniteChecks>(module, "FiniteChecks")
-      .def(
-          "add",
-          [](FiniteChecks& self, const py::object& tensor) {
-            const at::Tensor unpacked = tensor_or_none(tensor);
-            const GilReleased released;
-            return self.add(unpacked);
-          },
-          "tensor"_a);
+void define_tracing(Class& agent) {
   agent
       .def("trace_mode",
            [](const PythonAgent& self) {
              return kTraceModes[static_cast<std::size_t>(self.trace_mode())];
            })
-      .def("finite_checks", &PythonAgent::finite_checks)
-      .def("take_checks", &PythonAgent::take_checks, WithoutGil(), "checks"_a, "seconds"_a)
+      .def("own_calls", &PythonAgent::own_calls, "delta"_a)
+      .def("note_checks", &PythonAgent::note_checks, "host_syncs"_a, "seconds"_a)
       .def(
           "trace_found",
           [](PythonAgent& self, int optimizer, std::string name, std::string type,
@@ -196,7 +167,7 @@ void define_tracing(py::module_& module, Class& agent) {
             return self.trace_found(optimizer, {std::move(name), std::move(type), is_backward, 0,
                                                 traced_at(at), micro_step});
           },
-          WithoutGil(), "optimizer"_a, "name"_a, "type"_a, "at"_a, "is_backward"_a, "micro_step"_a);
+          "optimizer"_a, "name"_a, "type"_a, "at"_a, "is_backward"_a, "micro_step"_a);
 }
 
 void define_ends(Class& agent) {
@@ -212,7 +183,7 @@ void define_ends(Class& agent) {
       .def("exchange_failed", &PythonAgent::exchange_failed, WithoutGil())
       .def("take_contributions", &PythonAgent::take_contributions, WithoutGil(), "seconds"_a)
       .def("give_norm", &PythonAgent::give_norm, WithoutGil(), "step"_a, "optimizer"_a, "norm"_a)
-      .def("backward_failed", &PythonAgent::backward_failed, WithoutGil())
+      .def("backward_failed", &PythonAgent::backward_failed)
       .def("take_lines", &PythonAgent::take_lines, WithoutGil());
 }
 
@@ -257,7 +228,7 @@ void define_ledger(Class& agent) {
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
-  module.attr("torch_version") = TORCH_VERSION;
+  (void)torch_interface();  // says so where this torch cannot be read
   module.def("option_keys", [] {
     std::vector<std::string> keys;
     for (const agent::OptionSpec& option : agent::option_table()) keys.emplace_back(option.key);
@@ -277,15 +248,13 @@ PYBIND11_MODULE(_native, module) {
       .def(
           "attach",
           [](PythonAgent& self, py::object names, const py::object& optimizer) {
-            auto source = std::make_unique<PythonSource>(std::move(names), optimizer);
-            const GilReleased released;
-            return self.attach(std::move(source));
+            return self.attach(std::make_unique<PythonSource>(std::move(names), optimizer));
           },
           "names"_a, "optimizer"_a)
-      .def("detach", &PythonAgent::detach, WithoutGil(), "optimizer"_a);
+      .def("detach", &PythonAgent::detach, "optimizer"_a);
   define_hooks(agent);
   define_values(agent);
-  define_tracing(module, agent);
+  define_tracing(agent);
   define_ends(agent);
   define_ledger(agent);
 }

@@ -19,13 +19,14 @@ ParameterOwners::Owners ParameterOwners::of(const std::vector<const void*>& para
     std::size_t found = 0;
     bool with_gradient = true;
     bool each = true;
-    for (const at::Tensor& param : recorder.params(o)) {
-      if (given.contains(param.unsafeGetTensorImpl())) {
+    for (const collectors::Tensor& param : recorder.params(o)) {
+      if (given.contains(collectors::identity_of(param))) {
         ++found;
         continue;
       }
       each = false;
-      with_gradient = with_gradient && !(param.requires_grad() && param.grad().defined());
+      with_gradient = with_gradient && !(collectors::requires_grad(param) &&
+                                         collectors::gradient_of(param).defined());
     }
     if (found == 0) continue;
     owned += found;

