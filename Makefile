@@ -32,7 +32,7 @@ mkdir -p build
 ) 9>build/$(1).lock
 endef
 
-.PHONY: deps build test test-all wheel demo stack drill dashboards dashboards-preview bench sass lint format clean help
+.PHONY: deps build test test-all test-wheel wheel demo stack drill dashboards dashboards-preview bench sass lint format clean help
 
 deps:  ## install what is needed: Debian packages, and the rest under .deps/
 	@scripts/setup.sh
@@ -53,8 +53,11 @@ test-all: test  ## test, then the same under sanitizers, and the soak runs
 	"$$GRADVANE_CTEST" --preset tsan
 	"$$GRADVANE_CTEST" --test-dir build/release -L '^soak$$' --output-on-failure
 
-wheel: deps  ## build dist/gradvane-*.whl, for machines without a compiler
+wheel: deps  ## build dist/gradvane-*.whl: one file for CPython 3.10 to 3.14 and torch 2.9 to 2.15
 	@exec scripts/wheel.sh
+
+test-wheel: wheel  ## install that file beside four torches and two more Pythons, and test it there (some 6 GB each)
+	@exec scripts/test_wheel.sh
 
 demo: deps  ## train a small language model for about two minutes, with its page up
 	@$(call configure_and_build,release)

@@ -31,10 +31,11 @@ void GradientReader::read(int optimizer, record::ReadAt where) noexcept {
   if (!optimizers_.is_enabled() || at(optimizer).has_read) return;
   follow_changes(optimizer);
   run_.start(optimizer);
-  if (scan(optimizer)) publish(optimizer, where);
+  // Between the optimizer's own hook and the update nothing writes.
+  if (scan(optimizer, where != record::ReadAt::optimizer)) publish(optimizer, where);
 }
 
-bool GradientReader::scan(int optimizer) noexcept {
+bool GradientReader::scan(int optimizer, bool stamps) noexcept {
   OptimizerState& state = at(optimizer);
   const std::vector<collectors::Tensor>& params = watch_.params(optimizer);
   if (state.stamps.size() != params.size()) return false;  // no memory for a grown model
@@ -44,11 +45,12 @@ bool GradientReader::scan(int optimizer) noexcept {
   for (std::size_t i = 0; i < params.size(); ++i) {
     const bool frozen = !collectors::requires_grad(params[i]);
     const collectors::Tensor& gradient = watch_.gradient(optimizer, i);
-    state.stamps[i] = GradientStamp::of(gradient);
+    if (stamps) state.stamps[i] = GradientStamp::of(gradient);
     const EntryTag tag = frozen               ? EntryTag::frozen
                          : gradient.defined() ? EntryTag::read
                                               : EntryTag::missing;
-    if (tag == EntryTag::read && state.device_gradients.takes(gradient)) {
+    const bool on_host = tag == EntryTag::read && collectors::is_on_cpu(gradient);
+    if (tag == EntryTag::read && !on_host && state.device_gradients.takes(gradient)) {
       state.all_read &= state.device_gradients.set(i, gradient) != EntryTag::unsupported;
       state.gradients.set(i, gradient, EntryTag::elsewhere);
       continue;
@@ -56,7 +58,7 @@ bool GradientReader::scan(int optimizer) noexcept {
     state.gradients.set(i, gradient, tag);
     if (tag == EntryTag::read) {
       state.on_host = true;
-      state.all_read &= collectors::is_on_cpu(gradient);
+      state.all_read &= on_host;
     } else {
       state.device_gradients.leave_out(i, tag);
     }

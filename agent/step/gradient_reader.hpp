@@ -29,7 +29,8 @@ class GradientReader {
   /// Makes new plans if the optimizer's parameters have changed.
   void follow_changes(int optimizer) noexcept;
   /// Sets every gradient and the loss so far, and reads those on a CPU. False: there is no memory.
-  bool scan(int optimizer) noexcept;
+  /// @param stamps  false: nobody will ask whether they have been written to since
+  bool scan(int optimizer, bool stamps = true) noexcept;
   /// Hands over the gradients of the last scan() once more: they have become bad since the step's
   /// read.
   void publish_again(int optimizer) noexcept;

@@ -56,7 +56,6 @@ void DeviceReads::resize(std::vector<kernels::Site> sites, int ring_slots, std::
 }
 
 bool DeviceReads::takes(const Tensor& tensor) const noexcept {
-  if (is_on_cpu(tensor)) return false;  // as most are where this is asked of thousands
   const TensorFacts facts = facts_of(tensor);
   if (facts.place != TensorFacts::Place::cuda) return false;
   const OneDevice* one = state_->find(facts.device);

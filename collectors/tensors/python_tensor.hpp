@@ -1,6 +1,6 @@
 #pragma once
 // A tensor of Python's: a reference to its object.
-struct _object;  // PyObject
+struct _object;  // Python's name of PyObject. NOLINT(readability-identifier-naming)
 
 namespace gradvane::collectors {
 

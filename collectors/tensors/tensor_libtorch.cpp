@@ -70,7 +70,7 @@ TensorFacts facts_of(const at::Tensor& tensor) noexcept try {
   facts.place = tensor.is_cpu()    ? TensorFacts::Place::cpu
                 : tensor.is_cuda() ? TensorFacts::Place::cuda
                                    : TensorFacts::Place::other;
-  if (tensor.is_cuda()) facts.device = static_cast<int>(tensor.get_device());
+  if (tensor.is_cuda()) facts.device = tensor.device().index();
   if (tensor.layout() == at::kSparse) {
     facts.numel = tensor.numel();
     facts.sizes = tensor.sizes();
@@ -163,7 +163,7 @@ void parallel_for(std::int64_t end, std::int64_t grain,
 }
 
 OthersRun::OthersRun() noexcept = default;
-OthersRun::~OthersRun() = default;
+OthersRun::~OthersRun() {}
 
 std::string torch_version() { return TORCH_VERSION; }
 

@@ -50,6 +50,7 @@ _LAYERS = _layers()
 class _Asked:
     """What was asked on one stream and is answered in one type."""
 
+    device: torch.device
     stream: Any
     """None on a CPU"""
     indices: list[int] = field(default_factory=list)
@@ -140,7 +141,7 @@ class FiniteChecks:
         device = smallest.device
         stream = torch.cuda.current_stream(device) if device.type == "cuda" else None
         with self._lock:
-            asked = self._asked.setdefault((device, stream, smallest.dtype), _Asked(stream))
+            asked = self._asked.setdefault((device, stream, smallest.dtype), _Asked(device, stream))
             asked.loose += (smallest, largest)
             asked.indices.append(self._questions)
             self._questions += 1
@@ -156,13 +157,13 @@ class FiniteChecks:
             answers = [int(Finiteness.UNKNOWN)] * self._questions
             self._questions = 0
         by_stream: dict[object, list[_Asked]] = {}
-        for (device, stream, _), one in asked.items():  # type: ignore[misc]
-            by_stream.setdefault((device, stream), []).append(one)
+        for one in asked.values():
+            by_stream.setdefault((one.device, one.stream), []).append(one)
         host_syncs = 0
         self._own_calls(1)
         try:
-            for (device, _), together in by_stream.items():  # type: ignore[misc]
-                host_syncs += device.type != "cpu"
+            for together in by_stream.values():
+                host_syncs += together[0].device.type != "cpu"
                 with contextlib.suppress(Exception), _straight():  # a device that is lost answers nothing
                     _fetch(together, answers)
         finally:

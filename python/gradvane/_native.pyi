@@ -4,7 +4,6 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.optim import Optimizer
 
-torch_version: str
 
 def option_keys() -> list[str]: ...
 def note_process_ends() -> None: ...

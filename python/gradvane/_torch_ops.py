@@ -36,7 +36,7 @@ def has_storage(tensor: Tensor) -> bool:
 
 @_unseen
 def is_neg(tensor: Tensor) -> bool:
-    return tensor.is_neg()
+    return bool(tensor.is_neg())
 
 
 @_unseen

@@ -228,7 +228,7 @@ void define_ledger(Class& agent) {
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
-  (void)torch_interface();  // says so where this torch cannot be read
+  find_torch_interface();
   module.def("option_keys", [] {
     std::vector<std::string> keys;
     for (const agent::OptionSpec& option : agent::option_table()) keys.emplace_back(option.key);

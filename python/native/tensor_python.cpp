@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <new>
@@ -28,6 +29,7 @@ namespace {
 struct LetGo {
   std::mutex mutex;
   std::vector<PyObject*> objects;
+  std::atomic<bool> any{false};
 };
 
 LetGo& let_go_of() {
@@ -196,13 +198,16 @@ void PythonTensor::let_go() noexcept {
   if (PyGILState_Check() == 0) {
     const std::lock_guard lock(later.mutex);
     later.objects.push_back(object);
+    later.any.store(true, std::memory_order_relaxed);
     return;
   }
   Py_DECREF(object);
+  if (!later.any.load(std::memory_order_relaxed)) return;
   std::vector<PyObject*> objects;
   {
     const std::lock_guard lock(later.mutex);
     objects.swap(later.objects);
+    later.any.store(false, std::memory_order_relaxed);
   }
   for (PyObject* one : objects) Py_DECREF(one);
 }
@@ -244,6 +249,8 @@ bool is_on_cpu(const PythonTensor& tensor) noexcept {
 }
 
 bool requires_grad(const PythonTensor& tensor) noexcept {
+  if (const auto at_once = torch_interface().implementation_requires_grad; at_once != nullptr)
+    return at_once(identity_of(tensor));
   PyObject* result = or_nothing(torch_interface().requires_grad(tensor.object(), nullptr));
   const bool trains = result == Py_True;
   Py_XDECREF(result);
@@ -351,15 +358,15 @@ namespace {
 /// One loop on the threads of OpenMP, as a compiler would make it of a parallel region.
 struct Loop {
   std::int64_t end;
+  std::int64_t parts;
   const std::function<void(std::int64_t, std::int64_t)>* run;
 
   static void part(void* data) {
     const auto& loop = *static_cast<const Loop*>(data);
     const TorchInterface& torch = torch_interface();
-    const std::int64_t threads = torch.omp_threads();
-    const std::int64_t mine = torch.omp_thread();
+    const std::int64_t threads = std::min<std::int64_t>(torch.omp_threads(), loop.parts);
     const std::int64_t size = (loop.end + threads - 1) / threads;
-    const std::int64_t begin = mine * size;
+    const std::int64_t begin = torch.omp_thread() * size;
     if (begin < loop.end) (*loop.run)(begin, std::min(loop.end, begin + size));
   }
 };
@@ -371,18 +378,15 @@ void parallel_for(std::int64_t end, std::int64_t grain,
   if (end <= 0) return;
   const TorchInterface& torch = torch_interface();
   const std::int64_t parts = (end + grain - 1) / grain;
-  if (parts <= 1 || torch.omp_parallel == nullptr || torch.omp_in_parallel() != 0) {
-    run(0, end);
-    return;
-  }
+  if (parts == 1) return run(0, end);
   const OthersRun others;
-  const std::int64_t most = torch.torch_threads != nullptr ? torch.torch_threads() : 1;
-  Loop loop{end, &run};
-  const auto threads = static_cast<unsigned>(std::min(parts, most));
-  if (threads <= 1)
-    run(0, end);
-  else
-    torch.omp_parallel(&Loop::part, &loop, threads, 0);
+  const bool is_parallel = torch.omp_parallel != nullptr && torch.torch_threads != nullptr &&
+                           torch.omp_in_parallel() == 0 && torch.torch_threads() > 1;
+  if (!is_parallel) return run(0, end);
+  Loop loop{end, parts, &run};
+  // The whole team, of which some may have nothing to do, as in torch's own loops: for a smaller one OpenMP
+  // would end threads, and start them again for the next.
+  torch.omp_parallel(&Loop::part, &loop, 0, 0);
 }
 
 std::string torch_version() { return torch_interface().version_text; }

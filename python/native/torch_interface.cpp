@@ -62,7 +62,8 @@ std::int64_t find_handle(const TorchInterface& torch) {
     bool is_in_all = true;
     for (std::size_t i = 0; i < implementations.size(); ++i) {
       const void* word = nullptr;
-      std::memcpy(&word, reinterpret_cast<const char*>(tensors[i].ptr()) + offset, sizeof word);
+      std::memcpy(static_cast<void*>(&word),
+                  reinterpret_cast<const char*>(tensors[i].ptr()) + offset, sizeof word);
       is_in_all = is_in_all && word == implementations[i];
     }
     if (is_in_all) return offset;
@@ -129,20 +130,30 @@ TorchInterface found() {
   torch.tensor_type = reinterpret_cast<PyTypeObject*>(base.ptr());
   torch.plain_type = reinterpret_cast<PyTypeObject*>(module.attr("Tensor").ptr());
   torch.parameter_type = reinterpret_cast<PyTypeObject*>(module.attr("nn").attr("Parameter").ptr());
-  torch.disable_torch_function = py::object(module.attr("_C").attr("DisableTorchFunction")).release().ptr();
+  torch.disable_torch_function =
+      py::object(module.attr("_C").attr("DisableTorchFunction")).release().ptr();
   torch.ops = py::module_::import("gradvane._torch_ops").release().ptr();
   torch.grad = getter_of(base, "grad");
   torch.version = getter_of(base, "_version");
   torch.requires_grad = getter_of(base, "requires_grad");
   torch.handle_offset = find_handle(torch);
+  // A function of C++, which a torch to come may not have: it is used if it says what Python says.
+  look_up(loaded("libc10.so"), "_ZNK2c1010TensorImpl13requires_gradEv",
+          torch.implementation_requires_grad);
+  const py::object plain = module.attr("empty")(1);
+  const py::object parameter = module.attr("nn").attr("Parameter")(plain);
+  const auto says = [&](const py::object& tensor) {
+    return torch.implementation_requires_grad(*static_cast<void**>(torch.handle(tensor.ptr())));
+  };
+  if (torch.implementation_requires_grad != nullptr && (says(plain) || !says(parameter)))
+    torch.implementation_requires_grad = nullptr;
   return torch;
 }
 
 }  // namespace
 
-const TorchInterface& torch_interface() {
-  static const TorchInterface kTorch = found();
-  return kTorch;
+void find_torch_interface() {
+  if (detail::torch_interface == nullptr) detail::torch_interface = new TorchInterface(found());
 }
 
 }  // namespace gradvane::python

@@ -49,7 +49,7 @@ struct TorchInterface {
   /// Sets this thread's number of threads on its first call, as torch's own loops do.
   int (*torch_threads)() = nullptr;
 
-  std::string version_text;  ///< 2.11.0+cu130
+  std::string version_text;                    ///< 2.11.0+cu130
   PyTypeObject* tensor_type = nullptr;         ///< torch._C.TensorBase
   PyTypeObject* plain_type = nullptr;          ///< torch.Tensor
   PyTypeObject* parameter_type = nullptr;      ///< torch.nn.Parameter
@@ -61,6 +61,8 @@ struct TorchInterface {
   getter grad = nullptr;
   getter version = nullptr;
   getter requires_grad = nullptr;
+  /// The same of a tensor's implementation, at once. Null in a torch where it is not to be had, or says otherwise.
+  bool (*implementation_requires_grad)(const void*) = nullptr;
 
   [[nodiscard]] bool is_tensor(PyObject* object) const noexcept {
     return PyObject_TypeCheck(object, tensor_type) != 0;
@@ -71,8 +73,15 @@ struct TorchInterface {
   }
 };
 
-/// That of this process. With the GIL, the first time at least. Throws std::runtime_error where this torch
-/// lacks any of it.
-[[nodiscard]] const TorchInterface& torch_interface();
+/// Looks it up, once, when the module is loaded. Throws std::runtime_error where this torch lacks any of it.
+void find_torch_interface();
+
+namespace detail {
+inline const TorchInterface* torch_interface = nullptr;
+}
+/// That of this process.
+[[nodiscard]] inline const TorchInterface& torch_interface() noexcept {
+  return *detail::torch_interface;
+}
 
 }  // namespace gradvane::python

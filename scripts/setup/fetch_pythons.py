@@ -1,4 +1,5 @@
-"""Fetches the Pythons that tests/collectors/python_stack_test.py reads beside the one in .deps/venv.
+"""Fetches the Pythons beside the one in .deps/venv: tests/collectors/python_stack_test.py reads their stacks, and the
+wheel is built for them too.
 
 They come as jars, through the machine's Maven client with its settings, and are unpacked into
 .deps/pythons/<version>; .deps/pythons/python3.X runs each. Versions and hashes are in versions.env. Where
@@ -20,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DEPS = ROOT / ".deps"
 INTO = DEPS / "pythons"
 INSIDE = "org/bytedeco/cpython/linux-x86_64/"
-# Not needed to run a script, and half of what there is.
-LEFT_OUT = re.compile(r"(include|share|libs)/|lib/python[\d.]+/(test|idlelib|lib2to3|tkinter|turtledemo|site-packages"
+# Not needed to run a script or to build for it, and half of what there is.
+LEFT_OUT = re.compile(r"(share|libs)/|lib/python[\d.]+/(test|idlelib|lib2to3|tkinter|turtledemo|site-packages"
                       r"|ensurepip|config-[^/]*)/|libjnipython")
 RUNNER = """#!/bin/sh
 # Runs it from where it was unpacked.
@@ -93,7 +94,8 @@ def main() -> int:
     complete = True
     for version, digest in pins():
         stamp = DEPS / "stamps" / f"python-{version}"
-        if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
+        has_headers = any((INTO / version.partition("-")[0]).glob("include/*/Python.h"))
+        if has_headers and stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
             continue
         jar = fetch(version, digest)
         if jar is None:

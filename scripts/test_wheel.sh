@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs dist/gradvane-*.whl, the very file, beside several torches in fresh environments, and runs the core of the
+# Python tests and the harm suite there. An environment takes some 6 GB, so there is one at a time.
+#
+#   scripts/test_wheel.sh [<torch version>[@<python, as 3.13>] ...]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=/dev/null
+. .deps/env.sh
+
+wheels=(dist/gradvane-*-py3-none-*.whl)
+wheel=${wheels[-1]}
+[[ -f $wheel ]] || {
+  echo "there is no wheel in dist/: run make wheel" >&2
+  exit 1
+}
+base=$("$GRADVANE_VENV_PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+pairs=("$@")
+if ((${#pairs[@]} == 0)); then pairs=(2.15.0 2.13.0 2.11.0 2.9.1 2.15.0@3.10 2.15.0@3.13); fi
+core=(tests/python/hooks/{optimizers,own_clip,clipping,scaler,no_norm,guards,layers,many_optimizers}_test.py
+  tests/python/tracing/{finite_checks,tracing}_test.py tests/python/incidents/incidents_test.py)
+harm_groups=(training signals endings children files)
+
+failed=()
+for pair in "${pairs[@]}"; do
+  torch=${pair%@*} version=$base
+  [[ $pair == *@* ]] && version=${pair#*@}
+  place=$PWD/.deps/wheel-test
+  rm -rf "$place"
+  mkdir -p "$place/build/python"
+  echo "== torch $torch, CPython $version"
+  wanted=("torch==$torch" "numpy<2.3" pytest jsonschema prometheus-client "$wheel")
+  if [[ $version == "$base" ]]; then
+    "$GRADVANE_VENV_PYTHON" -m venv "$place/venv"
+    python=$place/venv/bin/python
+    "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "${wanted[@]}"
+    site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  else  # it has no pip of its own
+    site=$place/site
+    "$GRADVANE_VENV_PYTHON" -m pip --python ".deps/pythons/python$version" install --quiet \
+      --disable-pip-version-check --no-cache-dir --target "$site" "${wanted[@]}"
+    python=$place/python
+    cat >"$python" <<EOF
+#!/bin/sh
+PYTHONPATH=$site\${PYTHONPATH:+:\$PYTHONPATH} exec $PWD/.deps/pythons/python$version "\$@"
+EOF
+    chmod +x "$python"
+  fi
+  # The tests take the package from a build folder: this one holds what pip installed.
+  for part in gradvane gradvane.libs; do ln -s "$site/$part" "$place/build/python/$part"; done
+  export GRADVANE_BUILD_DIR=$place/build
+  "$python" -B -m pytest -q -p no:cacheprovider "${core[@]}" || failed+=("$pair: core")
+  for group in "${harm_groups[@]}"; do
+    HARM_GROUP=$group "$python" -B -m pytest -q -p no:cacheprovider tests/harm/harm_test.py ||
+      failed+=("$pair: harm, $group")
+  done
+  rm -rf "$place"
+done
+if ((${#failed[@]})); then
+  printf 'failed: %s\n' "${failed[@]}"
+  exit 1
+fi
+echo "the wheel works beside: ${pairs[*]}"
