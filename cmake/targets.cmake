@@ -10,11 +10,10 @@ endif()
 # Warnings, include root and visibility of one target.
 function(gradvane_rules target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
-  # Torch's checks keep the names of files: none of this machine's folders is shipped.
-  set(maps -ffile-prefix-map=${PROJECT_SOURCE_DIR}=. -ffile-prefix-map=${GRADVANE_TORCH_DIR}=torch)
-  list(JOIN maps "," host_maps)
-  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${maps}>"
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${host_maps}>")
+  # Checks keep the names of files: none of this machine's folders is shipped.
+  set(map -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${map}>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${map}>")
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${GRADVANE_WARNINGS}>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
   if(GRADVANE_WERROR)

@@ -13,6 +13,9 @@ function(gradvane_find_torch)
   set(CMAKE_MESSAGE_LOG_LEVEL WARNING)
   add_library(gradvane_torch INTERFACE)
   add_library(gradvane::torch ALIAS gradvane_torch)
+  # Torch's checks keep the names of its headers.
+  target_compile_options(gradvane_torch INTERFACE
+    $<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:-ffile-prefix-map=${GRADVANE_TORCH_DIR}=torch>>)
   if(GRADVANE_TORCH_BY_HAND)
     gradvane_torch_by_hand(gradvane_torch ${GRADVANE_TORCH_DIR})
   else()

@@ -52,7 +52,9 @@ class OneDevice {
       data_[i] = address_of(params, i);
       kept_[i] = data_[i] != nullptr;
     }
-    if (sample_.keep(data_, stream_of(device_)) != cudaSuccess) forget();
+    cudaStream_t stream = stream_of(device_);
+    const OthersRun others;  // as where a read is enqueued
+    if (sample_.keep(data_, stream) != cudaSuccess) forget();
   }
 
   void difference(std::span<const Tensor> params) noexcept {
@@ -60,7 +62,9 @@ class OneDevice {
       data_[i] = kept_[i] ? address_of(params, i) : nullptr;
       kept_[i] = data_[i] != nullptr;
     }
-    if (sample_.difference(data_, stream_of(device_)) != cudaSuccess) forget();
+    cudaStream_t stream = stream_of(device_);
+    const OthersRun others;
+    if (sample_.difference(data_, stream) != cudaSuccess) forget();
   }
 
   [[nodiscard]] Tensor changes(std::size_t i) const {
@@ -112,6 +116,7 @@ void DeviceSample::resize(std::span<const Tensor> params, std::int64_t per_param
   if (per_param <= 0) return;
   for (auto& [device, places] : places_of(params, per_param)) {
     try {
+      const OthersRun others;  // CUDA may wait for the device when it is asked for memory
       state_->devices.push_back(std::make_unique<OneDevice>(device, std::move(places)));
     } catch (const kernels::CudaError&) {  // no memory there: the update ratio stays unmeasured
     }

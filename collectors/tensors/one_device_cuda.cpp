@@ -162,7 +162,10 @@ void OneDevice::make(std::vector<std::shared_ptr<const DeviceSource>>& new_sourc
     shapes.push_back(layout.shape);
     source->orders.push_back(layout.order);
   }
-  auto pass = std::make_shared<kernels::CudaPass>(device_, shapes, sites_, ring_slots_, plan_id_);
+  auto pass = [&] {
+    const OthersRun others;  // CUDA may wait for the device when it is asked for memory
+    return std::make_shared<kernels::CudaPass>(device_, shapes, sites_, ring_slots_, plan_id_);
+  }();
   source->id = next_source();
   source->device = device_;
   source->ring = {pass, &pass->ring()};
@@ -204,7 +207,11 @@ bool OneDevice::prepare(std::vector<std::shared_ptr<const DeviceSource>>& new_so
 DeviceRead OneDevice::enqueue() noexcept {
   Made& made = made_[used_];
   made.pass->belong_to(plan_id_);
-  const cudaError_t error = made.pass->enqueue(data_, ++made.token, stream_);
+  const cudaError_t error = [&] {
+    // A full queue waits for the device, and the device may wait for what another thread has yet to enqueue.
+    const OthersRun others;
+    return made.pass->enqueue(data_, ++made.token, stream_);
+  }();
   if (is_of_capture(error) || !succeeded(error, "enqueueing a read")) return {};
   pending_ = true;
   return {made.source, made.token};

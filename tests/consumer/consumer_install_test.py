@@ -53,7 +53,7 @@ def refusal(tmp_path, prefix, torch, **options) -> str:
 def test_the_component_for_cpp_is_header_libraries_cmake_files_and_licences(tmp_path):
     files = install(tmp_path)
     licences = ["LICENSE", "THIRD_PARTY_NOTICES.md",
-                *(f"LICENSES/{path.name}" for path in (SOURCE / "LICENSES").iterdir())]
+                *(str(path.relative_to(SOURCE)) for path in (SOURCE / "LICENSES").rglob("*.txt"))]
     assert [name for name in files if "/doc/" in name] == sorted(f"share/doc/gradvane/{name}" for name in licences)
     headers = (SOURCE / "agent" / "include").rglob("*.hpp")
     assert [name for name in files if name.startswith("include/")] == sorted(

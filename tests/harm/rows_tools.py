@@ -155,4 +155,27 @@ witness.look("end", model, optimizer)
         model.train()
         tiny.train(model, optimizer)
         """, together="tools within"),
+    Program("modes that see each call of torch", """
+        from torch.overrides import TorchFunctionMode
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Functions(TorchFunctionMode):
+            seen = []
+            def __torch_function__(self, function, types, args=(), kwargs=None):
+                self.seen.append(getattr(function, "__qualname__", str(function)))
+                return function(*args, **(kwargs or {}))
+
+        class Operators(TorchDispatchMode):
+            seen = []
+            def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+                self.seen.append(str(function))
+                return function(*args, **(kwargs or {}))
+
+        with Functions():
+            tiny.train(model, optimizer)
+        with Operators():
+            tiny.train(model, optimizer)
+        for what in (Functions, Operators):
+            print(len(what.seen), sorted(set(what.seen)))
+        """, together="tools within"),
 ]

@@ -38,7 +38,9 @@ def new_environment(folder: Path, *, torch: bool) -> Path:
 def environment(path=None) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith(("GRADVANE", "PYTHON"))}
     # The compiler by the name that the build gives it: pip's own name for it would find nothing in the compiler cache.
+    # And with the options of the build, so that nothing is compiled that lies there.
     env.update(GRADVANE_PORT="0", OMP_NUM_THREADS="1", PIP_DISABLE_PIP_VERSION_CHECK="1", CC="cc", CXX="c++",
+               CMAKE_ARGS="-DCMAKE_CUDA_ARCHITECTURES=80;90;100",
                CCACHE_DIR=os.environ.get("CCACHE_DIR", str(SOURCE / ".deps/cache/ccache")))
     if path is not None:
         env["PATH"] = str(path)
@@ -154,7 +156,7 @@ def test_without_torch_it_says_so_and_the_script_runs_all_the_same(tmp_path, whe
     assert "this is no recording of Gradvane" in done.stderr, "recordings are read without it"
 
 
-def test_an_older_torch_is_refused_with_a_sentence_before_anything_is_loaded():
+def test_an_older_torch_is_refused_with_a_sentence_before_anything_is_loaded(tmp_path):
     done = running.python("-c", """if True:
         import torch
         torch.__version__ = "2.8.0+cu128"
@@ -164,7 +166,7 @@ def test_an_older_torch_is_refused_with_a_sentence_before_anything_is_loaded():
         except gradvane.GradvaneError as error:
             print(error)
         print("gradvane._native" in sys.modules)
-        """)
+        """, cwd=tmp_path)
     assert done.stdout == "gradvane needs torch 2.9 or newer; this is torch 2.8.0+cu128\nFalse\n"
 
 
@@ -175,7 +177,7 @@ def test_every_torch_from_2_9_on_is_taken(version):
     assert release(version) >= OLDEST_TORCH
 
 
-def test_a_torch_whose_tensors_cannot_be_found_is_refused_with_a_sentence():
+def test_a_torch_whose_tensors_cannot_be_found_is_refused_with_a_sentence(tmp_path):
     """The objects of a torch to come may look otherwise: then nothing is read from a wrong place."""
     done = running.python("-c", """if True:
         import torch
@@ -187,7 +189,7 @@ def test_a_torch_whose_tensors_cannot_be_found_is_refused_with_a_sentence():
             gradvane.attach()
         except gradvane.GradvaneError as error:
             print(error)
-        """)
+        """, cwd=tmp_path)
     assert "this torch is newer than gradvane; install a newer gradvane" in done.stdout
 
 
