@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from gradvane import _lines
 from gradvane._errors import GradvaneError, described
 from gradvane._records import Incident, StepRecord, TracedModule, incident_of, status_of, step_of
 
@@ -83,6 +84,10 @@ class Agent:
                 self._teller.join()
         for package in ("torch", "gradvane"):  # a host sync's line is looked for outside these
             self._native.pass_over(os.path.dirname(os.path.abspath(sys.modules[package].__file__ or "")))
+        self.run = run
+        self.incident_count = 0
+        self.recording = ""
+        """path of the latest one of an incident"""
         self._watcher = Watcher(self._native, Names())
         self._callbacks: list[Callable[[Incident], object]] = []
         begins.put(True)
@@ -229,6 +234,7 @@ class Agent:
         if threading.current_thread() is not self._teller:
             self._teller.join(timeout=5.0)  # callbacks may take a while
         self._say_lines()
+        _lines.ended(self)
 
     def _tell(self) -> None:
         """The thread that hands on incidents and lines."""
@@ -237,6 +243,7 @@ class Agent:
             self._say_lines()
             if opened is not None:
                 incident = incident_of(opened)
+                self.incident_count += incident.closed_at is None
                 self._watcher.tracer.incident(incident)
                 for callback in list(self._callbacks):
                     try:
@@ -248,7 +255,9 @@ class Agent:
 
     def _say_lines(self) -> None:
         for line in self._native.take_lines():
-            logger.info(line.removeprefix("gradvane: "))
+            line = line.removeprefix("gradvane: ")
+            self.recording = line.removeprefix("recording: ") if line.startswith("recording: ") else self.recording
+            logger.info(line)
 
 
 def live() -> Agent | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from gradvane import _agent
+from gradvane import _agent, _lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +56,7 @@ def attach(
         except BaseException:
             agent.detach()
             raise
+        _lines.begins(agent)
         return agent
 
 

@@ -1,0 +1,44 @@
+"""The two lines that a run says on the standard error: where it is seen, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradvane._agent import Agent
+
+logger = logging.getLogger("gradvane")
+_OFF = ("", "0", "off", "false", "no")
+
+
+def begins(agent: Agent) -> None:
+    """Where the page is. `gradvane run` and a script that shows log messages have said so already."""
+    if agent.url:
+        _say(f"{agent.run}: {agent.url} (GRADVANE_QUIET=1 hides this line)")
+
+
+def ended(agent: Agent) -> None:
+    """After a good end: steps, incidents, and how to read what is left of them."""
+    status = agent.status()
+    if status["state"] != "finished":
+        return
+    steps, incidents = status["steps"], agent.incident_count
+    parts = [f"{steps:,} step{'' if steps == 1 else 's'}",
+             f"{incidents or 'no'} incident{'' if incidents == 1 else 's'}"]
+    if agent.recording:
+        parts.append(f"gradvane replay {agent.recording}")
+    _say(f"{agent.run} ended: {', '.join(parts)}")
+
+
+def _say(line: str) -> None:
+    if os.environ.get("GRADVANE_QUIET", "").lower() not in _OFF or os.environ.get("LOCAL_RANK", "0") != "0":
+        return
+    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
+        return
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
+            print(f"gradvane: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,60 @@
+"""What a script that attaches says on the standard error: one line at the start, one at a good end."""
+
+from __future__ import annotations
+
+import re
+
+import running
+
+SCRIPT = """
+    import torch, gradvane
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    gradvane.attach(model, optimizer, run="tiny")
+    for step in range(3):
+        optimizer.zero_grad()
+        (model(torch.ones(2, 4)).sum() * SCALE).backward()
+        optimizer.step()
+"""
+BEGINS = r"gradvane: tiny: http://127\.0\.0\.1:\d+ \(GRADVANE_QUIET=1 hides this line\)"
+
+
+def said(text: str, tmp_path, **environment: str) -> list[str]:
+    script = running.write(tmp_path, text)
+    done = running.python(script, cwd=tmp_path, **environment)
+    return [line for line in done.stderr.splitlines() if line.startswith("gradvane: ")]
+
+
+def test_the_address_comes_at_the_start_and_the_outcome_at_the_end(tmp_path):
+    first, last = said(SCRIPT.replace("SCALE", "1"), tmp_path)
+    assert re.fullmatch(BEGINS, first)
+    assert last == "gradvane: tiny ended: 3 steps, no incidents"
+
+
+def test_an_incident_is_counted_and_its_recording_named(tmp_path):
+    lines = said(SCRIPT.replace("SCALE", "(float('nan') if step == 1 else 1)"), tmp_path)
+    assert re.fullmatch(r"gradvane: tiny ended: 3 steps, \d incidents?, gradvane replay \S+\.gvrec", lines[-1])
+
+
+def test_quiet_says_nothing_and_neither_do_other_ranks_of_a_machine(tmp_path):
+    text = SCRIPT.replace("SCALE", "1")
+    assert said(text, tmp_path, GRADVANE_QUIET="1") == []
+    assert said(text, tmp_path, LOCAL_RANK="1", RANK="1", WORLD_SIZE="2") == []
+    assert len(said(text, tmp_path, LOCAL_RANK="0", RANK="0", WORLD_SIZE="2")) == 2
+
+
+def test_a_script_that_shows_log_messages_gets_them_once(tmp_path):
+    text = "    import logging\n    logging.basicConfig(level=logging.INFO, format='gradvane: log: %(message)s')" + SCRIPT
+    lines = said(text.replace("SCALE", "1"), tmp_path)
+    assert lines and all(line.startswith("gradvane: log: ") for line in lines)
+    assert sum("http://" in line for line in lines) == 1
+
+
+def test_a_closed_standard_error_is_no_reason_to_fail(tmp_path):
+    done = running.python(running.write(tmp_path, "    import os; os.close(2)" + SCRIPT.replace("SCALE", "1")), cwd=tmp_path)
+    assert done.returncode == 0
+
+
+def test_a_run_that_fails_has_no_good_end_to_tell_of(tmp_path):
+    lines = said(SCRIPT.replace("SCALE", "1") + "    gradvane._agent.live().fail('because')\n", tmp_path)
+    assert len(lines) == 1 and re.fullmatch(BEGINS, lines[0])
