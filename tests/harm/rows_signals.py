@@ -144,7 +144,7 @@ PROGRAMS = [
         time.sleep(1)
         way.end_agent()
         tiny.train(model, optimizer)
-        """, acts=(Act("scrape", after="scrape"),), seconds=6),
+        """, acts=(Act("scrape", after="scrape"),), seconds=9),
     Program("SIGSEGV with faulthandler", """
         import faulthandler
         faulthandler.enable()
