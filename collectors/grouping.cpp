@@ -207,10 +207,8 @@ void pad_numbers(Cuts& cuts) {
   }
 }
 
-std::string note_on(const Layers& layers, std::size_t size, int max_groups) {
-  std::size_t all = 0;
-  for (const auto& [module, numbers] : layers) all += numbers.size();
-  return std::to_string(all) + " layers are shown in groups of " + std::to_string(size) +
+std::string note_on(std::size_t layers, std::size_t size, int max_groups) {
+  return std::to_string(layers) + " layers are shown in groups of " + std::to_string(size) +
          ", because max_groups is " + std::to_string(max_groups);
 }
 
@@ -237,7 +235,7 @@ std::string cut_automatically(Cuts& cuts, int max_groups) {
   const std::size_t rest = groups - in_layers;
   const std::size_t size = layers_in_group(layers, most > rest ? most - rest : 0);
   join_layers(cuts, layers, size);
-  return note_on(layers, size, max_groups);
+  return note_on(in_layers, size, max_groups);
 }
 
 std::string pattern_of(const Rule& rule, const std::string& param) {

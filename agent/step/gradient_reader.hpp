@@ -29,7 +29,7 @@ class GradientReader {
   /// Makes new plans if the optimizer's parameters have changed.
   void follow_changes(int optimizer) noexcept;
   /// Sets every gradient and the loss so far, and reads those on a CPU. False: there is no memory.
-  /// @param stamps  false: nobody will ask whether they have been written to since
+  /// @param stamps  false: no one will ask whether they have been written to since
   bool scan(int optimizer, bool stamps = true) noexcept;
   /// Hands over the gradients of the last scan() once more: they have become bad since the step's
   /// read.

@@ -56,14 +56,14 @@ void DeviceReads::resize(std::vector<kernels::Site> sites, int ring_slots, std::
 }
 
 bool DeviceReads::takes(const Tensor& tensor) const noexcept {
-  const TensorFacts facts = facts_of(tensor);
-  if (facts.place != TensorFacts::Place::cuda) return false;
-  const OneDevice* one = state_->find(facts.device);
+  const int device = cuda_device_of(tensor);
+  if (device < 0) return false;
+  const OneDevice* one = state_->find(device);
   return one == nullptr || one->failure().empty();
 }
 
 EntryTag DeviceReads::set(std::size_t entry, const Tensor& tensor) noexcept try {
-  return state_->at(facts_of(tensor).device).set(entry, tensor);
+  return state_->at(cuda_device_of(tensor)).set(entry, tensor);
 } catch (...) {  // no memory for a device's tables
   return EntryTag::unsupported;
 }

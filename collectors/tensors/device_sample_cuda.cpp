@@ -23,11 +23,10 @@ std::map<int, Places> places_of(std::span<const Tensor> params, std::int64_t per
   std::map<int, Places> by_device;
   std::map<int, std::int64_t> used;
   for (std::size_t i = 0; i < params.size(); ++i) {
-    const TensorFacts facts = facts_of(params[i]);
-    if (facts.place != TensorFacts::Place::cuda || !requires_grad(params[i])) continue;
+    const int device = cuda_device_of(params[i]);
+    if (device < 0 || !requires_grad(params[i])) continue;
     const TensorView view = sampled_view(params[i]);
     if (view.data == nullptr) continue;
-    const int device = facts.device;
     Places& places = by_device[device];
     places.resize(params.size());
     std::int64_t& begin = used[device];
@@ -76,9 +75,8 @@ class OneDevice {
   [[nodiscard]] const void* address_of(std::span<const Tensor> params,
                                        std::size_t i) const noexcept {
     const kernels::SamplePlace& place = places_[i];
-    if (place.count == 0 || i >= params.size()) return nullptr;
-    const TensorFacts facts = facts_of(params[i]);
-    if (facts.place != TensorFacts::Place::cuda || facts.device != device_) return nullptr;
+    if (place.count == 0 || i >= params.size() || cuda_device_of(params[i]) != device_)
+      return nullptr;
     const TensorView view = sampled_view(params[i]);
     return view.numel == place.numel && view.dtype == place.dtype ? view.data : nullptr;
   }

@@ -55,12 +55,12 @@ OneDevice::OneDevice(int device, const std::vector<kernels::Site>& sites,
 }
 
 EntryTag OneDevice::set(std::size_t entry, const Tensor& tensor) noexcept try {
-  TensorView view = view_of(tensor);
+  const TensorFacts facts = facts_of(tensor);
+  TensorView view = view_of(tensor, facts);
   if (view.data == nullptr) return leave_out(entry, tag_of(view.readable));
   const kernels::TensorShape shape{view.numel, view.dtype};
   EntryLayout& layout = layouts_[entry];
   // A layout is compared only where there is one: most tensors are row-major.
-  const TensorFacts facts = facts_of(tensor);
   if (shape != layout.shape || !facts.is_row_major || !layout.order.strides.empty() ||
       layout.order.is_complex != facts.is_complex) {
     EntryLayout now{shape, memory_order_of(facts)};

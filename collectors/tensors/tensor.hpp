@@ -56,6 +56,8 @@ struct TensorFacts {
 /// The same for two handles of one tensor, for as long as it lives.
 [[nodiscard]] const void* identity_of(const Tensor& tensor) noexcept;
 [[nodiscard]] bool is_on_cpu(const Tensor& tensor) noexcept;  ///< false for an undefined one
+/// Index of the CUDA device that it is on; -1: on none.
+[[nodiscard]] int cuda_device_of(const Tensor& tensor) noexcept;
 [[nodiscard]] bool requires_grad(const Tensor& tensor) noexcept;
 /// Undefined where there is none.
 [[nodiscard]] Tensor gradient_of(const Tensor& param) noexcept;

@@ -93,6 +93,9 @@ TensorFacts facts_of(const at::Tensor& tensor) noexcept try {
 
 const void* identity_of(const at::Tensor& tensor) noexcept { return tensor.unsafeGetTensorImpl(); }
 bool is_on_cpu(const at::Tensor& tensor) noexcept { return tensor.defined() && tensor.is_cpu(); }
+int cuda_device_of(const at::Tensor& tensor) noexcept {
+  return tensor.defined() && tensor.is_cuda() ? tensor.device().index() : -1;
+}
 bool requires_grad(const at::Tensor& tensor) noexcept { return tensor.requires_grad(); }
 
 at::Tensor gradient_of(const at::Tensor& param) noexcept try {

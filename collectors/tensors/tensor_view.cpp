@@ -46,10 +46,9 @@ std::int64_t sparse_row_major(const Tensor& tensor, const TensorFacts& facts,
   return linear * dense_numel + in_values % dense_numel;
 }
 
-TensorView look(const Tensor& tensor) {
+TensorView look(const Tensor& tensor, const TensorFacts& facts) {
   TensorView view;
   if (!tensor.defined()) return view;
-  const TensorFacts facts = facts_of(tensor);
   view.readable = Readable::unsupported;
   if (!facts.dtype || facts.place == TensorFacts::Place::other || facts.layout == Layout::other)
     return view;
@@ -94,8 +93,10 @@ EntryTag tag_of(Readable readable) noexcept {
   return EntryTag::unsupported;
 }
 
-TensorView view_of(const Tensor& tensor) noexcept try {
-  return look(tensor);
+TensorView view_of(const Tensor& tensor) noexcept { return view_of(tensor, facts_of(tensor)); }
+
+TensorView view_of(const Tensor& tensor, const TensorFacts& facts) noexcept try {
+  return look(tensor, facts);
 } catch (...) {  // no memory for a temporary, or a tensor subclass that refuses: not worth a run
   TensorView view;
   view.readable = Readable::unsupported;
@@ -129,8 +130,6 @@ MemoryOrder memory_order_of(const TensorFacts& facts) {
   order.strides.assign(facts.strides.begin(), facts.strides.end());
   return order;
 }
-
-MemoryOrder memory_order_of(const Tensor& tensor) { return memory_order_of(facts_of(tensor)); }
 
 std::int64_t row_major_index(const Tensor& tensor, std::int64_t in_memory) noexcept try {
   if (in_memory < 0) return in_memory;

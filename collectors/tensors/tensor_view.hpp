@@ -34,13 +34,14 @@ struct TensorView {
 /// on the current stream. Does not synchronise: a sparse tensor on a device is `unsupported`. So is a
 /// tensor whose copy finds no memory.
 [[nodiscard]] TensorView view_of(const Tensor& tensor) noexcept;
+/// The same, for a caller that has its facts.
+[[nodiscard]] TensorView view_of(const Tensor& tensor, const TensorFacts& facts) noexcept;
 
 /// What becomes of an entry that looks like this.
 [[nodiscard]] EntryTag tag_of(Readable readable) noexcept;
 
 /// How a dense strided tensor lies in memory. Allocates where it is not row-major.
 [[nodiscard]] MemoryOrder memory_order_of(const TensorFacts& facts);
-[[nodiscard]] MemoryOrder memory_order_of(const Tensor& tensor);
 
 /// The row-major linear index, in `tensor`, of element `in_memory` of its view.
 [[nodiscard]] std::int64_t row_major_index(const Tensor& tensor, std::int64_t in_memory) noexcept;

@@ -42,7 +42,7 @@ TensorView sampled_view(const Tensor& tensor) noexcept {
   const TensorFacts facts = facts_of(tensor);
   if (facts.layout != TensorFacts::Layout::strided || facts.is_complex || !facts.is_dense)
     return {};
-  TensorView view = view_of(tensor);
+  TensorView view = view_of(tensor, facts);
   return view.readable == Readable::yes ? view : TensorView{};
 }
 

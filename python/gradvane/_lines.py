@@ -8,11 +8,12 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from gradvane._autostart import OFF
+
 if TYPE_CHECKING:
     from gradvane._agent import Agent
 
 logger = logging.getLogger("gradvane")
-_OFF = ("", "0", "off", "false", "no")
 
 
 def begins(agent: Agent) -> None:
@@ -35,10 +36,10 @@ def ended(agent: Agent) -> None:
 
 
 def _say(line: str) -> None:
-    if os.environ.get("GRADVANE_QUIET", "").lower() not in _OFF or os.environ.get("LOCAL_RANK", "0") != "0":
+    if (os.environ.get("GRADVANE_QUIET") or "off").lower() not in OFF or os.environ.get("LOCAL_RANK", "0") != "0":
         return
     if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
         return
     if sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # closed, or a pipe that nobody reads
+        with contextlib.suppress(OSError, ValueError):  # closed, or a pipe without a reader
             print(f"gradvane: {line}", file=sys.stderr, flush=True)

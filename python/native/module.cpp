@@ -11,7 +11,7 @@
 #include "python/native/gil_released.hpp"
 #include "python/native/python_agent.hpp"
 #include "python/native/record_classes.hpp"
-#include "python/native/torch_interface.hpp"
+#include "python/native/torch_ops.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::python {
@@ -21,11 +21,6 @@ using WithoutGil = py::call_guard<GilReleased>;
 using Class = py::class_<PythonAgent, PythonAgentPtr>;
 using collectors::Tensor;
 using namespace py::literals;  // "name"_a: an argument
-
-/// What is no tensor becomes an undefined one.
-Tensor tensor_or_none(const py::object& object) {
-  return torch_interface().is_tensor(object.ptr()) ? Tensor::of(object.ptr()) : Tensor();
-}
 
 constexpr std::array<const char*, 3> kTraceModes{"off", "next_step", "always"};
 
@@ -41,15 +36,15 @@ record::ReadAt read_at(const std::string& name) {
 
 /// The tensors among `items`, by name only. Null for what is none.
 std::vector<const void*> identities(const py::list& items) {
+  const TorchInterface& torch = torch_interface();
   std::vector<const void*> all;
   all.reserve(items.size());
   for (const py::handle item : items)
-    all.push_back(
-        collectors::identity_of(tensor_or_none(py::reinterpret_borrow<py::object>(item))));
+    all.push_back(torch.is_tensor(item.ptr()) ? torch.implementation(item.ptr()) : nullptr);
   return all;
 }
 
-py::object object_of(const Tensor& tensor) {
+py::object returned(const Tensor& tensor) {
   return tensor.defined() ? py::reinterpret_borrow<py::object>(tensor.object()) : py::none();
 }
 
@@ -58,7 +53,7 @@ void define_hooks(Class& agent) {
       .def(
           "after_backward",
           [](PythonAgent& self, const py::object& loss) {
-            const Tensor tensor = tensor_or_none(loss);
+            const Tensor tensor = tensor_of(loss);
             self.after_backward(tensor);
           },
           "loss"_a)
@@ -66,7 +61,7 @@ void define_hooks(Class& agent) {
           "read",
           [](PythonAgent& self, int optimizer, const std::string& where, const py::object& scale,
              bool is_scaled) {
-            const Tensor tensor = tensor_or_none(scale);
+            const Tensor tensor = tensor_of(scale);
             return self.read(optimizer, read_at(where), tensor, is_scaled);
           },
           "optimizer"_a, "where"_a, "scale"_a, "is_scaled"_a)
@@ -74,7 +69,7 @@ void define_hooks(Class& agent) {
       .def(
           "discard",
           [](PythonAgent& self, int optimizer, const py::object& scale, bool is_scaled) {
-            const Tensor tensor = tensor_or_none(scale);
+            const Tensor tensor = tensor_of(scale);
             self.discard(optimizer, tensor, is_scaled);
           },
           "optimizer"_a, "scale"_a, "is_scaled"_a)
@@ -100,7 +95,7 @@ void define_hooks(Class& agent) {
       .def(
           "parts_end",
           [](PythonAgent& self, int optimizer, const py::object& loss) {
-            const Tensor tensor = tensor_or_none(loss);
+            const Tensor tensor = tensor_of(loss);
             self.parts_end(optimizer, tensor);
           },
           "optimizer"_a, "loss"_a)
@@ -121,26 +116,26 @@ void define_values(Class& agent) {
   agent
       .def(
           "grad_norm",
-          [](PythonAgent& self, int optimizer) { return object_of(self.grad_norm(optimizer)); },
+          [](PythonAgent& self, int optimizer) { return returned(self.grad_norm(optimizer)); },
           "optimizer"_a)
       .def(
           "clip_grad_norm",
           [](PythonAgent& self, int optimizer, double max_norm, bool just_read) {
-            return object_of(self.clip_grad_norm(optimizer, max_norm, just_read));
+            return returned(self.clip_grad_norm(optimizer, max_norm, just_read));
           },
           "optimizer"_a, "max_norm"_a, "just_read"_a)
       .def("is_sharded", &PythonAgent::is_sharded, "optimizer"_a)
       .def(
           "take_loss",
           [](PythonAgent& self, const py::object& loss) {
-            const Tensor tensor = tensor_or_none(loss);
+            const Tensor tensor = tensor_of(loss);
             self.take_loss(tensor);
           },
           "loss"_a)
       .def(
           "log",
           [](PythonAgent& self, const std::string& name, const py::object& value) {
-            const Tensor tensor = tensor_or_none(value);
+            const Tensor tensor = tensor_of(value);
             if (tensor.defined()) {
               self.log(name, tensor);
               return;

@@ -15,12 +15,16 @@
 #include "collectors/tensors/tensor.hpp"
 #include "python/native/gil_released.hpp"
 #include "python/native/torch_interface.hpp"
+#include "python/native/torch_ops.hpp"
 
 namespace gradvane::collectors {
 
 namespace py = pybind11;
 using kernels::DType;
+using python::object_of;
+using python::tensor_of;
 using python::torch_interface;
+using python::torch_op;
 using python::TorchInterface;
 
 namespace {
@@ -37,11 +41,6 @@ LetGo& let_go_of() {
   return all;
 }
 
-py::object owned(PyObject* object) {
-  if (object == nullptr) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(object);
-}
-
 /// No exception, and what it would have been is dropped.
 PyObject* or_nothing(PyObject* object) noexcept {
   if (object == nullptr) PyErr_Clear();
@@ -53,15 +52,6 @@ bool is_plain(PyObject* object) noexcept {
   const TorchInterface& torch = torch_interface();
   return Py_TYPE(object) == torch.plain_type || Py_TYPE(object) == torch.parameter_type;
 }
-
-template <typename... Arguments>
-PythonTensor operation(const char* name, const Arguments&... arguments) {
-  const py::handle ops(torch_interface().ops);
-  py::object result = ops.attr(name)(arguments...);
-  return result.is_none() ? PythonTensor() : PythonTensor::taking(result.release().ptr());
-}
-
-py::handle handle_of(const PythonTensor& tensor) { return {tensor.object()}; }
 
 template <typename Value, typename... Arguments>
 Value asked(python::Call<Arguments...> call, python::TensorHandle handle) noexcept {
@@ -106,23 +96,15 @@ std::int64_t bytes_needed(const TensorFacts& facts, std::int64_t offset, std::in
 }
 
 /// A wrapper around other tensors has no memory, and must not be asked for it.
-bool has_storage(PyObject* object) noexcept {
-  if (is_plain(object)) return true;
-  PyObject* has =
-      or_nothing(PyObject_CallMethod(torch_interface().ops, "has_storage", "O", object));
-  const bool result = has == Py_True;
-  Py_XDECREF(has);
-  return result;
+bool has_storage(PyObject* object) {
+  return is_plain(object) || py::cast<bool>(torch_op("has_storage", py::handle(object)));
 }
 
 /// A view that negates what it reads has no memory of its own.
 bool is_negated(PyObject* object, const TensorFacts& facts, std::int64_t storage,
-                std::int64_t item) noexcept {
+                std::int64_t item) {
   if (facts.is_row_major && storage == facts.numel * item) return false;
-  PyObject* negated = or_nothing(PyObject_CallMethod(torch_interface().ops, "is_neg", "O", object));
-  const bool result = negated != Py_False;
-  Py_XDECREF(negated);
-  return result;
+  return py::cast<bool>(torch_op("is_neg", py::handle(object)));
 }
 
 void look_at_memory(PyObject* object, const TorchInterface& torch, TensorFacts& facts) {
@@ -134,7 +116,7 @@ void look_at_memory(PyObject* object, const TorchInterface& torch, TensorFacts& 
   facts.strides = {asked<std::int64_t*>(torch.strides, handle), dims};
   facts.is_row_major = asked<bool>(torch.is_contiguous, handle);
   facts.is_dense = facts.is_row_major || is_dense(facts.sizes, facts.strides);
-  if (!facts.dtype) {  // indices: nobody asks whether all of it is there
+  if (!facts.dtype) {  // indices, say: the address is all that is read of them
     facts.data = asked<void*>(torch.data_ptr, handle);
     return;
   }
@@ -152,13 +134,11 @@ void look_at_memory(PyObject* object, const TorchInterface& torch, TensorFacts& 
 const std::string& name_of(std::int32_t dtype, PyObject* tensor) {
   static std::map<std::int32_t, std::string> names;
   std::string& name = names[dtype];
-  if (name.empty())
-    name = py::str(py::handle(torch_interface().ops).attr("dtype_name")(py::handle(tensor)));
+  if (name.empty()) name = py::str(torch_op("dtype_name", py::handle(tensor)));
   return name;
 }
 
-/// Of a CUDA device: as long as the process lives.
-std::string name_of(const TorchInterface& torch, PyObject* tensor) {
+std::string name_of_device(const TorchInterface& torch, PyObject* tensor) {
   const auto type = asked<std::int32_t>(torch.device_type, torch.handle(tensor));
   if (type == torch.cpu) return "cpu";
   const auto index = asked<std::int32_t>(torch.device_index, torch.handle(tensor));
@@ -233,19 +213,27 @@ TensorFacts facts_of(const PythonTensor& tensor) noexcept try {
     facts.layout = TensorFacts::Layout::strided;
   if (facts.layout != TensorFacts::Layout::other) look_at_memory(object, torch, facts);
   return facts;
-} catch (...) {  // no memory for a list of strides
+} catch (...) {  // no memory for a list of strides, or a kind of tensor that refuses
   return {};
 }
 
 const void* identity_of(const PythonTensor& tensor) noexcept {
   if (!tensor.defined()) return nullptr;
-  return *static_cast<void**>(torch_interface().handle(tensor.object()));
+  return torch_interface().implementation(tensor.object());
 }
 
 bool is_on_cpu(const PythonTensor& tensor) noexcept {
   if (!tensor.defined()) return false;
   const TorchInterface& torch = torch_interface();
   return asked<std::int32_t>(torch.device_type, torch.handle(tensor.object())) == torch.cpu;
+}
+
+int cuda_device_of(const PythonTensor& tensor) noexcept {
+  if (!tensor.defined()) return -1;
+  const TorchInterface& torch = torch_interface();
+  void* handle = torch.handle(tensor.object());
+  if (asked<std::int32_t>(torch.device_type, handle) != torch.cuda) return -1;
+  return asked<std::int32_t>(torch.device_index, handle);
 }
 
 bool requires_grad(const PythonTensor& tensor) noexcept {
@@ -280,14 +268,14 @@ std::string dtype_name(const PythonTensor& tensor) {
 }
 
 std::string device_name(const PythonTensor& tensor) {
-  return name_of(torch_interface(), tensor.object());
+  return name_of_device(torch_interface(), tensor.object());
 }
 
 std::vector<std::int64_t> sizes_of(const PythonTensor& tensor) {
   const TorchInterface& torch = torch_interface();
   if (!is_plain(tensor.object())) {
     std::vector<std::int64_t> sizes;
-    for (const py::handle size : py::handle(torch.ops).attr("sizes")(handle_of(tensor)))
+    for (const py::handle size : torch_op("sizes", object_of(tensor)))
       sizes.push_back(py::cast<std::int64_t>(size));
     return sizes;
   }
@@ -302,7 +290,7 @@ bool is_of(const PythonTensor& tensor, const std::string& dtype, const std::stri
   PyObject* object = tensor.object();
   void* handle = torch.handle(object);
   if (name_of(asked<std::int32_t>(torch.dtype, handle), object) != dtype ||
-      name_of(torch, object) != device)
+      name_of_device(torch, object) != device)
     return false;
   if (!is_plain(object)) return std::ranges::equal(sizes_of(tensor), sizes);
   const std::int64_t* now = asked<std::int64_t*>(torch.sizes, handle);
@@ -310,21 +298,20 @@ bool is_of(const PythonTensor& tensor, const std::string& dtype, const std::stri
 }
 
 PythonTensor dense_copy(const PythonTensor& tensor) {
-  return operation("dense_copy", handle_of(tensor));
+  return tensor_of(torch_op("dense_copy", object_of(tensor)));
 }
 
 PythonTensor scalar_copy(const PythonTensor& tensor) {
-  return operation("scalar_copy", handle_of(tensor));
+  return tensor_of(torch_op("scalar_copy", object_of(tensor)));
 }
 
 PythonTensor scalar_sum(const PythonTensor& a, const PythonTensor& b) {
-  return operation("scalar_sum", handle_of(a), handle_of(b));
+  return tensor_of(torch_op("scalar_sum", object_of(a), object_of(b)));
 }
 
 SparseParts sparse_parts(const PythonTensor& tensor) {
-  const py::tuple parts = py::handle(torch_interface().ops).attr("sparse_parts")(handle_of(tensor));
-  return {PythonTensor::of(parts[0].ptr()), PythonTensor::of(parts[1].ptr()),
-          py::cast<bool>(parts[2])};
+  const py::tuple parts = torch_op("sparse_parts", object_of(tensor));
+  return {tensor_of(parts[0]), tensor_of(parts[1]), py::cast<bool>(parts[2])};
 }
 
 PythonTensor tensor_over(const double* data, std::optional<std::int64_t> count, int device) {
@@ -332,12 +319,10 @@ PythonTensor tensor_over(const double* data, std::optional<std::int64_t> count, 
   const std::int64_t size = count.value_or(1);
   const std::int64_t stride = 1;
   python::TensorHandle handle = nullptr;
-  const std::int32_t type = device < 0 ? torch.cpu : torch.cuda;
   if (torch.from_blob(const_cast<double*>(data), count ? 1 : 0, &size, &stride, 0, torch.float64,
-                      type, device < 0 ? 0 : device, &handle) != 0)
+                      torch.cuda, device, &handle) != 0)
     throw std::bad_alloc();
-  const py::object capsule = owned(PyCapsule_New(handle, nullptr, nullptr));
-  return operation("from_handle", capsule);
+  return tensor_of(torch_op("from_handle", py::capsule(handle)));
 }
 
 void* current_stream(int device) {

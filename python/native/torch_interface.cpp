@@ -143,7 +143,7 @@ TorchInterface found() {
   const py::object plain = module.attr("empty")(1);
   const py::object parameter = module.attr("nn").attr("Parameter")(plain);
   const auto says = [&](const py::object& tensor) {
-    return torch.implementation_requires_grad(*static_cast<void**>(torch.handle(tensor.ptr())));
+    return torch.implementation_requires_grad(torch.implementation(tensor.ptr()));
   };
   if (torch.implementation_requires_grad != nullptr && (says(plain) || !says(parameter)))
     torch.implementation_requires_grad = nullptr;

@@ -8,7 +8,7 @@
 
 namespace gradvane::python {
 
-/// A pointer to an at::Tensor, whose layout is nobody's business here.
+/// A pointer to an at::Tensor, whose layout is not known here.
 using TensorHandle = void*;
 
 /// 0: it succeeded. What fails is logged by torch on the standard error, so nothing is asked that may fail.
@@ -35,7 +35,7 @@ struct TorchInterface {
   /// Null in a torch without CUDA.
   Call<std::int32_t, void**> current_cuda_stream = nullptr;
 
-  // Torch's numbers for what is told apart here.
+  // Torch's numbers for what is distinguished here.
   std::int32_t cpu = 0, cuda = 0;
   std::int32_t strided = 0, sparse = 0;
   std::int32_t float32 = 0, float64 = 0, float16 = 0, bfloat16 = 0;
@@ -70,6 +70,10 @@ struct TorchInterface {
   /// Borrowed, as long as the object lives.
   [[nodiscard]] TensorHandle handle(PyObject* tensor) const noexcept {
     return reinterpret_cast<char*>(tensor) + handle_offset;
+  }
+  /// The TensorImpl: all that an at::Tensor holds.
+  [[nodiscard]] const void* implementation(PyObject* tensor) const noexcept {
+    return *static_cast<void**>(handle(tensor));
   }
 };
 

@@ -179,7 +179,7 @@ TEST(Grouping, EachOfEightyLayersOfLlamaHasItsGroup) {
   EXPECT_EQ(grouping.names[81], "model.norm");
   EXPECT_EQ(grouping.names[82], "lm_head");
   EXPECT_EQ(grouping.note, "");
-  // The largest of the family, and one that nobody has trained yet.
+  // The largest of the family, and one that no one has trained yet.
   EXPECT_EQ(group_parameters(llama(126), "auto", kUsualMost).names.size(), 129U);
   const Grouping deeper = group_parameters(llama(200), "auto", kUsualMost);
   EXPECT_EQ(deeper.names.size(), 103U);

@@ -23,7 +23,7 @@ class NotYet(types.ModuleType):
         pass
 
     def __getattr__(self, name):
-        if name.startswith("__"):  # asked of any module, by whoever looks through them all
+        if name.startswith("__"):  # read from each module by whoever looks through them all
             raise AttributeError(name)
         sys.modules.pop(NAME, None)
         torch.__dict__.pop("_dynamo", None)
