@@ -15,7 +15,6 @@ namespace {
 
 bool is_tensor(PyObject* object) noexcept { return torch_interface().is_tensor(object); }
 
-
 /// What a C function of Python returned, which may be null with an exception set: that is dropped.
 py::object owned(PyObject* object) {
   if (object == nullptr) PyErr_Clear();
@@ -125,7 +124,8 @@ bool PythonSource::changed(std::span<const void* const> identity) const noexcept
   std::size_t i = 0;
   bool differs = false;
   for_each_param(param_groups(live), [&](std::size_t, PyObject* param) {
-    differs = differs || i >= identity.size() || identity[i] != torch_interface().implementation(param);
+    differs =
+        differs || i >= identity.size() || identity[i] != torch_interface().implementation(param);
     ++i;
   });
   return differs || i != identity.size();
