@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "record/hypot.hpp"
 #include "record/metric_catalogue.hpp"
 #include "record/step_record.hpp"
 

@@ -8,6 +8,7 @@
 
 #include "agent/step/gradient_clip.hpp"
 #include "collectors/steps/clip_coefficient.hpp"
+#include "record/hypot.hpp"
 
 namespace gradvane::agent {
 

@@ -6,6 +6,7 @@
 
 #include "agent/step/facts/device_sources.hpp"
 #include "collectors/tensors/tensor_view.hpp"
+#include "record/hypot.hpp"
 
 namespace gradvane::agent {
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "collectors/steps/clip_coefficient.hpp"
+#include "record/hypot.hpp"
 #include "record/numbers.hpp"
 
 namespace gradvane::collectors {

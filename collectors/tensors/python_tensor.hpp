@@ -1,5 +1,7 @@
 #pragma once
-// A tensor of Python's: a reference to its object.
+// A tensor of Python's: a reference to its object, or to the tensor alone.
+#include <utility>
+
 struct _object;  // Python's name of PyObject. NOLINT(readability-identifier-naming)
 
 namespace gradvane::collectors {
@@ -13,28 +15,35 @@ class PythonTensor {
   [[nodiscard]] static PythonTensor of(_object* tensor) noexcept;
   /// The same, and takes the reference over.
   [[nodiscard]] static PythonTensor taking(_object* tensor) noexcept;
+  /// Of an at::Tensor. Makes no object of Python's, which would cost more than all that is read of a small
+  /// gradient. With the GIL. Undefined if there is no memory.
+  [[nodiscard]] static PythonTensor copy_of(void* handle) noexcept;
 
   PythonTensor(const PythonTensor& other) noexcept;
-  PythonTensor(PythonTensor&& other) noexcept : object_(other.object_) { other.object_ = nullptr; }
+  PythonTensor(PythonTensor&& other) noexcept
+      : object_(std::exchange(other.object_, nullptr)),
+        handle_(std::exchange(other.handle_, nullptr)) {}
   PythonTensor& operator=(PythonTensor other) noexcept {
-    _object* mine = object_;
-    object_ = other.object_;
-    other.object_ = mine;
+    std::swap(object_, other.object_);
+    std::swap(handle_, other.handle_);
     return *this;
   }
   ~PythonTensor() { reset(); }
 
-  [[nodiscard]] bool defined() const noexcept { return object_ != nullptr; }
+  [[nodiscard]] bool defined() const noexcept { return handle_ != nullptr; }
   void reset() noexcept {
-    if (object_ != nullptr) let_go();
+    if (handle_ != nullptr) let_go();
   }
-  /// Borrowed; null: undefined.
+  /// Borrowed; null: undefined, or without an object.
   [[nodiscard]] _object* object() const noexcept { return object_; }
+  /// The at::Tensor, borrowed; null: undefined.
+  [[nodiscard]] void* handle() const noexcept { return handle_; }
 
  private:
   void let_go() noexcept;
 
   _object* object_ = nullptr;
+  void* handle_ = nullptr;  ///< in the object, or of our own if there is none
 };
 
 }  // namespace gradvane::collectors

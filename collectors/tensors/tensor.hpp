@@ -45,6 +45,7 @@ struct TensorFacts {
   bool has_memory = false;    ///< all that it needs; sharding takes it away with resize_(0)
   std::int64_t numel = 0;     ///< elements; a complex one is one
   const void* data = nullptr;
+  // Not filled where it is row-major, which most are: they are not needed there.
   std::span<const std::int64_t> sizes;
   std::span<const std::int64_t> strides;  ///< in elements; empty for a sparse tensor
 };
@@ -61,6 +62,9 @@ struct TensorFacts {
 [[nodiscard]] bool requires_grad(const Tensor& tensor) noexcept;
 /// Undefined where there is none.
 [[nodiscard]] Tensor gradient_of(const Tensor& param) noexcept;
+/// identity_of() its gradient; null where there is none. Takes no reference, so it may be asked of a parameter
+/// that another thread is training.
+[[nodiscard]] const void* gradient_identity_of(const Tensor& param) noexcept;
 /// How often it has been written to, as far as torch counts that; absent for an inference tensor, of
 /// which it does not.
 [[nodiscard]] std::optional<std::uint32_t> version_of(const Tensor& tensor) noexcept;

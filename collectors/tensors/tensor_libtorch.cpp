@@ -98,6 +98,13 @@ int cuda_device_of(const at::Tensor& tensor) noexcept {
 }
 bool requires_grad(const at::Tensor& tensor) noexcept { return tensor.requires_grad(); }
 
+const void* gradient_identity_of(const at::Tensor& param) noexcept try {
+  const at::Tensor& gradient = std::as_const(*param.unsafeGetTensorImpl()).grad();
+  return gradient.defined() ? identity_of(gradient) : nullptr;
+} catch (...) {  // a tensor of a kind that has none
+  return nullptr;
+}
+
 at::Tensor gradient_of(const at::Tensor& param) noexcept try {
   return param.grad();
 } catch (...) {  // a kind of tensor that has none

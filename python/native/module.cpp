@@ -44,10 +44,6 @@ std::vector<const void*> identities(const py::list& items) {
   return all;
 }
 
-py::object returned(const Tensor& tensor) {
-  return tensor.defined() ? py::reinterpret_borrow<py::object>(tensor.object()) : py::none();
-}
-
 void define_hooks(Class& agent) {
   agent.def("before_backward", &PythonAgent::before_backward, "within_step"_a)
       .def(
@@ -102,26 +98,28 @@ void define_hooks(Class& agent) {
       .def(
           "owners",
           [](PythonAgent& self, const py::list& params) {
-            const auto given = identities(params);
-            ParameterOwners::Owners owners;
-            {
-              owners = self.owners(given);
-            }
+            const ParameterOwners::Owners owners = self.owners(identities(params));
             return py::make_tuple(owners.optimizers, owners.is_whole);
           },
-          "params"_a);
+          "params"_a)
+      .def(
+          "owners_of_gradients",
+          [](PythonAgent& self, const py::list& gradients) {
+            return self.owners_of_gradients(identities(gradients));
+          },
+          "gradients"_a);
 }
 
 void define_values(Class& agent) {
   agent
       .def(
           "grad_norm",
-          [](PythonAgent& self, int optimizer) { return returned(self.grad_norm(optimizer)); },
+          [](PythonAgent& self, int optimizer) { return object_of(self.grad_norm(optimizer)); },
           "optimizer"_a)
       .def(
           "clip_grad_norm",
           [](PythonAgent& self, int optimizer, double max_norm, bool just_read) {
-            return returned(self.clip_grad_norm(optimizer, max_norm, just_read));
+            return object_of(self.clip_grad_norm(optimizer, max_norm, just_read));
           },
           "optimizer"_a, "max_norm"_a, "just_read"_a)
       .def("is_sharded", &PythonAgent::is_sharded, "optimizer"_a)
@@ -229,6 +227,9 @@ PYBIND11_MODULE(_native, module) {
     for (const agent::OptionSpec& option : agent::option_table()) keys.emplace_back(option.key);
     return keys;
   });
+
+  module.def("functions_of_cpp", &functions_of_cpp);
+  module.def("do_without_functions_of_cpp", &do_without_functions_of_cpp);
 
   // From now on the end of a run waits for a scrape, and Ctrl-C ends that wait and nothing else.
   module.def("note_process_ends", &agent::note_process_ends);

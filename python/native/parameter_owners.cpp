@@ -1,5 +1,6 @@
 #include "python/native/parameter_owners.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <unordered_set>
 
@@ -26,7 +27,7 @@ ParameterOwners::Owners ParameterOwners::of(const std::vector<const void*>& para
       }
       each = false;
       with_gradient = with_gradient && !(collectors::requires_grad(param) &&
-                                         collectors::gradient_of(param).defined());
+                                         collectors::gradient_identity_of(param) != nullptr);
     }
     if (found == 0) continue;
     owned += found;
@@ -40,6 +41,21 @@ ParameterOwners::Owners ParameterOwners::of(const std::vector<const void*>& para
                     given.size() == params.size();
   last_owner_ = owners.is_whole && really_all ? owners.optimizers.front() : -1;
   last_params_ = params;
+  return owners;
+}
+
+std::vector<int> ParameterOwners::of_gradients(const std::vector<const void*>& gradients,
+                                               const agent::StepRecorder& recorder) {
+  const std::unordered_set<const void*> given(gradients.begin(), gradients.end());
+  std::vector<int> owners;
+  for (int o = 0; o < recorder.optimizers(); ++o) {
+    if (recorder.is_detached(o)) continue;
+    const std::vector<collectors::Tensor>& params = recorder.params(o);
+    if (std::any_of(params.begin(), params.end(), [&](const collectors::Tensor& param) {
+          return given.contains(collectors::gradient_identity_of(param));
+        }))
+      owners.push_back(o);
+  }
   return owners;
 }
 

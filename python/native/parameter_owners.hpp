@@ -18,6 +18,10 @@ class ParameterOwners {
 
   /// @param params  the tensors' implementations, in the order of the call
   [[nodiscard]] Owners of(const std::vector<const void*>& params, agent::StepRecorder& recorder);
+  /// The optimizers that one of these is a gradient of. Reads no gradient, as another thread may be training it.
+  /// @param gradients  the tensors' implementations
+  [[nodiscard]] static std::vector<int> of_gradients(const std::vector<const void*>& gradients,
+                                                     const agent::StepRecorder& recorder);
   /// After an optimizer came or went.
   void forget() noexcept { last_owner_ = -1; }
 

@@ -232,6 +232,11 @@ ParameterOwners::Owners PythonAgent::owners(const std::vector<const void*>& para
   return call ? owners_.of(params, session_.recorder()) : ParameterOwners::Owners{};
 }
 
+std::vector<int> PythonAgent::owners_of_gradients(const std::vector<const void*>& gradients) {
+  const Call call(*this);
+  return call ? ParameterOwners::of_gradients(gradients, session_.recorder()) : std::vector<int>{};
+}
+
 collectors::Tensor PythonAgent::grad_norm(int optimizer) {
   const Turn turn(*this);
   return turn ? session_.recorder().norm(optimizer) : collectors::Tensor();

@@ -71,6 +71,7 @@ class PythonAgent {
   /// The optimizers that own `params` (TensorImpls), and whether `params` are all of their
   /// parameters with a gradient.
   ParameterOwners::Owners owners(const std::vector<const void*>& params);
+  std::vector<int> owners_of_gradients(const std::vector<const void*>& gradients);
 
   collectors::Tensor grad_norm(int optimizer);
   [[nodiscard]] bool is_sharded(int optimizer);

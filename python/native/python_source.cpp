@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "collectors/tensors/tensor_view.hpp"
-#include "python/native/torch_interface.hpp"
+#include "python/native/torch_ops.hpp"
 
 namespace gradvane::python {
 
@@ -141,7 +141,7 @@ std::vector<collectors::Shard> PythonSource::shards(std::span<const Tensor> para
     py::list tensors;
     bool any = false;
     for (const Tensor& param : params) {
-      tensors.append(py::handle(param.object()));
+      tensors.append(object_of(param));
       any = any || py::hasattr(tensors[tensors.size() - 1], "_local_tensor");
     }
     if (!any) return shards;
@@ -159,7 +159,7 @@ std::vector<collectors::Shard> PythonSource::shards(std::span<const Tensor> para
 }
 
 Tensor PythonSource::local_part(const Tensor& tensor) const {
-  if (!tensor.defined()) return tensor;
+  if (tensor.object() == nullptr) return tensor;  // undefined, or plain
   const py::gil_scoped_acquire gil;
   const py::object local = owned(PyObject_GetAttrString(tensor.object(), "_local_tensor"));
   return local && is_tensor(local.ptr()) ? Tensor::of(local.ptr()) : tensor;

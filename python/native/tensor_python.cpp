@@ -3,9 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
-#include <mutex>
 #include <new>
 #include <string>
 #include <tuple>
@@ -28,18 +26,6 @@ using python::torch_op;
 using python::TorchInterface;
 
 namespace {
-
-/// References that were let go of without the GIL.
-struct LetGo {
-  std::mutex mutex;
-  std::vector<PyObject*> objects;
-  std::atomic<bool> any{false};
-};
-
-LetGo& let_go_of() {
-  static auto& all = *new LetGo;  // outlives every tensor
-  return all;
-}
 
 /// No exception, and what it would have been is dropped.
 PyObject* or_nothing(PyObject* object) noexcept {
@@ -96,19 +82,22 @@ std::int64_t bytes_needed(const TensorFacts& facts, std::int64_t offset, std::in
 }
 
 /// A wrapper around other tensors has no memory, and must not be asked for it.
-bool has_storage(PyObject* object) {
-  return is_plain(object) || py::cast<bool>(torch_op("has_storage", py::handle(object)));
+bool has_storage(const PythonTensor& tensor) {
+  PyObject* object = tensor.object();
+  return object == nullptr || is_plain(object) ||
+         py::cast<bool>(torch_op("has_storage", py::handle(object)));
 }
 
 /// A view that negates what it reads has no memory of its own.
-bool is_negated(PyObject* object, const TensorFacts& facts, std::int64_t storage,
+bool is_negated(const PythonTensor& tensor, const TensorFacts& facts, std::int64_t storage,
                 std::int64_t item) {
-  if (facts.is_row_major && storage == facts.numel * item) return false;
-  return py::cast<bool>(torch_op("is_neg", py::handle(object)));
+  if (tensor.object() == nullptr || (facts.is_row_major && storage == facts.numel * item))
+    return false;
+  return py::cast<bool>(torch_op("is_neg", py::handle(tensor.object())));
 }
 
-void look_at_memory(PyObject* object, const TorchInterface& torch, TensorFacts& facts) {
-  void* handle = torch.handle(object);
+void look_at_memory(const PythonTensor& tensor, const TorchInterface& torch, TensorFacts& facts) {
+  void* handle = tensor.handle();
   const auto dims = static_cast<std::size_t>(asked<std::int64_t>(torch.dim, handle));
   facts.numel = asked<std::int64_t>(torch.numel, handle);
   facts.sizes = {asked<std::int64_t*>(torch.sizes, handle), dims};
@@ -123,7 +112,7 @@ void look_at_memory(PyObject* object, const TorchInterface& torch, TensorFacts& 
   const std::int64_t item = kernels::size_in_bytes(*facts.dtype) * (facts.is_complex ? 2 : 1);
   const auto storage = asked<std::int64_t>(torch.storage_bytes, handle);
   const auto offset = asked<std::int64_t>(torch.storage_offset, handle);
-  if (facts.numel > 0 && is_negated(object, facts, storage, item)) {
+  if (facts.numel > 0 && is_negated(tensor, facts, storage, item)) {
     facts.layout = TensorFacts::Layout::other;
     return;
   }
@@ -131,73 +120,57 @@ void look_at_memory(PyObject* object, const TorchInterface& torch, TensorFacts& 
   facts.has_memory = storage >= bytes_needed(facts, offset, item) && facts.data != nullptr;
 }
 
-const std::string& name_of(std::int32_t dtype, PyObject* tensor) {
+/// Most tensors are as these: of what is asked elsewhere half is known then. False: not this one.
+bool look_at_plain(void* handle, const TorchInterface& torch, TensorFacts& facts) {
+  const void* implementation = TorchInterface::implementation(handle);
+  if (!torch.is_plain(implementation) || !asked<bool>(torch.is_contiguous, handle)) return false;
+  const auto [dtype, is_complex] = dtype_of(torch, asked<std::int32_t>(torch.dtype, handle));
+  if (!dtype) return false;
+  facts.layout = TensorFacts::Layout::strided;
+  facts.place = TensorFacts::Place::cpu;
+  if ((torch.keys(implementation) & torch.cuda_key) != 0) {
+    facts.place = TensorFacts::Place::cuda;
+    facts.device = asked<std::int32_t>(torch.device_index, handle);
+  }
+  facts.dtype = dtype;
+  facts.is_complex = is_complex;
+  facts.is_row_major = true;
+  facts.is_dense = true;
+  facts.numel = asked<std::int64_t>(torch.numel, handle);
+  const std::int64_t bytes = facts.numel * kernels::size_in_bytes(*dtype) * (is_complex ? 2 : 1);
+  const auto storage = asked<std::int64_t>(torch.storage_bytes, handle);
+  // With room to spare it may begin anywhere in it.
+  const std::int64_t offset =
+      storage == bytes ? 0 : asked<std::int64_t>(torch.storage_offset, handle);
+  facts.data = asked<void*>(torch.data_ptr, handle);
+  facts.has_memory = storage >= bytes + offset * (bytes / std::max<std::int64_t>(1, facts.numel)) &&
+                     facts.data != nullptr;
+  return true;
+}
+
+const std::string& name_of(std::int32_t dtype, const PythonTensor& tensor) {
   static std::map<std::int32_t, std::string> names;
   std::string& name = names[dtype];
-  if (name.empty()) name = py::str(torch_op("dtype_name", py::handle(tensor)));
+  if (name.empty()) name = py::str(torch_op("dtype_name", object_of(tensor)));
   return name;
 }
 
-std::string name_of_device(const TorchInterface& torch, PyObject* tensor) {
-  const auto type = asked<std::int32_t>(torch.device_type, torch.handle(tensor));
+std::string name_of_device(const TorchInterface& torch, const PythonTensor& tensor) {
+  const auto type = asked<std::int32_t>(torch.device_type, tensor.handle());
   if (type == torch.cpu) return "cpu";
-  const auto index = asked<std::int32_t>(torch.device_index, torch.handle(tensor));
+  const auto index = asked<std::int32_t>(torch.device_index, tensor.handle());
   if (type == torch.cuda) return "cuda:" + std::to_string(index);
-  return py::str(py::handle(tensor).attr("device"));
+  return py::str(object_of(tensor).attr("device"));
 }
 
 }  // namespace
-
-PythonTensor PythonTensor::of(_object* tensor) noexcept {
-  Py_XINCREF(tensor);
-  return taking(tensor);
-}
-
-PythonTensor PythonTensor::taking(_object* tensor) noexcept {
-  PythonTensor result;
-  result.object_ = tensor;
-  return result;
-}
-
-PythonTensor::PythonTensor(const PythonTensor& other) noexcept : object_(other.object_) {
-  if (object_ == nullptr) return;
-  if (PyGILState_Check() != 0) {
-    Py_INCREF(object_);
-    return;
-  }
-  const PyGILState_STATE state = PyGILState_Ensure();
-  Py_INCREF(object_);
-  PyGILState_Release(state);
-}
-
-void PythonTensor::let_go() noexcept {
-  PyObject* object = std::exchange(object_, nullptr);
-  if (Py_IsInitialized() == 0)
-    return;  // the interpreter went first: there is nothing left to give back
-  LetGo& later = let_go_of();
-  if (PyGILState_Check() == 0) {
-    const std::lock_guard lock(later.mutex);
-    later.objects.push_back(object);
-    later.any.store(true, std::memory_order_relaxed);
-    return;
-  }
-  Py_DECREF(object);
-  if (!later.any.load(std::memory_order_relaxed)) return;
-  std::vector<PyObject*> objects;
-  {
-    const std::lock_guard lock(later.mutex);
-    objects.swap(later.objects);
-    later.any.store(false, std::memory_order_relaxed);
-  }
-  for (PyObject* one : objects) Py_DECREF(one);
-}
 
 TensorFacts facts_of(const PythonTensor& tensor) noexcept try {
   TensorFacts facts;
   if (!tensor.defined()) return facts;
   const TorchInterface& torch = torch_interface();
-  PyObject* object = tensor.object();
-  void* handle = torch.handle(object);
+  void* handle = tensor.handle();
+  if (look_at_plain(handle, torch, facts)) return facts;
   const auto type = asked<std::int32_t>(torch.device_type, handle);
   facts.place = type == torch.cpu    ? TensorFacts::Place::cpu
                 : type == torch.cuda ? TensorFacts::Place::cuda
@@ -209,29 +182,30 @@ TensorFacts facts_of(const PythonTensor& tensor) noexcept try {
   if (layout == torch.sparse)
     facts.layout = TensorFacts::Layout::sparse;
   else if (layout == torch.strided && facts.place != TensorFacts::Place::other &&
-           has_storage(object))
+           has_storage(tensor))
     facts.layout = TensorFacts::Layout::strided;
-  if (facts.layout != TensorFacts::Layout::other) look_at_memory(object, torch, facts);
+  if (facts.layout != TensorFacts::Layout::other) look_at_memory(tensor, torch, facts);
   return facts;
 } catch (...) {  // no memory for a list of strides, or a kind of tensor that refuses
   return {};
 }
 
 const void* identity_of(const PythonTensor& tensor) noexcept {
-  if (!tensor.defined()) return nullptr;
-  return torch_interface().implementation(tensor.object());
+  return tensor.defined() ? TorchInterface::implementation(tensor.handle()) : nullptr;
 }
 
 bool is_on_cpu(const PythonTensor& tensor) noexcept {
   if (!tensor.defined()) return false;
   const TorchInterface& torch = torch_interface();
-  return asked<std::int32_t>(torch.device_type, torch.handle(tensor.object())) == torch.cpu;
+  const void* implementation = identity_of(tensor);
+  if (torch.is_plain(implementation)) return (torch.keys(implementation) & torch.cuda_key) == 0;
+  return asked<std::int32_t>(torch.device_type, tensor.handle()) == torch.cpu;
 }
 
 int cuda_device_of(const PythonTensor& tensor) noexcept {
   if (!tensor.defined()) return -1;
   const TorchInterface& torch = torch_interface();
-  void* handle = torch.handle(tensor.object());
+  void* handle = tensor.handle();
   if (asked<std::int32_t>(torch.device_type, handle) != torch.cuda) return -1;
   return asked<std::int32_t>(torch.device_index, handle);
 }
@@ -245,7 +219,22 @@ bool requires_grad(const PythonTensor& tensor) noexcept {
   return trains;
 }
 
+const void* gradient_identity_of(const PythonTensor& param) noexcept {
+  const TorchInterface& torch = torch_interface();
+  if (torch.implementation_gradient == nullptr) return identity_of(gradient_of(param));
+  const void* gradient =
+      TorchInterface::implementation(torch.implementation_gradient(identity_of(param)));
+  return gradient == torch.undefined ? nullptr : gradient;
+}
+
 PythonTensor gradient_of(const PythonTensor& param) noexcept {
+  const TorchInterface& torch = torch_interface();
+  if (torch.implementation_gradient != nullptr && is_plain(param.object())) {
+    void* handle = torch.implementation_gradient(identity_of(param));
+    const void* implementation = TorchInterface::implementation(handle);
+    if (implementation == torch.undefined) return {};
+    if (torch.is_plain(implementation)) return PythonTensor::copy_of(handle);
+  }
   PyObject* gradient = or_nothing(torch_interface().grad(param.object(), nullptr));
   if (gradient == nullptr || !torch_interface().is_tensor(gradient)) {
     Py_XDECREF(gradient);
@@ -254,32 +243,37 @@ PythonTensor gradient_of(const PythonTensor& param) noexcept {
   return PythonTensor::taking(gradient);
 }
 
-std::optional<std::uint32_t> version_of(const PythonTensor& tensor) noexcept {
-  PyObject* version = or_nothing(torch_interface().version(tensor.object(), nullptr));
+std::optional<std::uint32_t> version_of(const PythonTensor& tensor) noexcept try {
+  if (const auto at_once = torch_interface().handle_version; at_once != nullptr)
+    return static_cast<std::uint32_t>(at_once(tensor.handle()));
+  const py::object object = object_of(tensor);
+  PyObject* version = or_nothing(torch_interface().version(object.ptr(), nullptr));
   if (version == nullptr) return std::nullopt;
   const long count = PyLong_AsLong(version);
   Py_DECREF(version);
   return static_cast<std::uint32_t>(count);
+} catch (...) {  // an inference tensor has none
+  return std::nullopt;
 }
 
 std::string dtype_name(const PythonTensor& tensor) {
   const TorchInterface& torch = torch_interface();
-  return name_of(asked<std::int32_t>(torch.dtype, torch.handle(tensor.object())), tensor.object());
+  return name_of(asked<std::int32_t>(torch.dtype, tensor.handle()), tensor);
 }
 
 std::string device_name(const PythonTensor& tensor) {
-  return name_of_device(torch_interface(), tensor.object());
+  return name_of_device(torch_interface(), tensor);
 }
 
 std::vector<std::int64_t> sizes_of(const PythonTensor& tensor) {
   const TorchInterface& torch = torch_interface();
-  if (!is_plain(tensor.object())) {
+  if (tensor.object() != nullptr && !is_plain(tensor.object())) {
     std::vector<std::int64_t> sizes;
     for (const py::handle size : torch_op("sizes", object_of(tensor)))
       sizes.push_back(py::cast<std::int64_t>(size));
     return sizes;
   }
-  void* handle = torch.handle(tensor.object());
+  void* handle = tensor.handle();
   const std::int64_t* sizes = asked<std::int64_t*>(torch.sizes, handle);
   return {sizes, sizes + asked<std::int64_t>(torch.dim, handle)};
 }
@@ -288,11 +282,11 @@ bool is_of(const PythonTensor& tensor, const std::string& dtype, const std::stri
            std::span<const std::int64_t> sizes) {
   const TorchInterface& torch = torch_interface();
   PyObject* object = tensor.object();
-  void* handle = torch.handle(object);
-  if (name_of(asked<std::int32_t>(torch.dtype, handle), object) != dtype ||
-      name_of_device(torch, object) != device)
+  void* handle = tensor.handle();
+  if (name_of(asked<std::int32_t>(torch.dtype, handle), tensor) != dtype ||
+      name_of_device(torch, tensor) != device)
     return false;
-  if (!is_plain(object)) return std::ranges::equal(sizes_of(tensor), sizes);
+  if (object != nullptr && !is_plain(object)) return std::ranges::equal(sizes_of(tensor), sizes);
   const std::int64_t* now = asked<std::int64_t*>(torch.sizes, handle);
   return std::equal(sizes.begin(), sizes.end(), now, now + asked<std::int64_t>(torch.dim, handle));
 }

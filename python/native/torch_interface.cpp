@@ -73,6 +73,78 @@ std::int64_t find_handle(const TorchInterface& torch) {
       "install a newer gradvane");
 }
 
+/// The word of a tensor's implementation that holds its dispatch keys. A torch that has it in no place, or does not
+/// say what it should be, leaves the offset 0.
+void find_keys(TorchInterface& torch) try {
+  const py::module_ module = py::module_::import("torch");
+  const py::object core = module.attr("_C");
+  const auto raw = [](const py::object& keys) {
+    return py::cast<std::uint64_t>(keys.attr("raw_repr")());
+  };
+  const auto keys_of = [&](const py::handle tensor) {
+    return raw(core.attr("_dispatch_keys")(tensor));
+  };
+  const py::object plain = module.attr("empty")(2);
+  py::list tensors;
+  tensors.append(plain);
+  tensors.append(module.attr("nn").attr("Parameter")(plain));
+  tensors.append(module.attr("zeros")(2, 2).attr("to_sparse")());
+  tensors.append(module.attr("empty")(2, py::arg("device") = "meta"));
+  tensors.append(module.attr("_neg_view")(plain));
+  constexpr std::int64_t kEnd = 192;  // The implementation is no smaller in any torch.
+  for (std::int64_t offset = 8; offset < kEnd; offset += 8) {
+    bool is_in_all = true;
+    for (const py::handle tensor : tensors) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, static_cast<const char*>(torch.implementation(tensor.ptr())) + offset,
+                  sizeof word);
+      is_in_all = is_in_all && word == keys_of(tensor);
+    }
+    if (!is_in_all) continue;
+    const auto key = [&](const char* name) {
+      return raw(core.attr("DispatchKeySet")(core.attr("DispatchKey").attr(name)));
+    };
+    torch.plain_keys = keys_of(plain) | key("CUDA") | key("AutogradCUDA") | key("AutocastCUDA");
+    torch.cuda_key = key("CUDA") & ~key("CPU");
+    torch.keys_offset = offset;
+    return;
+  }
+} catch (const py::error_already_set&) {
+  torch.keys_offset = 0;
+}
+
+/// Leaves out each function of C++ that does not say of these tensors what Python says.
+void check_functions(TorchInterface& torch) {
+  const py::module_ module = py::module_::import("torch");
+  const py::object plain = module.attr("zeros")(1);
+  const py::object parameter = module.attr("nn").attr("Parameter")(module.attr("zeros")(1));
+  const py::object gradient = module.attr("zeros")(1);
+  parameter.attr("grad") = gradient;
+  const void* plain_one = torch.implementation(plain.ptr());
+  const void* trained = torch.implementation(parameter.ptr());
+
+  const auto requires_grad = torch.implementation_requires_grad;
+  if (requires_grad != nullptr && (requires_grad(plain_one) || !requires_grad(trained)))
+    torch.implementation_requires_grad = nullptr;
+
+  if (torch.implementation_gradient != nullptr) {
+    const auto gradient_of = [&](const void* implementation) {
+      return TorchInterface::implementation(torch.implementation_gradient(implementation));
+    };
+    const bool is_right = gradient_of(trained) == torch.implementation(gradient.ptr()) &&
+                          gradient_of(plain_one) == torch.undefined;
+    if (!is_right) torch.implementation_gradient = nullptr;
+  }
+
+  const auto version = torch.handle_version;
+  if (version != nullptr) {
+    bool is_right = version(torch.handle(plain.ptr())) == 0;
+    (void)plain.attr("add_")(1);
+    is_right = is_right && version(torch.handle(plain.ptr())) == 1;
+    if (!is_right) torch.handle_version = nullptr;
+  }
+}
+
 getter getter_of(const py::object& type, const char* name) {
   const py::object attribute = type.attr("__dict__")[name];
   if (Py_TYPE(attribute.ptr()) != &PyGetSetDescr_Type)
@@ -97,6 +169,12 @@ TorchInterface found() {
   require(cpu, "aoti_torch_get_device_index", torch.device_index);
   require(cpu, "aoti_torch_is_contiguous", torch.is_contiguous);
   require(cpu, "aoti_torch_delete_tensor_object", torch.delete_handle);
+  require(cpu, "aoti_torch_new_tensor_handle", torch.copy_handle);
+  require(cpu, "aoti_torch_assign_tensors", torch.assign);
+  Call<TensorHandle*> make_undefined = nullptr;
+  require(cpu, "aoti_torch_new_uninitialized_tensor", make_undefined);
+  (void)make_undefined(&torch.undefined_tensor);
+  torch.undefined = TorchInterface::implementation(torch.undefined_tensor);
   require(cpu, "aoti_torch_create_tensor_from_blob", torch.from_blob);
   look_up(loaded("libtorch_cuda.so"), "aoti_torch_get_current_cuda_stream",
           torch.current_cuda_stream);
@@ -136,17 +214,17 @@ TorchInterface found() {
   torch.grad = getter_of(base, "grad");
   torch.version = getter_of(base, "_version");
   torch.requires_grad = getter_of(base, "requires_grad");
+  torch.from_handle =
+      py::object(module.attr("_C").attr("_aoti").attr("alloc_tensor_by_stealing_from_void_ptr"))
+          .release()
+          .ptr();
   torch.handle_offset = find_handle(torch);
-  // A function of C++, which a torch to come may not have: it is used if it says what Python says.
-  look_up(loaded("libc10.so"), "_ZNK2c1010TensorImpl13requires_gradEv",
+  look_up(loaded("libc10.so"), "_ZNK3c1010TensorImpl13requires_gradEv",
           torch.implementation_requires_grad);
-  const py::object plain = module.attr("empty")(1);
-  const py::object parameter = module.attr("nn").attr("Parameter")(plain);
-  const auto says = [&](const py::object& tensor) {
-    return torch.implementation_requires_grad(torch.implementation(tensor.ptr()));
-  };
-  if (torch.implementation_requires_grad != nullptr && (says(plain) || !says(parameter)))
-    torch.implementation_requires_grad = nullptr;
+  look_up(loaded("libc10.so"), "_ZNK3c1010TensorImpl4gradEv", torch.implementation_gradient);
+  look_up(cpu, "_ZNK2at10TensorBase8_versionEv", torch.handle_version);
+  find_keys(torch);
+  check_functions(torch);
   return torch;
 }
 
@@ -154,6 +232,22 @@ TorchInterface found() {
 
 void find_torch_interface() {
   if (detail::torch_interface == nullptr) detail::torch_interface = new TorchInterface(found());
+}
+
+std::map<std::string, bool> functions_of_cpp() {
+  const TorchInterface& torch = torch_interface();
+  return {{"requires_grad", torch.implementation_requires_grad != nullptr},
+          {"grad", torch.implementation_gradient != nullptr},
+          {"version", torch.handle_version != nullptr},
+          {"dispatch_keys", torch.keys_offset != 0}};
+}
+
+void do_without_functions_of_cpp() noexcept {
+  TorchInterface& torch = *detail::torch_interface;
+  torch.implementation_requires_grad = nullptr;
+  torch.implementation_gradient = nullptr;
+  torch.handle_version = nullptr;
+  torch.keys_offset = 0;
 }
 
 }  // namespace gradvane::python

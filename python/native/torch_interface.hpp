@@ -4,6 +4,8 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <cstring>
+#include <map>
 #include <string>
 
 namespace gradvane::python {
@@ -29,6 +31,8 @@ struct TorchInterface {
   Call<TensorHandle, std::int32_t*> device_index = nullptr;
   Call<TensorHandle, bool*> is_contiguous = nullptr;
   Call<TensorHandle> delete_handle = nullptr;
+  Call<TensorHandle, TensorHandle*> copy_handle = nullptr;
+  Call<TensorHandle, TensorHandle> assign = nullptr;  ///< to the second what the first is of
   Call<void*, std::int64_t, const std::int64_t*, const std::int64_t*, std::int64_t, std::int32_t,
        std::int32_t, std::int32_t, TensorHandle*>
       from_blob = nullptr;
@@ -55,14 +59,27 @@ struct TorchInterface {
   PyTypeObject* parameter_type = nullptr;      ///< torch.nn.Parameter
   PyObject* disable_torch_function = nullptr;  ///< torch._C.DisableTorchFunction
   PyObject* ops = nullptr;                     ///< the module gradvane._torch_ops
-  std::int64_t handle_offset = 0;              ///< of the at::Tensor in a tensor's object
+  PyObject* from_handle = nullptr;  ///< makes an object of a capsule, and takes its handle over
+  std::int64_t handle_offset = 0;   ///< of the at::Tensor in a tensor's object
 
   // Attributes of a tensor, read without looking them up by name.
   getter grad = nullptr;
   getter version = nullptr;
   getter requires_grad = nullptr;
-  /// The same of a tensor's implementation, at once. Null in a torch where it is not to be had, or says otherwise.
+
+  // Functions of C++, which save an object or a call of Python. Null in a torch where they are not to be had,
+  // or say otherwise than Python does.
   bool (*implementation_requires_grad)(const void*) = nullptr;
+  /// Of a parameter's implementation, borrowed; a handle of the undefined tensor where there is none.
+  TensorHandle (*implementation_gradient)(const void*) = nullptr;
+  /// Throws for an inference tensor.
+  std::int64_t (*handle_version)(TensorHandle) = nullptr;
+
+  const void* undefined = nullptr;  ///< the implementation of the undefined tensor
+  TensorHandle undefined_tensor = nullptr;
+  std::int64_t keys_offset = 0;  ///< of the dispatch keys in an implementation; 0: not known
+  std::uint64_t plain_keys = 0;  ///< of dense tensors on a CPU or a CUDA device that wrap nothing
+  std::uint64_t cuda_key = 0;    ///< what a CUDA device has among them, and a CPU has not
 
   [[nodiscard]] bool is_tensor(PyObject* object) const noexcept {
     return PyObject_TypeCheck(object, tensor_type) != 0;
@@ -72,16 +89,33 @@ struct TorchInterface {
     return reinterpret_cast<char*>(tensor) + handle_offset;
   }
   /// The TensorImpl: all that an at::Tensor holds.
+  [[nodiscard]] static const void* implementation(TensorHandle handle) noexcept {
+    return *static_cast<void**>(handle);
+  }
   [[nodiscard]] const void* implementation(PyObject* tensor) const noexcept {
-    return *static_cast<void**>(handle(tensor));
+    return implementation(handle(tensor));
+  }
+  [[nodiscard]] std::uint64_t keys(const void* implementation) const noexcept {
+    std::uint64_t keys = 0;
+    std::memcpy(&keys, static_cast<const char*>(implementation) + keys_offset, sizeof keys);
+    return keys;
+  }
+  /// Neither sparse nor quantized nor lazily negated, nor of a class of Python's that answers in its own way. False
+  /// if that is not known.
+  [[nodiscard]] bool is_plain(const void* implementation) const noexcept {
+    return keys_offset != 0 && (keys(implementation) & ~plain_keys) == 0;
   }
 };
 
 /// Looks it up, once, when the module is loaded. Throws std::runtime_error where this torch lacks any of it.
 void find_torch_interface();
 
+/// For tests: which functions of C++ this torch has, and how to do without them, as beside a torch to come.
+[[nodiscard]] std::map<std::string, bool> functions_of_cpp();
+void do_without_functions_of_cpp() noexcept;
+
 namespace detail {
-inline const TorchInterface* torch_interface = nullptr;
+inline TorchInterface* torch_interface = nullptr;
 }
 /// That of this process.
 [[nodiscard]] inline const TorchInterface& torch_interface() noexcept {

@@ -2,6 +2,7 @@
 // Calls of gradvane._torch_ops, where torch itself has to do something with tensors.
 #include <pybind11/pybind11.h>
 
+#include <new>
 #include <utility>
 
 #include "collectors/tensors/tensor.hpp"
@@ -15,8 +16,17 @@ pybind11::object torch_op(const char* name, Arguments&&... arguments) {
   return pybind11::handle(torch_interface().ops).attr(name)(std::forward<Arguments>(arguments)...);
 }
 
-/// An argument of it.
-inline pybind11::handle object_of(const collectors::Tensor& tensor) { return {tensor.object()}; }
+/// An argument of it: None for an undefined tensor.
+inline pybind11::object object_of(const collectors::Tensor& tensor) {
+  if (tensor.object() != nullptr)
+    return pybind11::reinterpret_borrow<pybind11::object>(tensor.object());
+  if (!tensor.defined()) return pybind11::none();
+  const TorchInterface& torch = torch_interface();
+  TensorHandle handle = nullptr;
+  if (torch.copy_handle(tensor.handle(), &handle) != 0) throw std::bad_alloc();
+  const pybind11::capsule capsule(handle);
+  return pybind11::handle(torch.from_handle)(capsule);
+}
 
 /// A result of it; what is no tensor becomes an undefined one.
 inline collectors::Tensor tensor_of(const pybind11::object& object) {

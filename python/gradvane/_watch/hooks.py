@@ -313,11 +313,13 @@ def _clip_with_norm(original: Callable[..., Any], watching: _Watching) -> Callab
 
 
 def _total_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
-    def get_total_norm(*args: Any, **kwargs: Any) -> Any:
+    def get_total_norm(tensors: Any, *args: Any, **kwargs: Any) -> Any:
         watcher = watching()
-        if watcher is not None:
-            watcher.before_total_norm()
-        return original(*args, **kwargs)
+        if watcher is None:
+            return original(tensors, *args, **kwargs)
+        tensors, given = _listed(tensors)
+        watcher.before_total_norm(given)
+        return original(tensors, *args, **kwargs)
 
     return get_total_norm
 

@@ -374,11 +374,15 @@ class Watcher:
         return clipped[0][0], clipped[2]
 
     @contained
-    def before_total_norm(self) -> None:
+    def before_total_norm(self, gradients: list[Any]) -> None:
+        """Reads what a norm is about to be taken of. Gradients of other optimizers are left alone, as other threads
+        may be training them; where none is known, as of copies, all are read."""
         if self._here.clip_depth > 0:
             return
+        owners = self._native.owners_of_gradients(gradients)
         for known in list(self._known.values()):
-            self._read(known.index, known.optimizer(), "clip")
+            if not owners or known.index in owners:
+                self._read(known.index, known.optimizer(), "clip")
 
     @contained
     def before_clip(self, params: list[Any]) -> tuple[list[int], bool, bool]:
