@@ -12,6 +12,7 @@ namespace gradvane {
 
 using agent::Clock;
 using agent::OwnTime;
+using agent::UnbookedTime;
 
 class Agent::Impl {
  public:
@@ -34,7 +35,7 @@ class Agent::Impl {
     if (!reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().before_update(index);
     const int phase = recorder().enter_phase(static_cast<int>(Phase::optimizer));
-    const Clock::time_point update_began = before.stop();
+    const Clock::duration update_began = UnbookedTime::at(before.stop());
     try {
       update();
     } catch (...) {
@@ -44,7 +45,7 @@ class Agent::Impl {
     }
     OwnTime after(recorder());
     (void)recorder().enter_phase(phase);
-    recorder().add_phase(Phase::optimizer, after.began() - update_began);
+    recorder().add_phase(Phase::optimizer, UnbookedTime::book_since(update_began, after.began()));
     if (reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().after_update(index);
     (void)after.stop();
@@ -168,11 +169,10 @@ void Agent::fail(std::string_view reason) noexcept {
 }
 
 PhaseScope::PhaseScope(Agent* agent, Phase which) noexcept
-    : agent_(agent),
-      phase_(which),
-      started_ns_(Clock::now().time_since_epoch() / std::chrono::nanoseconds(1)),
-      before_(agent->impl_->live() ? agent->impl_->recorder().enter_phase(static_cast<int>(which))
-                                   : collectors::kNoPhase) {}
+    : agent_(agent), phase_(which), started_ns_(0), before_(collectors::kNoPhase) {
+  if (agent->impl_->live()) before_ = agent->impl_->session().enter_phase(which);
+  started_ns_ = UnbookedTime::at(Clock::now()) / std::chrono::nanoseconds(1);
+}
 
 PhaseScope::PhaseScope(PhaseScope&& other) noexcept
     : agent_(std::exchange(other.agent_, nullptr)),
@@ -182,9 +182,9 @@ PhaseScope::PhaseScope(PhaseScope&& other) noexcept
 
 PhaseScope::~PhaseScope() {
   if (agent_ == nullptr || !agent_->impl_->live()) return;
-  const Clock::time_point started{std::chrono::nanoseconds(started_ns_)};
-  agent_->impl_->recorder().add_phase(phase_, Clock::now() - started);
-  (void)agent_->impl_->recorder().enter_phase(before_);
+  const std::chrono::nanoseconds started(started_ns_);
+  agent_->impl_->recorder().add_phase(phase_, UnbookedTime::book_since(started, Clock::now()));
+  agent_->impl_->session().leave_phase(phase_, before_);
 }
 
 Scope::Scope(const char* name) noexcept : before_(collectors::process_ledger().set_scope(name)) {}

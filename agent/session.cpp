@@ -94,6 +94,25 @@ std::optional<StepResult> Session::finish(int optimizer, record::SkipReason skip
   return recorder_.finish(optimizer, skipped);
 }
 
+void Session::outside_steps(int delta) noexcept {
+  seat_.outside_steps(delta);
+  worker_->pauses().change(delta, Clock::now());
+}
+
+int Session::enter_phase(Phase phase) noexcept {
+  const int index = static_cast<int>(phase);
+  if (index < record::kStepPhases) return recorder_.enter_phase(index);
+  outside_steps(1);
+  return collectors::kNoPhase;
+}
+
+void Session::leave_phase(Phase phase, int before) noexcept {
+  if (static_cast<int>(phase) < record::kStepPhases)
+    (void)recorder_.enter_phase(before);
+  else
+    outside_steps(-1);
+}
+
 std::string Session::url() const {
   return worker_ == nullptr || worker_->is_child() ? std::string() : worker_->url();
 }

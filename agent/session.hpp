@@ -46,6 +46,15 @@ class Session {
   /// Precondition: live().
   [[nodiscard]] Worker& worker() noexcept { return *worker_; }
 
+  /// +1 where an evaluation or a checkpoint begins, -1 where it ends: host syncs belong to no step, and the stall
+  /// clock stands still. Precondition: live().
+  void outside_steps(int delta) noexcept;
+
+  /// The loop enters `phase`: host syncs from now on belong to it. Returns what leave_phase() needs. Its time is
+  /// for the caller to add. Precondition: live().
+  int enter_phase(Phase phase) noexcept;
+  void leave_phase(Phase phase, int before) noexcept;
+
   /// Ends the step of `optimizer`. What handing it over costs counts in the next step, since the
   /// times of this one are handed over.
   std::optional<StepResult> finish(int optimizer,

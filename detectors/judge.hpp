@@ -54,8 +54,8 @@ class Judge {
                const record::ModelInfo& model, const Moment& seen);
   /// The host syncs of one step.
   void observe_syncs(const record::StepRecord& step, const SyncBudgetDetector::Sites& sites);
-  /// About once a second, while the run lasts.
-  void tick(const Moment& now) { stall_.tick(now); }
+  /// About once a second, while the run lasts. `paused_seconds` as in StallDetector::tick().
+  void tick(const Moment& now, double paused_seconds = 0) { stall_.tick(now, paused_seconds); }
   void trace_found(const record::TracedModule& module) { nonfinite_.trace_found(module); }
   /// Incidents that are open, with the steps they have had up to now.
   void tell_open(const Report& tell) const;

@@ -18,10 +18,10 @@ void StallDetector::step(const Moment& now) {
   slot_.judge(false, now, {}, report_);
 }
 
-void StallDetector::tick(const Moment& now) {
+void StallDetector::tick(const Moment& now, double paused_seconds) {
   if (!last_step_ || after_seconds_ <= 0 || !slot_.is_judged() || slot_.is_open()) return;
   const double since = now.monotonic - last_step_->monotonic;
-  if (since <= after_seconds_) return;
+  if (since - paused_seconds <= after_seconds_) return;
   Moment moment = now;
   moment.run_step = last_step_->run_step;
   slot_.judge(
@@ -29,6 +29,9 @@ void StallDetector::tick(const Moment& now) {
       [&](record::Incident& incident) {
         incident.evidence = "No step has ended for " + words_of(since) + " seconds, since step " +
                             std::to_string(last_step_->run_step) + ".";
+        if (paused_seconds >= 1)
+          incident.evidence += " Of these, " + words_of(paused_seconds) +
+                               " seconds of evaluations and checkpoints do not count.";
       },
       report_);
 }

@@ -38,6 +38,8 @@ constexpr std::array kRunInfoLabels{LabelInfo{"world_size", kOpen}, LabelInfo{"l
 constexpr std::array kBuildInfoLabels{LabelInfo{"version", kOpen}};
 constexpr std::array kStateLabels{LabelInfo{"state", kNames<RunState>}};
 constexpr std::array kPhaseLabels{LabelInfo{"phase", kNames<Phase>}};
+constexpr std::array kStepPhaseLabels{
+    LabelInfo{"phase", std::span(kNames<Phase>).first<kStepPhases>()}};
 constexpr std::array kRateLabels{LabelInfo{"optimizer", kOpen}, LabelInfo{"param_group", kOpen}};
 /// A run with one optimizer, as nearly all are, is spared the label.
 constexpr std::array kOptimizerLabels{
@@ -119,8 +121,8 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
     {Metric::step_duration_seconds, "gradvane_step_duration_seconds", histogram, "seconds", kNone,
      "Time from the end of one step to the end of the next", kAtZero, true},
     {Metric::phase_seconds_total, "gradvane_phase_seconds_total", counter, "seconds", kPhaseLabels,
-     "Time spent in each phase of the steps, as the training loop marks them",
-     "Once a phase was marked.", false},
+     "Time of each phase, as the training loop marks it or the hooks in Python see it",
+     "Once the phase was marked or seen.", false},
     {Metric::tokens_total, "gradvane_tokens_total", counter, "", kNone,
      "Tokens trained on, as the training loop counts them", "Once tokens were counted.", false},
     {Metric::samples_total, "gradvane_samples_total", counter, "", kNone,
@@ -244,9 +246,10 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      kSyncLabels, "Time that threads were blocked in host syncs, all threads together", kCounted,
      false},
     {Metric::host_syncs_by_phase_total, "gradvane_host_syncs_by_phase_total", counter, "",
-     kPhaseLabels, "Host syncs of the training that waited, by phase of the step", kCounted, false},
+     kStepPhaseLabels, "Host syncs of the training that waited, by phase of the step", kCounted,
+     false},
     {Metric::host_sync_phase_seconds_total, "gradvane_host_sync_phase_seconds_total", counter,
-     "seconds", kPhaseLabels,
+     "seconds", kStepPhaseLabels,
      "Time that the training was blocked in host syncs, by phase of the step", kCounted, false},
     {Metric::host_sync_location_total, "gradvane_host_sync_location_total", counter, "",
      kLocationLabels, "Host syncs of the training, by place in the code", kPlaceCounted, false},

@@ -39,11 +39,22 @@ using NonfiniteCounts = std::array<std::int64_t, kNonfiniteKinds>;
   return std::any_of(counts.begin(), counts.end(), [](std::int64_t n) { return n > 0; });
 }
 
-enum class Phase : std::uint8_t { data, forward, backward, optimizer, other };
+enum class Phase : std::uint8_t {
+  data,
+  forward,
+  backward,
+  optimizer,
+  other,
+  evaluation,
+  checkpoint
+};
 template <>
-[[gnu::visibility("hidden")]] inline constexpr auto kNames<Phase> =
-    std::to_array<std::string_view>({"data", "forward", "backward", "optimizer", "other"});
+[[gnu::visibility("hidden")]] inline constexpr auto kNames<Phase> = std::to_array<std::string_view>(
+    {"data", "forward", "backward", "optimizer", "other", "evaluation", "checkpoint"});
 inline constexpr int kPhases = kCount<Phase>;
+/// The first of them, up to `other`, are parts of a step. The rest comes between steps: its host syncs
+/// belong to no step.
+inline constexpr int kStepPhases = 5;
 
 /// What one parameter's gradient was in this step.
 enum class ParamState : std::uint8_t {

@@ -19,7 +19,7 @@ void SyncSummary::take_away(const SyncSummary& before) {
     take(polls[origin], before.polls[origin]);
   }
   for (std::size_t part = 0; part < kSyncParts; ++part) take(parts[part], before.parts[part]);
-  for (std::size_t phase = 0; phase < kPhases; ++phase)
+  for (std::size_t phase = 0; phase < kStepPhases; ++phase)
     take(by_phase[phase], before.by_phase[phase]);
   for (std::size_t why = 0; why < kSyncDrops; ++why) dropped[why] -= before.dropped[why];
   covered_seconds = std::max(0.0, covered_seconds - before.covered_seconds);

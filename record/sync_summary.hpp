@@ -107,7 +107,7 @@ struct SyncSummary {
 
   std::array<std::array<SyncTally, kSyncKinds>, kSyncOrigins> totals{};
   std::array<SyncTally, kSyncParts> parts{};  ///< origin `training`, without rejected calls
-  std::array<SyncTally, kPhases> by_phase{};  ///< the same, of steps
+  std::array<SyncTally, kStepPhases> by_phase{};  ///< the same, of steps
   std::array<SyncTally, kSyncOrigins> polls{};
   std::array<std::int64_t, kSyncDrops> dropped{};
   double covered_seconds = 0;  ///< that were counted

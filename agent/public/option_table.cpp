@@ -215,6 +215,10 @@ constexpr std::array kTable{
         "step_log_max_bytes", "4096 or more", "The step log is rotated at this size."),
     amount<&Options::stall_seconds>("stall_seconds",
                                     "No step for this long: the run counts as stalled. 0: never."),
+    amount<&Options::stall_pause_seconds>(
+        "stall_pause_seconds",
+        "An evaluation or a checkpoint is no stall: it stops that clock, for at most this long. 0: "
+        "it does not."),
     amount<&Options::linger_seconds>(
         "linger_seconds",
         "At the end of the process, wait this long for one more scrape, if there ever "

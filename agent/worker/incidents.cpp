@@ -37,7 +37,9 @@ void Incidents::judge_traced() {
   for (const record::TracedModule& module : traced) judge_.trace_found(module);
 }
 
-void Incidents::judge_time() { judge_.tick({0, record::unix_time(), record::monotonic_time()}); }
+void Incidents::judge_time(double paused_seconds) {
+  judge_.tick({0, record::unix_time(), record::monotonic_time()}, paused_seconds);
+}
 
 void Incidents::report(const record::Incident& incident) {
   if (incident.closed_at) {

@@ -38,7 +38,8 @@ class Incidents {
   /// Judges what traces have found since the last call.
   void judge_traced();
   /// Called about once a second while the run lasts: a stall has no step that could be judged.
-  void judge_time();
+  /// `paused_seconds` since the latest step count for none.
+  void judge_time(double paused_seconds);
   [[nodiscard]] detectors::Judge& detectors() noexcept { return judge_; }
 
   /// Shows the open incidents again, on the page only: it shows how long they have lasted.

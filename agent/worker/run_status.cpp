@@ -10,9 +10,10 @@ namespace gradvane::agent {
 
 using record::RunState;
 
-RunStatus::RunStatus(Outlets& outlets, double stall_seconds)
+RunStatus::RunStatus(Outlets& outlets, double stall_seconds, const Pauses& pauses)
     : outlets_(outlets),
       stall_seconds_(stall_seconds),
+      pauses_(pauses),
       last_step_(std::chrono::steady_clock::now()) {
   status_.state = name_of(RunState::starting);
 }
@@ -36,6 +37,7 @@ void RunStatus::note_arrival(std::chrono::steady_clock::time_point now) {
   if (state_ == RunState::starting || state_ == RunState::stalled)
     set_state(RunState::running, device_failure_);
   last_step_ = now;
+  paused_before_ = pauses_.seconds(now);
 }
 
 void RunStatus::note(const record::StepRecord& record, const record::ModelInfo& model) {
@@ -57,7 +59,8 @@ void RunStatus::note(const record::StepRecord& record, const record::ModelInfo& 
 
 void RunStatus::look(std::chrono::steady_clock::time_point now) {
   const std::chrono::duration<double> since = now - last_step_;
-  if (state_ == RunState::running && stall_seconds_ > 0 && since.count() > stall_seconds_)
+  if (state_ == RunState::running && stall_seconds_ > 0 &&
+      since.count() - paused_seconds(now) > stall_seconds_)
     set_state(RunState::stalled,
               "no step for " + std::to_string(static_cast<int>(since.count())) + " seconds");
 }

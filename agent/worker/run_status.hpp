@@ -7,6 +7,7 @@
 
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/outlets.hpp"
+#include "agent/worker/pauses.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
 
@@ -16,8 +17,8 @@ namespace gradvane::agent {
 /// Threading: status() from any thread; all else from the worker's.
 class RunStatus {
  public:
-  /// After `stall_seconds` without a step the run counts as stalled; 0: never.
-  RunStatus(Outlets& outlets, double stall_seconds);
+  /// After `stall_seconds` without a step the run counts as stalled, `pauses` not counted; 0: never.
+  RunStatus(Outlets& outlets, double stall_seconds, const Pauses& pauses);
 
   [[nodiscard]] Status status() const;
 
@@ -31,6 +32,11 @@ class RunStatus {
   /// Called about once a second: a run without steps becomes stalled.
   void look(std::chrono::steady_clock::time_point now);
 
+  /// Seconds of pauses since the latest step.
+  [[nodiscard]] double paused_seconds(std::chrono::steady_clock::time_point now) const {
+    return pauses_.seconds(now) - paused_before_;
+  }
+
   /// `why` becomes the reason of each state from now on that has no other reason.
   void note_device_failure(std::string why);
   /// Empty while none has failed.
@@ -41,8 +47,10 @@ class RunStatus {
  private:
   Outlets& outlets_;
   double stall_seconds_;
+  const Pauses& pauses_;
   record::RunState state_ = record::RunState::starting;
   std::chrono::steady_clock::time_point last_step_;
+  double paused_before_ = 0;  ///< seconds of pauses up to the latest step
   std::string device_failure_;
   double mean_step_seconds_ = 0;
 

@@ -38,7 +38,8 @@ Worker::Worker(const Options& options, record::RunInfo run, collectors::Handoff&
       outlets_(options, run, callbacks_),
       signals_(options.handle_sigterm,
                outlets_.recorder() != nullptr ? options.recorder_signal : RecorderSignal::none),
-      status_(outlets_, options.stall_seconds),
+      pauses_(options.stall_pause_seconds),
+      status_(outlets_, options.stall_seconds, pauses_),
       recordings_(outlets_.recorder(), callbacks_, recording_requests()),
       incidents_(options, run.rank, handoff, outlets_, recordings_, callbacks_),
       syncs_(ledger, options.sync_report, std::move(run),
@@ -106,7 +107,7 @@ void Worker::look_around() {
   incidents_.show_open();
   syncs_.look();
   if (status_.state() == RunState::running || status_.state() == RunState::stalled)
-    incidents_.judge_time();
+    incidents_.judge_time(status_.paused_seconds(now));
   status_.look(now);
 }
 

@@ -15,6 +15,7 @@
 #include "agent/outlets/user_callbacks.hpp"
 #include "agent/worker/ending.hpp"
 #include "agent/worker/incidents.hpp"
+#include "agent/worker/pauses.hpp"
 #include "agent/worker/process_watch.hpp"
 #include "agent/worker/run_progress.hpp"
 #include "agent/worker/run_status.hpp"
@@ -63,6 +64,8 @@ class Worker final : public ProcessMember {
   [[nodiscard]] bool is_child() const noexcept { return is_child_.load(std::memory_order_relaxed); }
   /// A watched step has named the first module that went bad. Any thread.
   void trace_found(record::TracedModule module) noexcept;
+  /// Evaluations and checkpoints stop the stall clock. Any thread.
+  [[nodiscard]] Pauses& pauses() noexcept { return pauses_; }
   void add_collectable(std::weak_ptr<prometheus::Collectable> collectable);
 
   void process_ends(bool failed, std::string_view reason) noexcept override;
@@ -84,6 +87,7 @@ class Worker final : public ProcessMember {
   Outlets outlets_;
   TakenSignals signals_;
   RunProgress progress_;
+  Pauses pauses_;
   RunStatus status_;
   Recordings recordings_;
   Incidents incidents_;

@@ -7,7 +7,7 @@
 namespace gradvane::collectors {
 
 /// The phase of the training step is not known.
-inline constexpr std::uint8_t kNoPhase = record::kPhases;
+inline constexpr std::uint8_t kNoPhase = record::kStepPhases;
 
 /// A moment between two steps.
 struct SyncMark {

@@ -41,9 +41,10 @@ Json totals_json(const SyncSummary& syncs) {
   return totals;
 }
 
-template <std::size_t n>
+template <std::size_t n, std::size_t m>
 Json tallies_json(const std::array<SyncTally, n>& tallies,
-                  const std::array<std::string_view, n>& names) {
+                  const std::array<std::string_view, m>& names) {
+  static_assert(n <= m);
   Json json = Json::object();
   for (std::size_t i = 0; i < n; ++i) json[std::string(names[i])] = tally_json(tallies[i]);
   return json;

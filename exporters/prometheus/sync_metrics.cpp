@@ -88,7 +88,7 @@ void SyncMetrics::put_totals(const record::SyncSummary& syncs) {
     raise(metrics_, Metric::device_polls_total, Metric::device_poll_seconds_total,
           syncs.polls[index_of(origin)], {name_of(origin)});
   }
-  for (std::size_t phase = 0; phase < record::kPhases; ++phase) {
+  for (std::size_t phase = 0; phase < record::kStepPhases; ++phase) {
     raise(metrics_, Metric::host_syncs_by_phase_total, Metric::host_sync_phase_seconds_total,
           syncs.by_phase[phase], {record::kNames<record::Phase>[phase]});
   }

@@ -13,7 +13,7 @@ Importing this package loads neither torch nor the native part: attach() does.
 
 from gradvane._agent import Agent
 from gradvane._errors import GradvaneError
-from gradvane._functions import attach, clip_grad_norm_, count, finish, log, trace_nonfinite
+from gradvane._functions import Phase, attach, clip_grad_norm_, count, finish, log, phase, trace_nonfinite
 from gradvane._outside import outside_steps
 from gradvane._records import Blame, Incident, StepRecord, TracedModule
 
@@ -22,6 +22,7 @@ __all__ = [
     "Blame",
     "GradvaneError",
     "Incident",
+    "Phase",
     "StepRecord",
     "TracedModule",
     "attach",
@@ -30,5 +31,6 @@ __all__ = [
     "finish",
     "log",
     "outside_steps",
+    "phase",
     "trace_nonfinite",
 ]

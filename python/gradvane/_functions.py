@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from gradvane import _agent, _lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from torch import Tensor
     from torch.nn import Module
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from gradvane._agent import Agent
     from gradvane.options import Options
+
+Phase = Literal["data", "forward", "backward", "optimizer", "evaluation", "checkpoint"]
 
 _lock = threading.RLock()
 
@@ -83,6 +87,38 @@ def count(*, tokens: int = 0, samples: int = 0) -> None:
     agent = _agent.live()
     if agent is not None:
         agent.count(tokens=tokens, samples=samples)
+
+
+def phase(name: Phase) -> contextlib.AbstractContextManager[None]:
+    """Books the time of a block, in seconds of wall-clock time on the host, as a phase of the step in progress.
+
+        with gradvane.phase("checkpoint"):
+            save_to_bucket(model)
+
+    Phases may be nested, and the inner one has the time. Each thread has its own. In "evaluation" and "checkpoint" no
+    step is expected: the run does not count as stalled, for at most `stall_pause_seconds`, and host syncs belong to
+    no step. Without an agent and in compiled code it does nothing. docs/python.md says which phases are seen without
+    it.
+
+    Raises ValueError where there is no phase called `name`; what the block raises goes through.
+    """
+    if name not in get_args(Phase):
+        raise ValueError(f"there is no phase called {name!r}; there are: {', '.join(get_args(Phase))}")
+    return _in_phase(name)
+
+
+@contextlib.contextmanager
+def _in_phase(name: str) -> Iterator[None]:
+    agent = _agent.live()
+    if agent is None or sys.modules["torch"].compiler.is_compiling():
+        yield
+        return
+    phases = agent._watcher.phases
+    span = phases.enter(name)
+    try:
+        yield
+    finally:
+        phases.leave(name, span)
 
 
 def finish() -> None:

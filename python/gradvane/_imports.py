@@ -48,9 +48,14 @@ def stop_waiting() -> None:
         _ours = None
 
 
-def _is_imported(name: str) -> bool:
+def imported(name: str) -> types.ModuleType | None:
+    """The module, where it has been imported to its end."""
     module = sys.modules.get(name)
-    return module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False)
+    return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
+
+
+def _is_imported(name: str) -> bool:
+    return imported(name) is not None
 
 
 def _call_back(name: str) -> None:

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def outside_steps() -> Iterator[None]:
-    """What is waited for inside belongs to no step: a checkpoint, an evaluation that does not use `model.eval()`.
+    """What is waited for inside belongs to no step: sampling from the model, for example.
 
         with gradvane.outside_steps():
-            torch.save(model.state_dict(), "last.pt")
+            print(generate(model, prompt))
 
-    It stays in the totals, apart, and spends no budget. All threads of the process; it may be nested. Without an
-    agent it does nothing.
+    Host syncs stay in the totals, apart, and spend no budget. The run does not count as stalled meanwhile, for at most
+    `stall_pause_seconds`. All threads of the process; it may be nested. Without an agent it does nothing.
+    phase("evaluation") and phase("checkpoint") do the same and book the time.
     """
     agent = _agent.live()
     if agent is None:

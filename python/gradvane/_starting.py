@@ -12,8 +12,24 @@ from gradvane._watch import hooks
 logger = logging.getLogger("gradvane")
 
 
+class _Nobody:
+    """Takes a Watcher's events where there is none."""
+
+    def before_backward(self, tensors: Any) -> bool:
+        return False
+
+    def clipping(self, params: list[Any], max_norm: float | None) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
 class _Waiting:
     """Stands in for a Watcher until something trains: the first event starts the agent and goes on to it."""
+
+    phases = _Nobody()
+    """Loading data and saving train nothing."""
 
     def __getattr__(self, name: str) -> Any:
         current: Any = hooks.current()
@@ -36,19 +52,6 @@ class _Waiting:
 
     def profiler_ended(self) -> None:
         """Trains nothing."""
-
-
-class _Nobody:
-    """Takes a Watcher's events where there is none."""
-
-    def before_backward(self, tensors: Any) -> bool:
-        return False
-
-    def clipping(self, params: list[Any], max_norm: float | None) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
 
 
 def install() -> None:

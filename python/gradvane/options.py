@@ -31,6 +31,7 @@ class Options(TypedDict, total=False):
     step_log: Path
     step_log_max_bytes: int
     stall_seconds: float
+    stall_pause_seconds: float
     linger_seconds: float
     linger_incident_seconds: float
     expect_scraper: bool

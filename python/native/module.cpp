@@ -34,6 +34,12 @@ record::ReadAt read_at(const std::string& name) {
   throw std::invalid_argument("there is no place called " + name);
 }
 
+Phase phase_named(const std::string& name) {
+  if (const auto phase = record::named<record::Phase>(name))
+    return static_cast<Phase>(record::index_of(*phase));
+  throw std::invalid_argument("there is no phase called " + name);
+}
+
 /// The tensors among `items`, by name only. Null for what is none.
 std::vector<const void*> identities(const py::list& items) {
   const TorchInterface& torch = torch_interface();
@@ -74,6 +80,14 @@ void define_hooks(Class& agent) {
       .def("step_ends", &PythonAgent::step_ends, "optimizer"_a, "has_closure"_a)
       .def("evaluated", &PythonAgent::evaluated, "optimizer"_a)
       .def("step_failed", &PythonAgent::step_failed, "optimizer"_a)
+      .def(
+          "phase_begins",
+          [](PythonAgent& self, const std::string& phase) {
+            return self.phase_begins(phase_named(phase));
+          },
+          "phase"_a)
+      .def("phase_ends", &PythonAgent::phase_ends, "span"_a)
+      .def("outside_steps", &PythonAgent::outside_steps, "delta"_a)
       .def("step_skipped", &PythonAgent::step_skipped, "optimizer"_a)
       .def("loop_read", &PythonAgent::loop_read, "optimizer"_a)
       .def("loop_step_ends", &PythonAgent::loop_step_ends, "optimizer"_a)
@@ -198,12 +212,6 @@ void define_ledger(Class& agent) {
           },
           WithoutGil(), "directory"_a)
       .def(
-          "outside_steps",
-          [](PythonAgent& self, int delta) {
-            self.with_ledger([&](agent::LedgerSeat& seat) { seat.outside_steps(delta); });
-          },
-          WithoutGil(), "delta"_a)
-      .def(
           "profiler_begins",
           [](PythonAgent& self, const std::string& name) {
             self.with_ledger(
@@ -237,6 +245,7 @@ PYBIND11_MODULE(_native, module) {
   module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
   define_records(module);
+  py::class_<PythonAgent::PhaseSpan>(module, "PhaseSpan");
   Class agent(module, "Agent");
   agent
       .def(py::init<std::string, const std::vector<std::string>&, std::vector<std::string>>(),

@@ -12,6 +12,37 @@ namespace gradvane::python {
 namespace {
 
 using agent::Clock;
+using agent::UnbookedTime;
+
+/// Times of one thread that trains, by its UnbookedTime.
+struct InThread {
+  std::uint64_t agent = 0;  ///< whose times these are
+  Clock::duration step_began{};
+  Clock::duration backward_began{};
+  /// Since then a backward pass has its forward pass. Absent: not known.
+  std::optional<Clock::duration> forward_began{};
+  /// Data was waited for, so what lies between it and the backward pass is the forward pass.
+  bool has_data = false;
+  /// The loop itself says where the forward pass is.
+  bool marks_forward = false;
+};
+
+InThread& in_thread(std::uint64_t agent) noexcept {
+  static thread_local InThread here;
+  if (here.agent != agent) here = {.agent = agent};
+  return here;
+}
+
+/// Where data was waited for, the forward pass lies between that, a step or a backward pass and the next backward
+/// pass. Elsewhere the loop may be getting its data itself.
+void forward_may_begin(InThread& here, Clock::time_point now) noexcept {
+  if (here.has_data && !here.marks_forward) here.forward_began = UnbookedTime::at(now);
+}
+
+std::uint64_t next_number() noexcept {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 
 Options options_of(std::string default_run, const std::vector<std::string>& code,
                    std::vector<std::string> command_line) {
@@ -39,7 +70,7 @@ Options options_of(std::string default_run, const std::vector<std::string>& code
 
 PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>& code,
                          std::vector<std::string> command_line)
-    : process_(::getpid()), session_([&] {
+    : number_(next_number()), process_(::getpid()), session_([&] {
         Options options = options_of(std::move(default_run), code, std::move(command_line));
         options.log = [this](std::string_view line) { events_.add_line(line); };
         options.on_incident = [this](const Incident& incident) { events_.add_incident(incident); };
@@ -85,17 +116,23 @@ int PythonAgent::before_backward(bool within_step) {
   TimedCall call(*this);
   if (!call) return 0;
   const int unseen = call->before_backward(within_step);
+  InThread& here = in_thread(number_);
+  if (here.forward_began && !within_step)
+    call->add_phase(Phase::forward, UnbookedTime::book_since(*here.forward_began, call.began()));
+  here.forward_began.reset();
   enter_phase(Phase::backward);
-  backward_began_ = call.stop();
+  here.backward_began = UnbookedTime::at(call.stop());
   return unseen;
 }
 
 void PythonAgent::after_backward(const collectors::Tensor& loss) {
-  const TimedCall call(*this);
+  TimedCall call(*this);
   if (!call) return;
-  call->add_phase(Phase::backward, call.began() - backward_began_);
+  InThread& here = in_thread(number_);
+  call->add_phase(Phase::backward, UnbookedTime::book_since(here.backward_began, call.began()));
   leave_phase();
   call->after_backward(loss);
+  forward_may_begin(here, call.stop());
 }
 
 bool PythonAgent::read(int optimizer, record::ReadAt where, const collectors::Tensor& scale,
@@ -143,18 +180,51 @@ void PythonAgent::step_begins(int optimizer, bool has_closure) {
   if (!has_closure) call->read_gradients(optimizer, record::ReadAt::optimizer);
   call->before_update(optimizer);
   enter_phase(Phase::optimizer);
-  step_began_ = call.stop();
+  InThread& here = in_thread(number_);
+  here.forward_began.reset();
+  here.step_began = UnbookedTime::at(call.stop());
 }
 
 void PythonAgent::step_ends(int optimizer, bool has_closure) {
   TimedCall call(*this);
   if (!call) return;
-  call->add_phase(Phase::optimizer, call.began() - step_began_);
+  InThread& here = in_thread(number_);
+  call->add_phase(Phase::optimizer, UnbookedTime::book_since(here.step_began, call.began()));
   leave_phase();
   if (has_closure) call->read_gradients(optimizer, record::ReadAt::optimizer);
   call->after_update(optimizer);
   (void)call.stop();
   keep(session_.finish(optimizer));
+  forward_may_begin(here, Clock::now());
+}
+
+std::optional<PythonAgent::PhaseSpan> PythonAgent::phase_begins(Phase phase) {
+  TimedCall call(*this);
+  if (!call) return std::nullopt;
+  InThread& here = in_thread(number_);
+  if (phase == Phase::data) here.forward_began.reset();
+  if (phase == Phase::forward) {
+    here.marks_forward = true;
+    here.forward_began.reset();
+  }
+  const int before = session_.enter_phase(phase);
+  return PhaseSpan{phase, before, UnbookedTime::at(call.stop()), std::this_thread::get_id()};
+}
+
+void PythonAgent::phase_ends(const PhaseSpan& span) {
+  TimedCall call(*this);
+  if (!call) return;
+  if (span.thread == std::this_thread::get_id())
+    call->add_phase(span.phase, UnbookedTime::book_since(span.began, call.began()));
+  session_.leave_phase(span.phase, span.before);
+  if (span.phase != Phase::data) return;
+  InThread& here = in_thread(number_);
+  here.has_data = true;
+  forward_may_begin(here, call.stop());
+}
+
+void PythonAgent::outside_steps(int delta) {
+  if (const Call call(*this); call) session_.outside_steps(delta);
 }
 
 void PythonAgent::evaluated(int optimizer) {

@@ -57,6 +57,20 @@ class PythonAgent {
   void step_failed(int optimizer);
   void step_skipped(int optimizer);
 
+  /// A phase that a thread is in.
+  struct PhaseSpan {
+    Phase phase;
+    int before;                    ///< as Session::enter_phase() returned it
+    agent::Clock::duration began;  ///< by UnbookedTime of `thread`
+    std::thread::id thread;
+  };
+  /// Phases nest, and the inner one has the time. Any thread. Absent if the run is not live.
+  std::optional<PhaseSpan> phase_begins(Phase phase);
+  /// It has no time if another thread began it.
+  void phase_ends(const PhaseSpan& span);
+  /// +1, -1: as Session::outside_steps(). Any thread.
+  void outside_steps(int delta);
+
   /// A loop without an optimizer has its step read after the backward pass. The step ends when the
   /// next backward pass begins.
   void loop_read(int optimizer);
@@ -182,9 +196,8 @@ class PythonAgent {
   std::mutex mutex_;
   std::atomic<std::thread::id> holder_{};  ///< of the mutex; guards what follows
   std::optional<StepResult> immediate_;
-  agent::Clock::time_point step_began_;
-  agent::Clock::time_point backward_began_;
-  std::vector<int> phases_;  ///< left for a backward pass or a step; the latest is last
+  const std::uint64_t number_;  ///< of this agent in the process, from 1
+  std::vector<int> phases_;     ///< left for a backward pass or a step; the latest is last
   ParameterOwners owners_;
   TraceNonfinite trace_mode_ = TraceNonfinite::off;
   const pid_t process_;

@@ -42,6 +42,7 @@ inline const std::vector<OptionSample>& option_samples() {
       {"step_log", "steps.jsonl", "logs/steps.jsonl", {}},
       {"step_log_max_bytes", "4096", "9223372036854775807", {"", "4095", "9223372036854775808"}},
       {"stall_seconds", "0", "0.5", {"", "-1", "nan", "5s"}},
+      {"stall_pause_seconds", "0", "0.5", {"", "-1", "nan", "1h"}},
       {"linger_seconds", "0", "1.5", {"", "-1", "inf", "never"}},
       {"linger_incident_seconds", "0", "1.5", {"", "-1", "inf", "never"}},
       {"expect_scraper", "on", "off", {"", "On", "maybe"}},

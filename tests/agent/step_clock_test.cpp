@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 namespace gradvane::agent {
 namespace {
 
@@ -63,6 +65,37 @@ TEST(StepClock, AStepThatIsForgottenLeavesNothingToTheNext) {
   const collectors::StepFacts facts = end_of_step(clock);
   EXPECT_EQ(facts.phase_seconds[kForward], 0);
   EXPECT_EQ(facts.agent_seconds, 0);
+}
+
+Clock::time_point at(milliseconds time) { return Clock::time_point(hours(1) + time); }
+
+TEST(UnbookedTime, APhaseWithinAnotherHasTheTimeAndTogetherTheyHaveAllOfIt) {
+  const Clock::duration outer = UnbookedTime::at(at(milliseconds(0)));
+  const Clock::duration inner = UnbookedTime::at(at(milliseconds(10)));
+  EXPECT_EQ(UnbookedTime::book_since(inner, at(milliseconds(40))), milliseconds(30));
+  const Clock::duration second = UnbookedTime::at(at(milliseconds(50)));
+  EXPECT_EQ(UnbookedTime::book_since(second, at(milliseconds(60))), milliseconds(10));
+  EXPECT_EQ(UnbookedTime::book_since(outer, at(milliseconds(100))), milliseconds(60));
+}
+
+TEST(UnbookedTime, TheAgentsOwnTimeIsNoPhases) {
+  StepClock clock;
+  const Clock::duration phase = UnbookedTime::at(at(milliseconds(0)));
+  clock.add_agent_time(milliseconds(7));
+  EXPECT_EQ(UnbookedTime::book_since(phase, at(milliseconds(10))), milliseconds(3));
+}
+
+TEST(UnbookedTime, PhasesThatDoNotNestNeverHaveLessThanNoTime) {
+  const Clock::duration first = UnbookedTime::at(at(milliseconds(0)));
+  const Clock::duration second = UnbookedTime::at(at(milliseconds(10)));
+  EXPECT_EQ(UnbookedTime::book_since(first, at(milliseconds(30))), milliseconds(30));
+  EXPECT_EQ(UnbookedTime::book_since(second, at(milliseconds(30))), milliseconds(0));
+}
+
+TEST(UnbookedTime, IsEachThreadsOwn) {
+  const Clock::duration here = UnbookedTime::at(at(milliseconds(0)));
+  std::thread([] { UnbookedTime::book(hours(1)); }).join();
+  EXPECT_EQ(UnbookedTime::book_since(here, at(milliseconds(10))), milliseconds(10));
 }
 
 }  // namespace

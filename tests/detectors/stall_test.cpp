@@ -14,7 +14,7 @@ using testing::SizeIs;
 class StallTest : public test::FakeSteps {
  protected:
   void step(double at) { stall_.step({++step_, wall_ + at, at}); }
-  void tick(double at) { stall_.tick({0, wall_ + at, at}); }
+  void tick(double at, double paused = 0) { stall_.tick({0, wall_ + at, at}, paused); }
 
   double wall_ = 1000;
   StallDetector stall_{0, 30, book_, collect()};
@@ -55,6 +55,17 @@ TEST_F(StallTest, EachStallIsAnIncidentOfItsOwn) {
   step(300);
   ASSERT_THAT(reports_, SizeIs(6));
   EXPECT_EQ(reports_[5].id, 3);
+}
+
+TEST_F(StallTest, EvaluationsAndCheckpointsDoNotCount) {
+  step(0);
+  tick(500, 470);
+  EXPECT_THAT(reports_, IsEmpty());
+  tick(501, 470);
+  ASSERT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(reports_[0].evidence,
+            "No step has ended for 501 seconds, since step 1. Of these, 470 seconds of evaluations "
+            "and checkpoints do not count.");
 }
 
 TEST_F(StallTest, ZeroSecondsMeansNever) {

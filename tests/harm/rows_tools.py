@@ -36,6 +36,8 @@ def patch(name: str, owner: str, attribute: str, when: str) -> Program:
     check = f"""
     model.eval().train()
     tiny.train(model, optimizer, 2, torch.nn.utils.clip_grad_norm_)
+    print(list(torch.utils.data.DataLoader(range(3))))
+    torch.save(0, "saved.pt")
     print(len(calls))
     {owner}.{attribute} = original
     tiny.train(model.eval().train(), optimizer, 2)
@@ -68,12 +70,16 @@ witness.look("end", model, optimizer)
     patch("Tensor.backward", "torch.Tensor", "backward", "before"),
     patch("torch.autograd.backward", "torch.autograd", "backward", "before"),
     patch("clip_grad_norm_", "torch.nn.utils", "clip_grad_norm_", "before"),
+    patch("torch.save", "torch", "save", "before"),
+    patch("The iterator of DataLoader", "torch.utils.data.dataloader._BaseDataLoaderIter", "__next__", "before"),
     patch("Optimizer.step of a class", "torch.optim.SGD", "step", "after"),
     patch("Optimizer.zero_grad", "torch.optim.Optimizer", "zero_grad", "after"),
     patch("Module.train", "torch.nn.Module", "train", "after"),
     patch("Tensor.backward", "torch.Tensor", "backward", "after"),
     patch("torch.autograd.backward", "torch.autograd", "backward", "after"),
     patch("clip_grad_norm_", "torch.nn.utils", "clip_grad_norm_", "after"),
+    patch("torch.save", "torch", "save", "after"),
+    patch("The iterator of DataLoader", "torch.utils.data.dataloader._BaseDataLoaderIter", "__next__", "after"),
     Program("modules are imported late, and one of them is not there", """
         import sys
         finders, hooks = list(sys.meta_path), list(sys.path_hooks)

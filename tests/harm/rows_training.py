@@ -201,6 +201,47 @@ way.detach()
 rounds(3)
 print(witness.numbers(critic))
 """),
+    train("loaders that shuffle and fail, evaluations and checkpoints, marked and unmarked", """
+import hashlib, io, shutil
+from torch.utils.data import DataLoader, TensorDataset
+import torch.distributed.checkpoint as dcp
+model, optimizer = tiny.make()
+data = TensorDataset(torch.randn(24, 4))
+class Torn(TensorDataset):
+    def __getitem__(self, index):
+        raise OSError(f"sample {index} is gone")
+def rounds(n, folder):
+    for number in range(n):
+        for (x,) in DataLoader(data, batch_size=8, shuffle=True):
+            with way.phase("forward"):
+                loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        try:
+            next(iter(DataLoader(Torn(data.tensors[0]))))
+        except OSError as error:
+            print(error)
+        model.eval()
+        with torch.no_grad(), way.phase("evaluation"):
+            print([model(x).sum().item() for (x,) in DataLoader(data, batch_size=5)])
+        model.train()
+        with way.phase("checkpoint"):
+            file = io.BytesIO()
+            torch.save(model.state_dict(), file)
+        print(hashlib.sha256(file.getvalue()).hexdigest())
+        dcp.save({"model": model.state_dict()}, checkpoint_id=f"{folder}{number}", no_dist=True)
+        print(sorted(os.listdir(f"{folder}{number}")))
+        shutil.rmtree(f"{folder}{number}")  # it has a random number in it
+        try:
+            torch.save(lambda: 0, io.BytesIO())
+        except Exception as error:
+            print(type(error).__name__)
+way.attach(model, optimizer)
+rounds(2, "first")
+way.detach()
+rounds(2, "second")
+"""),
     train("200 optimizers alive", """
 torch.manual_seed(0)
 model = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(200))

@@ -100,6 +100,8 @@ struct Options {
   std::string step_log = {};  ///< file with one JSON object per step; empty: none
   std::int64_t step_log_max_bytes = 256 << 20;
   double stall_seconds = 300;  ///< the run counts as stalled after this long without a step
+  /// Most seconds that one evaluation or checkpoint stops the stall clock.
+  double stall_pause_seconds = 3600;
   /// How long the end of a run waits for one more scrape, if there was a scrape before.
   double linger_seconds = 5;
   /// The same wait when an incident is open or has not been scraped.
@@ -225,11 +227,22 @@ struct Status {
   StepResult latest;
 };
 
-enum class Phase : std::uint8_t { data, forward, backward, optimizer, other };
+/// What the loop does at the moment. In evaluation and checkpoint no step is expected: the stall clock
+/// stands still, for at most Options::stall_pause_seconds, and host syncs belong to no step.
+enum class Phase : std::uint8_t {
+  data,
+  forward,
+  backward,
+  optimizer,
+  other,
+  evaluation,
+  checkpoint
+};
 
 class Agent;
 
-/// Counts the time from its construction to its end as one phase of the current step.
+/// Counts the time from its construction to its end as one phase of the current step, except the time of
+/// phases within it.
 class GRADVANE_API [[nodiscard]] PhaseScope {
  public:
   PhaseScope(PhaseScope&& other) noexcept;

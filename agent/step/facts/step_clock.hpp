@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "agent/include/gradvane/agent.hpp"
+#include "agent/step/facts/unbooked_time.hpp"
 #include "collectors/steps/step_facts.hpp"
 
 namespace gradvane::agent {
@@ -15,7 +16,11 @@ using Clock = std::chrono::steady_clock;
 class StepClock {
  public:
   void add_phase(Phase phase, Clock::duration time) noexcept;
-  void add_agent_time(Clock::duration time) noexcept { agent_time_ += time; }
+  /// Of the calling thread: it is no phase's time.
+  void add_agent_time(Clock::duration time) noexcept {
+    agent_time_ += time;
+    UnbookedTime::book(time);
+  }
   /// Ends the step: writes its times to `facts`, in seconds. The step began where the one before
   /// ended.
   void end_step(collectors::StepFacts& facts) noexcept;

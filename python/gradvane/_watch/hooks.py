@@ -1,4 +1,4 @@
-"""Where the process is observed: optimizer steps, backward passes, clipping, gradient scalers.
+"""Where the process is observed: optimizer steps, backward passes, clipping, gradient scalers, data, checkpoints.
 
 Everything here hands over to the one live agent, or does nothing. Inside torch.compile nothing is observed:
 no graph breaks because of us. install() and uninstall() leave other people's hooks and patches alone.
@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradvane import _imports
-from gradvane._watch import profilers
+from gradvane._watch import phases, profilers
 
 if TYPE_CHECKING:
     import types
@@ -31,6 +31,8 @@ _handles: list[Any] = []
 """of the hooks that every optimizer calls"""
 _patches: list[_Patch] = []
 _here = threading.local()
+_has_checkpoints = False
+"""those of torch.distributed.checkpoint are among the patches"""
 _left_inside: list[_Patch] = []
 """undone, and still inside what another tool has put around them"""
 
@@ -57,6 +59,9 @@ def install(watcher: Watcher) -> None:
     _replace(torch.autograd.profiler.profile, "_prepare_trace", profilers.prepare_trace)
     _replace(torch.autograd.profiler.profile, "_start_trace", profilers.start_trace)
     _replace(torch.autograd.profiler.profile, "__exit__", profilers.exit_profiler)
+    _replace_in([getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)], "__next__", phases.timed("data"))
+    _replace_in([torch, torch.serialization], "save", phases.timed("checkpoint"))
+    _watch_checkpoints()
     if torch.version.cuda is not None:  # without CUDA nobody counts
         profilers.when_proton_comes(_watch_proton)
     _replace(torch.amp.GradScaler, "scale", _scale)
@@ -71,10 +76,10 @@ def install(watcher: Watcher) -> None:
 
 
 def uninstall(watcher: Watcher) -> None:
-    global _current
+    global _current, _has_checkpoints
     if _current is not watcher:
         return
-    _current = None
+    _current, _has_checkpoints = None, False
     while _handles:
         _handles.pop().remove()
     _left_inside.extend(reversed(_patches))
@@ -88,6 +93,15 @@ def _watch_proton(functions: Any) -> None:
     if _handles:
         for name, make in profilers.PROTONS.items():
             _replace(functions, name, make)
+
+
+def _watch_checkpoints() -> None:
+    """A program may import torch.distributed.checkpoint at any time: each step looks."""
+    global _has_checkpoints
+    if not _has_checkpoints and (modules := phases.checkpoint_modules()):
+        _has_checkpoints = True
+        for name in ("save", "async_save"):
+            _replace_in(modules, name, phases.timed("checkpoint"))
 
 
 def _take_out() -> None:
@@ -134,6 +148,22 @@ def _replace(owner: Any, name: str, make: _Make) -> None:
     _patches.append(
         _Patch(lambda: vars(owner).get(name), lambda it: setattr(owner, name, it), getattr(owner, name), make)
     )
+
+
+def _replace_in(owners: list[Any], name: str, make: _Make) -> None:
+    """As _replace() for a function that several modules have, in each that has the very one of the first. Where torch
+    has no such function, nothing is replaced."""
+    owners = [owner for owner in owners if name in getattr(owner, "__dict__", ())]
+    if not owners:
+        return
+
+    def put(function: Any) -> None:
+        before = vars(owners[0])[name]
+        for owner in owners:
+            if vars(owner).get(name) is before:
+                setattr(owner, name, function)
+
+    _patches.append(_Patch(lambda: vars(owners[0]).get(name), put, vars(owners[0])[name], make))
 
 
 def _replace_inside(name: str, make: _Make) -> None:
@@ -198,6 +228,7 @@ def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs:
     if watcher is not None:
         watcher.after_step(optimizer)
         profilers.tell_gone(_watching)
+        _watch_checkpoints()
 
 
 def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:

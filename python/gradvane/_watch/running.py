@@ -55,4 +55,8 @@ class InThread(threading.local):
         self.backward_depth = 0
         self.clip_depth = 0
         self.steps_before = 0
+        self.trains = False
+        """it has begun a backward pass"""
+        self.evaluations = 0
+        """that the script marks, and that it is within"""
         self.last_root: weakref.ref[Tensor] | None = None

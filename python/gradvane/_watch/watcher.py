@@ -15,10 +15,10 @@ import torch
 
 from gradvane import _finding
 from gradvane._ranks.courier import NormExchange
-from gradvane._watch.evaluation import Evaluation
 from gradvane._watch.events import contained, loss_root
 from gradvane._watch.known import Known
 from gradvane._watch.left_behind import LeftBehind
+from gradvane._watch.phases import Phases
 from gradvane._watch.running import InThread, Running
 from gradvane._watch.scaling import Scaling
 from gradvane._watch.swarm import Swarm, swarm_of
@@ -59,8 +59,8 @@ class Watcher:
         self._norms = NormExchange(native)
         self.left_behind = LeftBehind(native, self._known, self._scaling, self._is_busy)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
-        self._evaluation = Evaluation(native, self._known)
-        self.mode_changes = self._evaluation.mode_changes
+        self.phases = Phases(native, self._here, self._known)
+        self.mode_changes = self.phases.evaluation.mode_changes
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
@@ -190,7 +190,7 @@ class Watcher:
         """True for the outermost one: checkpointing runs others inside."""
         if self._is_in_backward():
             return False
-        self._here.backward_depth = 1
+        self._here.backward_depth, self._here.trains = 1, True
         self._enter_backward(tensors)
         return True
 
@@ -198,7 +198,7 @@ class Watcher:
     def _enter_backward(self, tensors: Any) -> None:
         if not self._has_looked:
             self._look_around(loss_root(tensors))
-        self._evaluation.ends()
+        self.phases.evaluation.ends()
         self.finish_loop()
         if self._swarm is not None:
             self._native.parts_begin(self._swarm.index)

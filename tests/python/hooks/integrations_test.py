@@ -172,3 +172,24 @@ def test_a_wrapped_optimizer_that_is_handed_to_attach_counts_its_own_steps(tmp_p
     assert [s["grad_norm"] for s in steps] == pytest.approx([norm for norm, _ in truth], rel=1e-6)
     assert [s["loss"] for s in steps] == pytest.approx([loss for _, loss in truth], rel=1e-5)
     assert all(s["read_at"] == "clip" and s["clip_coefficient"] < 1 for s in steps)
+
+
+def test_hugging_face_evaluations_and_checkpoints_are_phases_and_its_tokens_are_counted(tmp_path):
+    source = HUGGING_FACE.replace('save_strategy="no"', 'eval_strategy="steps", eval_steps=2, save_strategy="steps", '
+                                  'save_steps=2, include_num_input_tokens_seen="all"')
+    source = source.replace("train_dataset=data", "train_dataset=data, eval_dataset=data[:4]")
+    steps, _ = trained(tmp_path, source, "callback", "transformers")
+    assert [s["tokens"] for s in steps] == [2 * 4 * 12] * 4, "accumulated batches, samples, words"
+    both = {"evaluation", "checkpoint"}
+    assert [both <= s.get("phase_seconds", {}).keys() for s in steps] == [False, False, True, False]
+    assert all({"data", "forward"} <= s["phase_seconds"].keys() for s in steps[1:])
+
+
+def test_lightnings_validation_is_a_phase_and_not_a_wait_for_data(tmp_path):
+    source = LIGHTNING.replace("max_steps=4", "max_steps=4, val_check_interval=4, num_sanity_val_steps=0")
+    source = source.replace("def configure_optimizers(self):", """def validation_step(self, batch, index):
+            __import__("time").sleep(0.05)
+        def configure_optimizers(self):""").replace("Model(), loader)", "Model(), loader, loader)")
+    steps, _ = trained(tmp_path, source, "callback", "lightning")
+    assert [s["phase_seconds"].get("evaluation", 0) > 12 * 0.05 / 2 for s in steps] == [False, False, True, False]
+    assert all({"data", "forward"} <= s["phase_seconds"].keys() for s in steps[1:])
