@@ -245,7 +245,7 @@ PYBIND11_MODULE(_native, module) {
   module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
   define_records(module);
-  py::class_<PythonAgent::PhaseSpan>(module, "PhaseSpan");
+  const py::class_<PythonAgent::PhaseSpan> span(module, "PhaseSpan");
   Class agent(module, "Agent");
   agent
       .def(py::init<std::string, const std::vector<std::string>&, std::vector<std::string>>(),

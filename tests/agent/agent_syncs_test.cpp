@@ -134,6 +134,35 @@ TEST_F(AgentSyncsTest, ASyncIsBookedOnThePhaseThatItIsIn) {
   EXPECT_EQ(by_phase["other"]["calls"], 2) << "as the step's time is booked";
 }
 
+TEST_F(AgentSyncsTest, AnEvaluationHasItsTimeAPhaseInItHasItsOwnAndItsSyncsBelongToNoStep) {
+  constexpr std::chrono::milliseconds kNap(20);
+  Agent agent(options_);
+  agent.attach(*training_.model, *training_.optimizer);
+  for (int step = 0; step < 3; ++step) {
+    {
+      const auto evaluation = agent.phase(Phase::evaluation);
+      synchronize(0);
+      std::this_thread::sleep_for(kNap);
+      const auto data = agent.phase(Phase::data);
+      std::this_thread::sleep_for(2 * kNap);
+    }
+    agent.step(*training_.optimizer, training_.backward());
+  }
+  agent.stop();
+  const auto all = steps();
+  ASSERT_THAT(all, SizeIs(3));
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    const json& phases = all[i]["phase_seconds"];
+    EXPECT_GE(phases["evaluation"], 0.02);
+    EXPECT_GE(phases["data"], 0.04);
+    double sum = 0;
+    for (const auto& [name, seconds] : phases.items()) sum += seconds.get<double>();
+    EXPECT_LE(sum, 1.000001 * all[i]["step_seconds"].get<double>()) << "no time counts twice";
+    EXPECT_EQ(all[i]["syncs"]["training"]["calls"], 0);
+  }
+  EXPECT_EQ(report()["parts"]["between_steps"]["calls"], 2);
+}
+
 TEST_F(AgentSyncsTest, ABudgetThatIsOverrunIsOneIncidentWithItsPlaces) {
   std::mutex mutex;
   std::vector<Incident> told;
