@@ -106,7 +106,7 @@ struct SyncSummary {
   std::string detail;  ///< for a person: who has the subscription, CUPTI's own word for an error
 
   std::array<std::array<SyncTally, kSyncKinds>, kSyncOrigins> totals{};
-  std::array<SyncTally, kSyncParts> parts{};  ///< origin `training`, without rejected calls
+  std::array<SyncTally, kSyncParts> parts{};      ///< origin `training`, without rejected calls
   std::array<SyncTally, kStepPhases> by_phase{};  ///< the same, of steps
   std::array<SyncTally, kSyncOrigins> polls{};
   std::array<std::int64_t, kSyncDrops> dropped{};

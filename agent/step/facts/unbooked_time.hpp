@@ -29,6 +29,6 @@ class UnbookedTime {
   static thread_local constinit Clock::duration booked_;
 };
 
-inline thread_local constinit UnbookedTime::Clock::duration UnbookedTime::booked_{};  // NOLINT: a member
+inline thread_local constinit UnbookedTime::Clock::duration UnbookedTime::booked_{};  // NOLINT
 
 }  // namespace gradvane::agent
