@@ -26,9 +26,9 @@ class UnbookedTime {
   }
 
  private:
-  static thread_local constinit Clock::duration booked_;
+  static thread_local constinit Clock::duration booked_;  // NOLINT(readability-identifier-naming)
 };
 
-inline thread_local constinit UnbookedTime::Clock::duration UnbookedTime::booked_{};  // NOLINT
+inline thread_local constinit UnbookedTime::Clock::duration UnbookedTime::booked_{};
 
 }  // namespace gradvane::agent
