@@ -12,6 +12,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -39,6 +40,7 @@ struct Family {
   prometheus::Family<prometheus::Gauge>* gauges = nullptr;
   prometheus::Family<prometheus::Histogram>* histograms = nullptr;
   std::unordered_map<std::string, Series> series;  ///< key: the label values, joined
+  std::map<std::string, Exemplar> exemplars;       ///< by the same key
 };
 
 constexpr char kSeparator = '\x1f';  // in no label value of ours
@@ -276,12 +278,38 @@ void MetricSet::remove(Metric metric, LabelValues labels) noexcept try {
   if (series.counter != nullptr) family.counters->Remove(series.counter);
   if (series.gauge != nullptr) family.gauges->Remove(series.gauge);
   if (series.histogram != nullptr) family.histograms->Remove(series.histogram);
+  family.exemplars.erase(found->first);
   family.series.erase(found);
   const MetricInfo& info = record::info_of(metric);
   const bool is_closed = counts_as_closed(info, labels.size());
   (is_closed ? store_->closed_used : store_->open_used) -= weight_of(info);
   store_->publish_size();
 } catch (...) {  // out of memory for the key: the series stays, which is stale but harmless
+}
+
+void MetricSet::set_exemplar(Metric counter, LabelValues labels, Exemplar::Labels event,
+                             double time) noexcept try {
+  const std::scoped_lock lock(mutex_);
+  const std::string key = key_of(labels);
+  const Series* series = store_->find(counter, key);
+  if (series == nullptr || series->counter == nullptr) return;
+  const MetricInfo& info = record::info_of(counter);
+  Exemplar exemplar;
+  exemplar.family = info.name;
+  exemplar.labels = fitting_labels(std::move(event));
+  exemplar.time = time;
+  auto label = info.labels.begin();
+  for (const std::string_view value : labels) exemplar.series.emplace_back((label++)->name, value);
+  store_->families[index_of(counter)].exemplars.insert_or_assign(key, std::move(exemplar));
+} catch (...) {  // out of memory: the counter goes without
+}
+
+std::vector<Exemplar> MetricSet::exemplars() const {
+  const std::scoped_lock lock(mutex_);
+  std::vector<Exemplar> all;
+  for (const Family& family : store_->families)
+    for (const auto& [key, exemplar] : family.exemplars) all.push_back(exemplar);
+  return all;
 }
 
 double MetricSet::value(Metric metric, LabelValues labels) const noexcept try {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "exporters/exemplar.hpp"
 #include "record/metric_catalogue.hpp"
 #include "record/run_info.hpp"
 
@@ -50,6 +51,12 @@ class MetricSet {
   bool observe(record::Metric metric, double value, LabelValues labels = {}) noexcept;
   /// Takes a series away, where what it measured is gone.
   void remove(record::Metric metric, LabelValues labels = {}) noexcept;
+
+  /// Replaces the exemplar of a counter's series. A series that does not exist has none.
+  void set_exemplar(record::Metric counter, LabelValues labels, Exemplar::Labels event,
+                    double time) noexcept;
+  /// The exemplars of all series that have one. Throws std::bad_alloc only.
+  [[nodiscard]] std::vector<Exemplar> exemplars() const;
 
   /// The value of a counter or gauge; NaN where there is no such series.
   [[nodiscard]] double value(record::Metric metric, LabelValues labels = {}) const noexcept;

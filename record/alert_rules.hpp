@@ -1,5 +1,5 @@
 #pragma once
-// The alerts on what a run reports itself: an incident of some class, or that it failed. The agent pushes them to
+// The alerts on what a run reports itself: an incident of some class, or how it ended. The agent pushes them to
 // an Alertmanager; the rules for Prometheus in dashboards/alerts are made from the same rows, so an alert that
 // comes both ways has one set of labels and Alertmanager takes it for one.
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "record/end_reason.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::record {
@@ -27,93 +28,98 @@ struct AlertRule {
 };
 
 inline constexpr std::array kAlertRules{
-    AlertRule{.name = "TrainingNonFinite",
+    AlertRule{.name = "GradvaneTrainingNonFinite",
               .severity = Severity::critical,
               .group = "nonfinite",
               .summary = "NaN or infinity in gradients or weights",
               .description = "gradients or weights are not finite."},
-    AlertRule{.name = "TrainingLossNonFinite",
+    AlertRule{.name = "GradvaneTrainingLossNonFinite",
               .severity = Severity::critical,
               .group = "nonfinite",
               .summary = "The loss is NaN or infinite",
               .description = "the loss is not finite."},
-    AlertRule{.name = "TrainingStalled",
+    AlertRule{.name = "GradvaneTrainingStalled",
               .severity = Severity::critical,
               .group = "run",
               .summary = "No optimizer step for long",
               .description = "the process is alive and makes no steps.",
               .keeps_firing = false},
-    AlertRule{
-        .name = "TrainingRunFailed",
-        .severity = Severity::critical,
-        .group = "run",
-        .summary = "A training run has failed",
-        .description =
-            "the process said that the run failed, by an exception or SIGTERM, before it ended.",
-        .keeps_firing = false},
-    AlertRule{.name = "LossDiverging",
+    AlertRule{.name = "GradvaneTrainingRunFailed",
+              .severity = Severity::critical,
+              .group = "run",
+              .summary = "A training run has failed",
+              .description =
+                  "the process reported that the run failed, by an exception or an exit status.",
+              .keeps_firing = false},
+    AlertRule{.name = "GradvaneTrainingRunTerminated",
+              .severity = Severity::warning,
+              .group = "run",
+              .summary = "A training run was terminated",
+              .description = "SIGTERM ended the process, as a scheduler or a preemption does.",
+              .keeps_firing = false},
+    AlertRule{.name = "GradvaneLossDiverging",
               .severity = Severity::warning,
               .group = "loss",
               .summary = "The loss is diverging",
               .description = "several losses in a row lie far above those before."},
-    AlertRule{.name = "LossBackToRandomGuessing",
+    AlertRule{.name = "GradvaneLossBackToRandomGuessing",
               .severity = Severity::warning,
               .group = "loss",
               .summary = "The model had learned and is back to guessing",
               .description = "the loss is back at the level of random guessing."},
-    AlertRule{.name = "LossSpike",
+    AlertRule{.name = "GradvaneLossSpike",
               .severity = Severity::info,
               .group = "loss",
               .summary = "One loss far above those before",
               .description = "one loss lies far above those before."},
-    AlertRule{.name = "GradientNormExploding",
+    AlertRule{.name = "GradvaneGradientNormExploding",
               .severity = Severity::warning,
               .group = "gradients",
               .summary = "The gradient norm is far above its own history",
               .description = "the gradient norm has left its history by a large factor."},
-    AlertRule{.name = "GradientsVanishing",
+    AlertRule{.name = "GradvaneGradientsVanishing",
               .severity = Severity::warning,
               .group = "gradients",
               .summary = "Most parameters have next to no gradient",
               .description = "most parameters have gradients below the vanishing threshold."},
-    AlertRule{.name = "GradientNormDrift",
+    AlertRule{.name = "GradvaneGradientNormDrift",
               .severity = Severity::warning,
               .group = "gradients",
               .summary = "The gradient norm is moving away from its running mean",
               .description = "the gradient norm keeps moving away from its running mean."},
-    AlertRule{.name = "GradientHealthLow",
+    AlertRule{.name = "GradvaneGradientHealthLow",
               .severity = Severity::warning,
               .group = "gradients",
               .summary = "The gradient health score is low",
               .description = "the health score of the gradients is low."},
-    AlertRule{.name = "DeadParameterGroup",
+    AlertRule{.name = "GradvaneDeadParameterGroup",
               .severity = Severity::warning,
               .group = "gradients",
               .summary = "A parameter group gets no gradient any more",
               .description = "every gradient of a parameter group has been zero, step after step."},
     AlertRule{
-        .name = "AmpOverflowStreak",
+        .name = "GradvaneAmpOverflowStreak",
         .severity = Severity::warning,
         .group = "steps",
         .summary = "The gradient scaler skips step after step",
         .description = "the gradient scaler has skipped many steps in a row because of overflow."},
-    AlertRule{.name = "TrainingStepsSkipped",
+    AlertRule{.name = "GradvaneTrainingStepsSkipped",
               .severity = Severity::warning,
               .group = "steps",
               .summary = "Many steps change nothing",
               .description = "a large share of the steps leaves the weights as they were."},
-    AlertRule{.name = "HostSyncBudgetExceeded",
+    AlertRule{.name = "GradvaneHostSyncBudgetExceeded",
               .severity = Severity::warning,
               .group = "steps",
               .summary = "Steps wait for the GPU more often than they may",
               .description = "steps have more host syncs than their budget."},
-    AlertRule{.name = "AgentDroppingData",
+    AlertRule{.name = "GradvaneAgentDroppingData",
               .severity = Severity::warning,
               .group = "agent",
               .summary = "Gradvane loses records of steps or cannot export them",
               .description = "records were lost or could not be exported."},
     AlertRule{
-        .name = "AgentOverCostBudget",
+        .name = "GradvaneAgentOverCostBudget",
         .severity = Severity::warning,
         .group = "agent",
         .summary = "Gradvane costs more of the training time than it may",
@@ -126,17 +132,38 @@ constexpr const AlertRule* alert_rule(std::string_view name) {
   return found == kAlertRules.end() ? nullptr : found;
 }
 
-inline constexpr const AlertRule* kRunFailedRule = alert_rule("TrainingRunFailed");
+inline constexpr const AlertRule* kRunFailedRule = alert_rule("GradvaneTrainingRunFailed");
+inline constexpr const AlertRule* kRunTerminatedRule = alert_rule("GradvaneTrainingRunTerminated");
 
-/// The file of its runbook: training-non-finite.md for TrainingNonFinite.
+/// Null for an end that no one has to hear of: it went well, or someone pressed Ctrl-C.
+constexpr const AlertRule* alert_rule(EndReason reason) noexcept {
+  switch (reason) {
+    case EndReason::error:
+    case EndReason::exit_status:
+      return kRunFailedRule;
+    case EndReason::terminated:
+      return kRunTerminatedRule;
+    case EndReason::finished:
+    case EndReason::interrupted:
+      break;
+  }
+  return nullptr;
+}
+
+/// The names of all alerts begin with this, and all have the label `component` with kAlertComponent: a
+/// Prometheus has alerts of many programs.
+inline constexpr std::string_view kAlertPrefix = "Gradvane";
+inline constexpr std::string_view kAlertComponent = "gradvane";
+
+/// The name of its runbook: training-non-finite for GradvaneTrainingNonFinite.
 [[nodiscard]] inline std::string runbook_of(const AlertRule& rule) {
   std::string file;
-  for (const char letter : rule.name) {
+  for (const char letter : rule.name.substr(kAlertPrefix.size())) {
     const bool is_upper = letter >= 'A' && letter <= 'Z';
     if (is_upper && !file.empty()) file += '-';
     file += is_upper ? static_cast<char>(letter - 'A' + 'a') : letter;
   }
-  return file + ".md";
+  return file;
 }
 
 }  // namespace gradvane::record

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "record/end_reason.hpp"
 #include "record/incident_classes.hpp"
 #include "record/names.hpp"
 #include "record/run_info.hpp"
@@ -37,6 +38,7 @@ constexpr std::array kRunInfoLabels{LabelInfo{"world_size", kOpen}, LabelInfo{"l
                                     LabelInfo{"torch", kOpen}};
 constexpr std::array kBuildInfoLabels{LabelInfo{"version", kOpen}};
 constexpr std::array kStateLabels{LabelInfo{"state", kNames<RunState>}};
+constexpr std::array kEndLabels{LabelInfo{"reason", kNames<EndReason>}};
 constexpr std::array kPhaseLabels{LabelInfo{"phase", kNames<Phase>}};
 constexpr std::array kStepPhaseLabels{
     LabelInfo{"phase", std::span(kNames<Phase>).first<kStepPhases>()}};
@@ -109,6 +111,9 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      "1 for the state the run is in, 0 for the others", kAlways, true},
     {Metric::run_start_timestamp_seconds, "gradvane_run_start_timestamp_seconds", gauge, "seconds",
      kNone, "When the agent started, in seconds since the epoch", kAlways, false},
+    {Metric::run_end_info, "gradvane_run_end_info", info, "", kEndLabels,
+     "Why the run ended: well, by an error, an exit status, SIGTERM or Ctrl-C",
+     "Once the run has ended.", false},
 
     {Metric::steps_total, "gradvane_steps_total", counter, "", kNone,
      "Optimizer steps since this process started, of all optimizers together", kAtZero, true},
@@ -211,8 +216,9 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      "Steps in which a group held NaN or infinite elements; overflow that a gradient scaler "
      "handled "
      "is left out",
-     "From the start of the run, at 0 for group `loss` (site loss), every parameter group and "
-     "`unknown` (a step whose own record was lost).",
+     "From the start of the run, at 0, for group `loss` (site loss) and `unknown` (a step whose "
+     "own "
+     "record was lost); a parameter group from its first such step on.",
      false},
     {Metric::amp_overflow_steps_total, "gradvane_amp_overflow_steps_total", counter, "", kNone,
      "Steps that a gradient scaler skipped because of overflow", kAtZero, true},
@@ -321,8 +327,15 @@ constexpr bool in_order() {
 }
 static_assert(in_order(), "the table and enum Metric must list the same metrics in the same order");
 
-constexpr std::array kStepBuckets{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,  0.2,
-                                  0.5,   1.0,   2.0,   5.0,  10.0, 20.0, 50.0, 100.0};
+// Ten per decade, the preferred numbers R10: a bucket is a quarter wider than the one before, so a quantile is
+// off by a quarter at most, and by a tenth on average.
+constexpr std::array kStepBuckets{
+    0.001, 0.00125, 0.0016, 0.002, 0.0025, 0.00315, 0.004, 0.005, 0.0063, 0.008,  //
+    0.01,  0.0125,  0.016,  0.02,  0.025,  0.0315,  0.04,  0.05,  0.063,  0.08,   //
+    0.1,   0.125,   0.16,   0.2,   0.25,   0.315,   0.4,   0.5,   0.63,   0.8,    //
+    1.0,   1.25,    1.6,    2.0,   2.5,    3.15,    4.0,   5.0,   6.3,    8.0,    //
+    10.0,  12.5,    16.0,   20.0,  25.0,   31.5,    40.0,  50.0,  63.0,   80.0,   //
+    100.0};
 
 }  // namespace
 

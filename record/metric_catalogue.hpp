@@ -19,6 +19,7 @@ enum class Metric : std::uint8_t {
   build_info,
   run_state,
   run_start_timestamp_seconds,
+  run_end_info,
   // steps and time
   steps_total,
   micro_steps_total,

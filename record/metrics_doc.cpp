@@ -17,7 +17,7 @@ Everything that Gradvane publishes at `/metrics`. Every series also carries the 
 - A value that was not measured is absent. It is never 0.
 - NaN and infinity are never published. A gauge keeps its last finite value, and counters say what happened:
   `gradvane_nonfinite_elements_total` and `gradvane_nonfinite_steps_total`. They stand at 0 before the first
-  step, so that `increase()` sees the first event.
+  step, so that `increase()` sees the first event. Only a parameter group's counter is born with its first bad step.
 - Norms and largest magnitudes are over finite elements. A step that has none leaves them as they were, and is
   counted all the same.
 - `gradvane_nonfinite_steps_total` has `group="loss"` for the loss, which belongs to no parameter group, and

@@ -55,7 +55,7 @@ void put_incidents(std::string& json) {
     put(json, "summary", rule.summary);
     put(json, "description", rule.description);
     put(json, "keeps_firing", rule.keeps_firing);
-    put(json, "runbook", runbook_of(rule));
+    put(json, "runbook", runbook_of(rule) + ".md");
     end(json);
   }
   end_list(json);

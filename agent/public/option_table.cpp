@@ -320,8 +320,8 @@ constexpr std::array kTable{
                "what Prometheus sends. No TLS: name a proxy on this machine. Empty: none.",
                set_alert_url, [](const Options& o) { return o.alertmanager_url; }},
     OptionSpec{"alertmanager_labels", "name=value,name=value",
-               "Labels that Prometheus puts on its target, above all job and instance, so that "
-               "Alertmanager sees both reports as one alert.",
+               "Labels that Prometheus' alerts have besides, above all job, so that Alertmanager sees "
+               "both reports as one alert.",
                set_alert_labels, [](const Options& o) { return o.alertmanager_labels; }},
     on_off<&Options::recorder>(
         "recorder",

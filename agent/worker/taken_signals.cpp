@@ -5,6 +5,7 @@
 #include <string>
 
 #include "agent/worker/process_signals.hpp"
+#include "record/end_reason.hpp"
 
 namespace gradvane::agent {
 
@@ -36,9 +37,11 @@ std::optional<Ending> TakenSignals::ending() const {
   if (!handles_sigterm_) return std::nullopt;
   switch (ending_signal()) {
     case SIGTERM:
-      return Ending{RunState::failed, "SIGTERM", Linger::yes, /*is_by_signal=*/true};
+      return Ending{RunState::failed, std::string(record::kTerminatedText), Linger::yes,
+                    /*is_by_signal=*/true};
     case SIGINT:
-      return Ending{RunState::failed, "interrupted (SIGINT)", Linger::no, /*is_by_signal=*/true};
+      return Ending{RunState::failed, std::string(record::kInterruptedText), Linger::no,
+                    /*is_by_signal=*/true};
     default:
       return std::nullopt;
   }

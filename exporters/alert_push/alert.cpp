@@ -10,23 +10,31 @@
 namespace gradvane::exporters {
 namespace {
 
+/// Where a person who has no endpoint to open finds the runbooks: in the checkout and the package.
+constexpr std::string_view kRunbookFiles = "docs/runbooks";
 constexpr double kLastSecond = 253402300799.0;  // of the year 9999
+
+std::string runbook_url(const record::AlertRule& rule, const AlertWords& words) {
+  const std::string name = runbook_of(rule);
+  if (!words.runbook_base.empty()) return words.runbook_base + '/' + name + ".md";
+  if (words.generator_url.empty()) return std::string(kRunbookFiles) + '/' + name + ".md";
+  return words.generator_url + (words.generator_url.ends_with('/') ? "" : "/") + "runbooks/" + name;
+}
 
 nlohmann::json json_of(const Alert& alert, const AlertWords& words) {
   nlohmann::json labels = words.labels;
   labels["alertname"] = alert.rule->name;
   labels["severity"] = name_of(alert.rule->severity);
+  labels["component"] = record::kAlertComponent;
   labels["run"] = words.run;
-  labels["rank"] = std::to_string(words.rank);
-  nlohmann::json value{
-      {"labels", std::move(labels)},
-      {"annotations",
-       {{"summary", alert.rule->summary},
-        {"description", alert.description},
-        {"runbook_url", words.runbook_base + '/' + record::runbook_of(*alert.rule)}}},
-      {"startsAt", rfc3339(alert.starts_at)},
-      // One that ends before it starts is refused, and clocks can be set back.
-      {"endsAt", rfc3339(std::max(alert.starts_at, alert.ends_at))}};
+  nlohmann::json value{{"labels", std::move(labels)},
+                       {"annotations",
+                        {{"summary", alert.rule->summary},
+                         {"description", alert.description},
+                         {"runbook_url", runbook_url(*alert.rule, words)}}},
+                       {"startsAt", rfc3339(alert.starts_at)},
+                       // One that ends before it starts is refused, and clocks can be set back.
+                       {"endsAt", rfc3339(std::max(alert.starts_at, alert.ends_at))}};
   if (!words.generator_url.empty()) value["generatorURL"] = words.generator_url;
   return value;
 }

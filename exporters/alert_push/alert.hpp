@@ -20,9 +20,9 @@ struct Alert {
 /// What all alerts of a process have in common.
 struct AlertWords {
   std::string run;
-  std::int32_t rank = 0;
+  std::int32_t rank = 0;  ///< of the process, for its descriptions: an alert is of the run
   AlertLabels labels = {};
-  std::string runbook_base = {};
+  std::string runbook_base = {};   ///< empty: the endpoint at generator_url, which has them
   std::string generator_url = {};  ///< empty: none
 };
 

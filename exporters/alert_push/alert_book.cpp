@@ -33,8 +33,8 @@ void AlertBook::put(const record::Incident& incident, std::string description) {
   }
 }
 
-void AlertBook::put_run_failed(double wall, std::string description) {
-  open_one(entries_[place_of(*record::kRunFailedRule)], 0, wall, std::move(description));
+void AlertBook::put_end_of_run(const AlertRule& rule, double wall, std::string description) {
+  open_one(entries_[place_of(rule)], 0, wall, std::move(description));
 }
 
 void AlertBook::put_end() {

@@ -44,7 +44,8 @@ class AlertBook {
 
   /// An incident that opened, grew or closed, in words for a person.
   void put(const record::Incident& incident, std::string description);
-  void put_run_failed(double wall, std::string description);
+  /// How the run ended, if it did not end well.
+  void put_end_of_run(const record::AlertRule& rule, double wall, std::string description);
   /// Nothing more will be reported: what is open is reported once more, with a later end.
   void put_end();
 

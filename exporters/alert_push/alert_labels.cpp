@@ -9,7 +9,7 @@
 namespace gradvane::exporters {
 namespace {
 
-constexpr std::array<std::string_view, 4> kOwn{"alertname", "severity", "run", "rank"};
+constexpr std::array<std::string_view, 4> kOwn{"alertname", "severity", "component", "run"};
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
   throw std::invalid_argument("label '" + name + "' of pushed alerts: " + why);

@@ -65,8 +65,10 @@ ExportResult AlertPush::on_incident(const record::Incident& incident) {
 
 ExportResult AlertPush::on_run_state(record::RunState state, std::string_view reason) {
   if (state != record::RunState::failed) return ExportResult::ok;
+  const record::AlertRule* rule = alert_rule(end_reason(state, reason));
+  if (rule == nullptr) return ExportResult::ok;
   if (!sender_) return ExportResult::failed;
-  sender_->put_run_failed(record::unix_time(), std::string(reason));
+  sender_->put_end_of_run(*rule, record::unix_time(), std::string(reason));
   return ExportResult::ok;
 }
 

@@ -2,8 +2,8 @@
 // Incidents to Alertmanager directly, for a run that is gone before the next scrape.
 //
 // The alerts are those of the rules in dashboards/alerts, of the classes that these watch, and
-// TrainingRunFailed. With the labels that Prometheus puts on its targets (job, instance) they are
-// the same alerts to Alertmanager. docs/alert-push.md says what it can and cannot do.
+// GradvaneTrainingRunFailed and -Terminated. An alert is of a run, whichever rank sends it. With the label `job` that
+// Prometheus puts on its targets they are the same alerts to Alertmanager. docs/alert-push.md says what it can and cannot do.
 #include <sys/types.h>
 
 #include <chrono>
@@ -22,8 +22,8 @@ class AlertSender;
 
 struct AlertPushOptions {
   std::string url;          ///< "http://host:9093", with Alertmanager's path prefix if it has one
-  AlertLabels labels = {};  ///< of each alert besides alertname, severity, run and rank
-  std::string runbook_base = "docs/runbooks";
+  AlertLabels labels = {};  ///< of each alert besides alertname, severity, component and run
+  std::string runbook_base = {};   ///< where the runbooks are; empty: the agent's own endpoint
   std::string generator_url = {};  ///< where a person looks for more; empty: nowhere
   AlertWindows windows = {};       ///< as of the rules that Prometheus has
   ResolveHost resolve = resolve_host;

@@ -41,9 +41,9 @@ class AlertSender::Impl : public std::enable_shared_from_this<AlertSender::Impl>
     wake();
   }
 
-  void put_run_failed(double wall, const std::string& reason) {
+  void put_end_of_run(const record::AlertRule& rule, double wall, const std::string& reason) {
     const std::lock_guard lock(mutex_);
-    book_.put_run_failed(wall, sentence(reason, *record::kRunFailedRule));
+    book_.put_end_of_run(rule, wall, sentence(reason, rule));
     wake();
   }
 
@@ -187,8 +187,9 @@ AlertSender::~AlertSender() {
 
 void AlertSender::put(const record::Incident& incident) { impl_->put(incident); }
 
-void AlertSender::put_run_failed(double wall, const std::string& reason) {
-  impl_->put_run_failed(wall, reason);
+void AlertSender::put_end_of_run(const record::AlertRule& rule, double wall,
+                                 const std::string& reason) {
+  impl_->put_end_of_run(rule, wall, reason);
 }
 
 void AlertSender::finish(std::chrono::milliseconds budget) { impl_->finish(budget); }

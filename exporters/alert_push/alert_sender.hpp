@@ -38,7 +38,7 @@ class AlertSender {
   /// The thread starts with the first incident that has a rule. Throws std::bad_alloc and
   /// std::system_error (no thread); then it is tried again with the next one.
   void put(const record::Incident& incident);
-  void put_run_failed(double wall, const std::string& reason);
+  void put_end_of_run(const record::AlertRule& rule, double wall, const std::string& reason);
 
   /// Tells what is untold within `budget` and ends the thread. A thread that cannot be ended,
   /// because it waits for the addresses of a host, is left behind. No effect the second time.

@@ -12,6 +12,7 @@
 #include "exporters/api/ranks_json.hpp"
 #include "exporters/page/page.hpp"
 #include "exporters/page/page_files.hpp"
+#include "exporters/page/runbooks.hpp"
 #include "exporters/prometheus/exposition.hpp"
 #include "record/names.hpp"
 
@@ -61,7 +62,7 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
                           .vary = "Accept, Accept-Encoding",
                           .goes_first = true};
     response.body.reserve(last_size + last_size / 8);
-    write_exposition(response.body, metrics->collect(), format);
+    write_exposition(response.body, metrics->collect(), format, metrics->exemplars());
     last_size = response.body.size();
     const double took = seconds(Clock::now() - begin);
     response.delivered = [self = shared_from_this(), begin, took] {
@@ -140,6 +141,10 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
     routes["/api/v1/syncs"] = timed([](const Self& self, const HttpRequest& request) {
       return syncs_json(*self->board, request.query);
     });
+    for (auto& [path, handler] : runbook_routes())
+      routes[path] = timed([handler = std::move(handler)](const Self&, const HttpRequest& request) {
+        return handler(request);
+      });
     return routes;
   }
 

@@ -80,8 +80,10 @@ Naming openmetrics_naming(const MetricFamily& family) {
 
 class Writer {
  public:
-  Writer(std::string& out, ExpositionFormat format)
-      : out_(out), is_open_(format == ExpositionFormat::openmetrics_1_0_0) {}
+  Writer(std::string& out, ExpositionFormat format, std::span<const Exemplar> exemplars)
+      : out_(out),
+        is_open_(format == ExpositionFormat::openmetrics_1_0_0),
+        exemplars_(is_open_ ? exemplars : std::span<const Exemplar>()) {}
 
   void write(const MetricFamily& family) {
     if (family.metric.empty()) return;
@@ -104,7 +106,10 @@ class Writer {
   void write_series(MetricType type, const Naming& naming, const ClientMetric& series) {
     switch (type) {
       case MetricType::Counter:
-        return sample(naming.sample, "", series, series.counter.value);
+        exemplar_ = exemplar_of(naming.sample, series);
+        sample(naming.sample, "", series, series.counter.value);
+        exemplar_ = nullptr;
+        return;
       case MetricType::Gauge:
         return sample(naming.sample, "", series, series.gauge.value);
       case MetricType::Untyped:
@@ -114,6 +119,18 @@ class Writer {
       case MetricType::Histogram:
         return histogram(naming.sample, series);
     }
+  }
+
+  const Exemplar* exemplar_of(std::string_view name, const ClientMetric& series) const {
+    const auto has = [&](const auto& wanted) {
+      return std::ranges::any_of(series.label, [&](const ClientMetric::Label& label) {
+        return label.name == wanted.first && label.value == wanted.second;
+      });
+    };
+    const auto found = std::ranges::find_if(exemplars_, [&](const Exemplar& exemplar) {
+      return exemplar.family == name && std::ranges::all_of(exemplar.series, has);
+    });
+    return found == exemplars_.end() ? nullptr : &*found;
   }
 
   void histogram(std::string_view name, const ClientMetric& series) {
@@ -157,7 +174,23 @@ class Writer {
     out_.append(separator == ',' ? "} " : " ");
     append_number(out_, value);
     if (series.timestamp_ms != 0) timestamp(series.timestamp_ms);
+    if (exemplar_ != nullptr) write_exemplar(*exemplar_);
     out_ += '\n';
+  }
+
+  void write_exemplar(const Exemplar& exemplar) {
+    out_ += " # {";
+    std::string_view separator;
+    for (const auto& [label, text] : exemplar.labels) {
+      out_.append(separator).append(label).append("=\"");
+      append_quoted(out_, text);
+      out_ += '"';
+      separator = ",";
+    }
+    out_ += "} ";
+    append_number(out_, exemplar.value);
+    out_ += ' ';
+    append_number(out_, exemplar.time);
   }
 
   void timestamp(std::int64_t milliseconds) {
@@ -174,6 +207,8 @@ class Writer {
 
   std::string& out_;
   bool is_open_;
+  std::span<const Exemplar> exemplars_;
+  const Exemplar* exemplar_ = nullptr;  ///< of the series that is being written
 };
 
 }  // namespace
@@ -185,8 +220,8 @@ std::string_view content_type(ExpositionFormat format) noexcept {
 }
 
 void write_exposition(std::string& out, const std::vector<MetricFamily>& families,
-                      ExpositionFormat format) {
-  Writer writer(out, format);
+                      ExpositionFormat format, std::span<const Exemplar> exemplars) {
+  Writer writer(out, format, exemplars);
   for (const MetricFamily& family : families) writer.write(family);
   if (format == ExpositionFormat::openmetrics_1_0_0) out += "# EOF\n";
 }

@@ -46,6 +46,9 @@ void IncidentMetrics::put_info(const record::Incident& incident) {
   if (incident.id < latest.id) return;
   Labels labels = labels_of(incident);
   if (latest.id == incident.id && latest.labels == labels) return;
+  metrics_.set_exemplar(Metric::incidents_total, {name_of(incident.kind)},
+                        {{"step", labels[0]}, {"param", labels[3]}, {"group", labels[5]}},
+                        incident.opened_at);
   if (latest.id != 0) remove_info(incident.kind, latest.labels);
   set_info(incident.kind, labels);
   latest = {incident.id, std::move(labels)};

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "record/end_reason.hpp"
 #include "record/names.hpp"
 #include "record/numbers.hpp"
 
@@ -16,8 +17,6 @@ using record::NonfiniteCounts;
 using record::Site;
 
 namespace {
-
-constexpr std::array kParameterSites{Site::grad, Site::weight};
 
 void set_if(MetricSet& metrics, Metric metric, const std::optional<double>& value,
             MetricSet::LabelValues labels = {}) {
@@ -87,10 +86,18 @@ ExportResult PrometheusExporter::on_syncs(const std::shared_ptr<const record::Sy
   return ExportResult::ok;
 }
 
-ExportResult PrometheusExporter::on_run_state(record::RunState state, std::string_view /*reason*/) {
+ExportResult PrometheusExporter::on_run_state(record::RunState state, std::string_view reason) {
   const auto whole = metrics_->hold();
   for (const auto name : record::kNames<record::RunState>) {
     metrics_->set(Metric::run_state, name == name_of(state) ? 1 : 0, {name});
+  }
+  const bool is_over = state == record::RunState::finished || state == record::RunState::failed;
+  const record::EndReason why = record::end_reason(state, reason);
+  for (const auto name : record::kNames<record::EndReason>) {
+    if (is_over && name == name_of(why))
+      metrics_->set(Metric::run_end_info, 1, {name});
+    else
+      metrics_->remove(Metric::run_end_info, {name});
   }
   return ExportResult::ok;
 }
@@ -104,9 +111,6 @@ void PrometheusExporter::take_model(const record::ModelInfo& model) {
       metrics_->remove(number.metric, {group});
   }
   groups_ = model.groups;
-  for (const Site site : kParameterSites) {
-    for (const std::string& group : groups_) make_bad_step_counters(*metrics_, site, group);
-  }
 }
 
 void PrometheusExporter::export_time(const record::StepRecord& record) {

@@ -49,12 +49,15 @@ void export_syncs(gx::Exporter& exporter, const std::string& how, int steps) {
 int main(int argc, char** argv) {
   std::map<std::string, std::string> options{
       {"--steps", "120"}, {"--layers", "2"}, {"--poison", "0"}, {"--state", "running"},
-      {"--live", "0"},    {"--port", "0"},   {"--dir", ""},     {"--syncs", "cupti"}};
+      {"--live", "0"},    {"--port", "0"},   {"--dir", ""},     {"--syncs", "cupti"},
+      {"--max-series", "2000"}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const auto number = [&](const char* key) { return std::atoi(options[key].c_str()); };
 
   const auto model = gx::fakes::fake_model(number("--layers"));
-  auto metrics = std::make_shared<gx::MetricSet>(gx::fakes::fake_run());
+  auto metrics = std::make_shared<gx::MetricSet>(
+      gx::fakes::fake_run(),
+      gx::MetricSetOptions{.max_series = static_cast<std::size_t>(number("--max-series"))});
   auto board = std::make_shared<gx::StatusBoard>();
   gx::ExporterSet exporters(metrics);
   exporters.add(std::make_shared<gx::PrometheusExporter>(metrics));

@@ -92,6 +92,49 @@ def test_the_strict_openmetrics_parser_takes_it(run):
     assert {f.name: f.unit for f in families}["gradvane_step_duration_seconds"] == "seconds"
 
 
+def test_an_incident_is_an_exemplar_in_openmetrics_alone():
+    run = Run("--poison", 50)
+    try:
+        text = run.get("/metrics", OPENMETRICS)[2].decode()
+        found = {sample.labels["class"]: sample.exemplar for family in openmetrics.text_string_to_metric_families(text)
+                 for sample in family.samples if sample.name == "gradvane_incidents_total"}
+        assert found["nonfinite_grad"].labels == {"step": "50", "param": "blocks.0.mlp.weight"}
+        assert found["nonfinite_grad"].value == 1 and found["nonfinite_grad"].timestamp > 1_000_000_000
+        assert [name for name, exemplar in found.items() if exemplar] == ["nonfinite_grad"]
+        assert " # " not in run.get("/metrics")[2].decode().replace("# HELP", "").replace("# TYPE", "")
+    finally:
+        run.close()
+
+
+def test_a_run_of_many_groups_has_no_series_for_what_never_happened():
+    """300 groups on 100 ranks. The counters that stand at 0 would be 180,000 series more."""
+    run = Run("--layers", 150, "--poison", 50, "--max-series", 100_000)
+    try:
+        families = list(text_string_to_metric_families(run.get("/metrics")[2].decode()))
+        count = {family.name: len(family.samples) for family in families}
+        groups = {sample.labels["group"] for family in families if family.name == "gradvane_group_grad_norm"
+                  for sample in family.samples}
+        assert len(groups) >= 300
+        bad = [sample for family in families if family.name == "gradvane_nonfinite_steps"
+               for sample in family.samples if sample.labels["group"] in groups]
+        assert [(sample.labels["group"], sample.value) for sample in bad] == [("blocks.0.mlp", 1)]
+        of_groups = sum(number for name, number in count.items() if name.startswith("gradvane_group_"))
+        assert 100 * (sum(count.values()) - of_groups) < 60_000
+    finally:
+        run.close()
+
+
+def test_every_runbook_is_served(run):
+    listed = run.get("/runbooks/")[2].decode().split()
+    assert listed == sorted(f"/runbooks/{page.stem}" for page in (ROOT / "docs/runbooks").glob("*.md"))
+    for path in listed:
+        page = (ROOT / "docs" / f"{path[1:]}.md").read_bytes()
+        for address in (path, path + ".md"):
+            status, headers, body = run.get(address)
+            assert (status, body) == (200, page) and headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert run.get("/runbooks/no-such")[0] == 404
+
+
 def test_both_formats_hold_the_same_series_and_values(run):
     ours = {"gradvane_http", "gradvane_scrape", "gradvane_agent_seconds_total"}  # move by being read
     text = series(text_string_to_metric_families(run.get("/metrics")[2].decode()))

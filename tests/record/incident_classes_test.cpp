@@ -43,8 +43,35 @@ TEST(IncidentClasses, AreGraveIfWhatIsTrainedMayBeLost) {
 }
 
 TEST(AlertRules, HaveRunbooksNamedAfterThem) {
-  EXPECT_EQ(runbook_of(alert_rule(IncidentClass::nonfinite_grad)), "training-non-finite.md");
-  EXPECT_EQ(runbook_of(*kRunFailedRule), "training-run-failed.md");
+  EXPECT_EQ(runbook_of(alert_rule(IncidentClass::nonfinite_grad)), "training-non-finite");
+  EXPECT_EQ(runbook_of(*kRunFailedRule), "training-run-failed");
+}
+
+TEST(AlertRules, HaveNamesThatOtherProgramsDoNotUse) {
+  for (const AlertRule& rule : kAlertRules) EXPECT_TRUE(rule.name.starts_with(kAlertPrefix));
+}
+
+TEST(EndReason, IsReadFromTheStateAndItsText) {
+  const auto failed = [](std::string_view text) { return end_reason(RunState::failed, text); };
+  EXPECT_EQ(end_reason(RunState::finished, ""), EndReason::finished);
+  EXPECT_EQ(failed("SIGTERM"), EndReason::terminated);
+  EXPECT_EQ(failed("interrupted (SIGINT)"), EndReason::interrupted);
+  EXPECT_EQ(failed("KeyboardInterrupt"), EndReason::interrupted);
+  EXPECT_EQ(failed("KeyboardInterrupt: by the user"), EndReason::interrupted);
+  EXPECT_EQ(failed("exit status 3"), EndReason::exit_status);
+  EXPECT_EQ(failed("RuntimeError: SIGTERM of a child"), EndReason::error);
+  EXPECT_EQ(failed("KeyboardInterruptedError"), EndReason::error);
+  EXPECT_EQ(failed(""), EndReason::error);
+}
+
+TEST(EndReason, DecidesWhoIsWoken) {
+  ASSERT_NE(alert_rule(EndReason::error), nullptr);
+  EXPECT_EQ(alert_rule(EndReason::error)->severity, Severity::critical);
+  EXPECT_EQ(alert_rule(EndReason::exit_status), alert_rule(EndReason::error));
+  ASSERT_NE(alert_rule(EndReason::terminated), nullptr);
+  EXPECT_EQ(alert_rule(EndReason::terminated)->severity, Severity::warning);
+  EXPECT_EQ(alert_rule(EndReason::interrupted), nullptr);
+  EXPECT_EQ(alert_rule(EndReason::finished), nullptr);
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST_F(Book, TellsOfAnIncidentAtOnceAndOnce) {
   EXPECT_EQ(book_.untold(), 1U);
   const auto alerts = tell(6);
   ASSERT_THAT(alerts, SizeIs(1));
-  EXPECT_EQ(alerts[0].rule->name, "LossDiverging");
+  EXPECT_EQ(alerts[0].rule->name, "GradvaneLossDiverging");
   EXPECT_EQ(alerts[0].starts_at, kBegin + 5);
   EXPECT_EQ(alerts[0].ends_at, kBegin + 6 + 240);
   EXPECT_EQ(alerts[0].description, "seven losses in a row");
@@ -111,7 +111,7 @@ TEST_F(Book, EndsAnAlertOfWhichTheRuleDoesNotKeepFiringAtOnce) {
   close(1, IncidentClass::stalled, 0, 30);
   const auto alerts = tell(31);
   ASSERT_THAT(alerts, SizeIs(1));
-  EXPECT_EQ(alerts[0].rule->name, "TrainingStalled");
+  EXPECT_EQ(alerts[0].rule->name, "GradvaneTrainingStalled");
   EXPECT_EQ(alerts[0].ends_at, kBegin + 30);
 }
 
@@ -195,7 +195,7 @@ TEST_F(Book, StaysAsSmallInAStorm) {
     open(id, kind, static_cast<double>(id), "incident " + std::to_string(id));
   }
   const auto alerts = tell(10001);
-  EXPECT_THAT(alerts, SizeIs(record::kAlertRules.size() - 1));  // all but the failed run
+  EXPECT_THAT(alerts, SizeIs(record::kAlertRules.size() - 2));  // all but the two of a run's end
   EXPECT_THAT(tell(10002), IsEmpty());
 }
 
@@ -203,14 +203,14 @@ TEST_F(Book, SaysAtTheEndThatWhatIsOpenIsToldForLonger) {
   open(1, IncidentClass::stalled, 0);
   open(2, IncidentClass::loss_spike, 0);
   close(2, IncidentClass::loss_spike, 0, 1);
-  book_.put_run_failed(kBegin + 2, "SIGTERM");
+  book_.put_end_of_run(*record::kRunTerminatedRule, kBegin + 2, "SIGTERM");
   (void)tell(2);
   book_.put_end();
   const auto alerts = tell(3);
   ASSERT_THAT(alerts, SizeIs(2));
-  EXPECT_EQ(alerts[0].rule->name, "TrainingStalled");
+  EXPECT_EQ(alerts[0].rule->name, "GradvaneTrainingStalled");
   EXPECT_EQ(alerts[0].ends_at, kBegin + 3 + 900);
-  EXPECT_EQ(alerts[1].rule->name, "TrainingRunFailed");
+  EXPECT_EQ(alerts[1].rule->name, "GradvaneTrainingRunTerminated");
   EXPECT_EQ(alerts[1].description, "SIGTERM");
   EXPECT_EQ(alerts[1].ends_at, kBegin + 3 + 900);
 }

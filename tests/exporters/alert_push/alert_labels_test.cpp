@@ -34,7 +34,7 @@ TEST(AlertLabels, AreRefusedWhereAlertmanagerWouldRefuseTheAlert) {
 }
 
 TEST(AlertLabels, DoNotTakeThePlaceOfTheAlertsOwn) {
-  for (const char* name : {"alertname", "severity", "run", "rank"})
+  for (const char* name : {"alertname", "severity", "component", "run"})
     EXPECT_THAT(why_refused(name, "x"), testing::HasSubstr("has its own")) << name;
 }
 

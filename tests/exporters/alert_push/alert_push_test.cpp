@@ -110,10 +110,10 @@ TEST_F(Push, SendsWhatTheRuleWouldSay) {
   ASSERT_TRUE(server_.wait_for(1));
   const auto alerts = server_.received()[0].json();
   ASSERT_EQ(alerts.size(), 1U);
-  EXPECT_EQ(alerts[0]["labels"], nlohmann::json({{"alertname", "TrainingNonFinite"},
+  EXPECT_EQ(alerts[0]["labels"], nlohmann::json({{"alertname", "GradvaneTrainingNonFinite"},
                                                  {"severity", "critical"},
                                                  {"run", fakes::fake_run().run},
-                                                 {"rank", "0"},
+                                                 {"component", "gradvane"},
                                                  {"job", "training"},
                                                  {"instance", "node:9400"}}));
   EXPECT_EQ(alerts[0]["annotations"]["runbook_url"], "http://wiki/training-non-finite.md");
@@ -168,16 +168,35 @@ TEST_F(Push, KeepsSignalsAwayFromItsThread) {
   EXPECT_TRUE(is_found);
 }
 
+TEST_F(Push, AlertsForAnEndByItsReason) {
+  const auto alert_for = [&](RunState state, const char* reason) {
+    const auto push = started();
+    const std::size_t before = server_.received().size();
+    EXPECT_EQ(push->set_run_state(state, reason), ExportResult::ok);
+    EXPECT_EQ(push->finish(10s), ExportResult::ok);
+    if (server_.received().size() == before) return std::string("none");
+    const auto last = server_.received().back().json();
+    return last[0]["labels"]["alertname"].get<std::string>() + ' ' +
+           last[0]["labels"]["severity"].get<std::string>();
+  };
+  EXPECT_EQ(alert_for(RunState::failed, "ValueError: no"), "GradvaneTrainingRunFailed critical");
+  EXPECT_EQ(alert_for(RunState::failed, "exit status 3"), "GradvaneTrainingRunFailed critical");
+  EXPECT_EQ(alert_for(RunState::failed, "SIGTERM"), "GradvaneTrainingRunTerminated warning");
+  EXPECT_EQ(alert_for(RunState::failed, "KeyboardInterrupt"), "none");
+  EXPECT_EQ(alert_for(RunState::failed, "interrupted (SIGINT)"), "none");
+  EXPECT_EQ(alert_for(RunState::finished, ""), "none");
+}
+
 TEST_F(Push, TellsOfAFailedRunAndOfNoOther) {
   const auto push = started();
   for (const auto state : {RunState::running, RunState::stalled, RunState::finished})
     EXPECT_EQ(push->set_run_state(state, "whatever"), ExportResult::ok);
-  EXPECT_EQ(push->set_run_state(RunState::failed, "SIGTERM"), ExportResult::ok);
+  EXPECT_EQ(push->set_run_state(RunState::failed, "ValueError: no"), ExportResult::ok);
   EXPECT_EQ(push->finish(10s), ExportResult::ok);
   const auto last = server_.received().back().json();
   ASSERT_EQ(last.size(), 1U);
-  EXPECT_EQ(last[0]["labels"]["alertname"], "TrainingRunFailed");
-  EXPECT_THAT(last[0]["annotations"]["description"].get<std::string>(), HasSubstr("SIGTERM"));
+  EXPECT_EQ(last[0]["labels"]["alertname"], "GradvaneTrainingRunFailed");
+  EXPECT_THAT(last[0]["annotations"]["description"].get<std::string>(), HasSubstr("ValueError"));
   // For somebody who is not there yet: 15 minutes, not 4.
   EXPECT_GT(last[0]["endsAt"], rfc3339(wall_now() + 800));
   EXPECT_LT(last[0]["endsAt"], rfc3339(wall_now() + 1000));

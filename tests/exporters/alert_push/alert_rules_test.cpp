@@ -23,6 +23,7 @@ using record::alert_rule;
 using record::AlertRule;
 using record::kAlertRules;
 using record::kRunFailedRule;
+using record::kRunTerminatedRule;
 
 TEST(AlertRules, HaveNamesOfTheirOwn) {
   std::set<std::string_view> names;
@@ -35,7 +36,7 @@ TEST(AlertRules, HaveNamesOfTheirOwn) {
 }
 
 TEST(AlertRules, AreEachForAClassOrForTheRun) {
-  std::set<const AlertRule*> used{kRunFailedRule};
+  std::set<const AlertRule*> used{kRunFailedRule, kRunTerminatedRule};
   for (const record::IncidentClassInfo& info : record::kIncidentClassTable)
     used.insert(&alert_rule(info.kind));
   EXPECT_EQ(used.size(), kAlertRules.size());
@@ -59,6 +60,14 @@ std::set<std::string> classes_in(const std::string& expr) {
   return classes;
 }
 
+/// The file that stands at the end of a link.
+std::string runbook_in(const std::string& url) {
+  std::smatch found;
+  return std::regex_search(url, found, std::regex(R"(docs/runbooks/([a-z-]+)\.md)"))
+             ? found[1].str()
+             : std::string();
+}
+
 class AgainstPrometheus : public testing::Test {
  protected:
   void SetUp() override {
@@ -73,7 +82,7 @@ class AgainstPrometheus : public testing::Test {
         rules_[rule["alert"].as<std::string>()] = {
             .severity = rule["labels"]["severity"].as<std::string>(),
             .summary = notes["summary"].as<std::string>(),
-            .runbook = fs::path(notes["runbook_url"].as<std::string>()).filename(),
+            .runbook = runbook_in(notes["runbook_url"].as<std::string>()),
             .keep_firing = rule["keep_firing_for"].as<std::string>(""),
             .expr = expr,
             .classes = classes_in(expr)};
@@ -109,9 +118,16 @@ TEST_F(AgainstPrometheus, EveryClassHasTheRuleThatWatchesIt) {
   }
 }
 
-TEST_F(AgainstPrometheus, TheFailedRunIsKnownByItsState) {
-  EXPECT_THAT(rules_[std::string(kRunFailedRule->name)].expr,
-              testing::HasSubstr("gradvane_run_state{state=\"failed\"}"));
+TEST_F(AgainstPrometheus, TheEndOfARunIsKnownByItsReason) {
+  for (const auto reason : record::kNames<record::EndReason>) {
+    const AlertRule* rule = alert_rule(*record::named<record::EndReason>(reason));
+    for (const AlertRule* other : {kRunFailedRule, kRunTerminatedRule}) {
+      const std::regex watched("gradvane_run_end_info\\{reason=~?\"[^\"]*\\b" +
+                               std::string(reason) + "\\b");
+      EXPECT_EQ(std::regex_search(rules_[std::string(other->name)].expr, watched), other == rule)
+          << reason << " " << other->name;
+    }
+  }
 }
 
 TEST_F(AgainstPrometheus, AlertsLastAsLong) {

@@ -18,7 +18,7 @@ AlertWords some_words() {
 }
 
 Alert some_alert() {
-  return {.rule = record::alert_rule("TrainingNonFinite"),
+  return {.rule = record::alert_rule("GradvaneTrainingNonFinite"),
           .starts_at = 1763697310.25,
           .ends_at = 1763697550.25,
           .description = "what happened"};
@@ -30,8 +30,8 @@ json parsed(const std::vector<Alert>& alerts, const AlertWords& words) {
 
 TEST(Alert, IsWrittenAsAlertmanagerReadsIt) {
   EXPECT_EQ(parsed({some_alert()}, some_words()), json::parse(R"([{
-    "labels": {"alertname": "TrainingNonFinite", "severity": "critical", "run": "run-1",
-               "rank": "3", "job": "training"},
+    "labels": {"alertname": "GradvaneTrainingNonFinite", "severity": "critical",
+               "component": "gradvane", "run": "run-1", "job": "training"},
     "annotations": {"summary": "NaN or infinity in gradients or weights",
                     "description": "what happened",
                     "runbook_url": "http://wiki/r/training-non-finite.md"},
@@ -44,6 +44,19 @@ TEST(Alert, HasALinkOnlyWhereOneIsKnown) {
   EXPECT_FALSE(parsed({some_alert()}, words)[0].contains("generatorURL"));
   words.generator_url = "http://127.0.0.1:9400/";
   EXPECT_EQ(parsed({some_alert()}, words)[0]["generatorURL"], "http://127.0.0.1:9400/");
+}
+
+TEST(Alert, HasARunbookThatOpens) {
+  AlertWords words = some_words();
+  const auto url = [&] { return parsed({some_alert()}, words)[0]["annotations"]["runbook_url"]; };
+  words.runbook_base = "";
+  EXPECT_EQ(url(), "docs/runbooks/training-non-finite.md");
+  words.generator_url = "http://127.0.0.1:9400/";
+  EXPECT_EQ(url(), "http://127.0.0.1:9400/runbooks/training-non-finite");
+  words.generator_url = "http://127.0.0.1:9400";
+  EXPECT_EQ(url(), "http://127.0.0.1:9400/runbooks/training-non-finite");
+  words.runbook_base = "http://wiki/r";
+  EXPECT_EQ(url(), "http://wiki/r/training-non-finite.md");
 }
 
 TEST(Alert, NeverEndsBeforeItStarts) {

@@ -18,7 +18,7 @@ import pytest
 PROGRAM = Path(os.environ["GRADVANE_BIN_DIR"]) / "push_program"
 SERVERS = Path(os.environ["GRADVANE_SERVERS_DIR"])
 AS_SHIPPED = (300, 600)
-TARGET = {"job": "training", "instance": "node-1:9400"}
+TARGET = {"job": "training"}
 
 
 def free_port():
@@ -153,9 +153,10 @@ def seconds_left(alert):
 
 
 def rule_alert(run, **changes):
-    """TrainingNonFinite as Prometheus sends it, again and again while the rule fires."""
+    """GradvaneTrainingNonFinite as Prometheus sends it, again and again while the rule fires."""
     now = datetime.datetime.now(datetime.timezone.utc)
-    return {"labels": {"alertname": "TrainingNonFinite", "severity": "critical", "run": run, "rank": "0", **TARGET},
+    return {"labels": {"alertname": "GradvaneTrainingNonFinite", "severity": "critical", "component": "gradvane", "run": run,
+                       **TARGET},
             "annotations": {"summary": "NaN or infinity in gradients or weights", "description": "the rule's"},
             "startsAt": now.isoformat(), "endsAt": (now + datetime.timedelta(minutes=4)).isoformat(),
             "generatorURL": "http://prometheus/graph", **changes}
@@ -170,8 +171,8 @@ def test_a_push_fires_once_and_its_end_resolves_it(manager, webhook, record_prop
         record_property("seconds_to_webhook", round(when - began, 3))
         print(f"\n{when - began:.2f} s to the webhook, of which group_wait is 0.3 s")
         assert status == "firing"
-        assert labels == {"alertname": "TrainingStalled", "severity": "critical", "run": "once", "rank": "0",
-                          **TARGET}
+        assert labels == {"alertname": "GradvaneTrainingStalled", "severity": "critical", "component": "gradvane",
+                          "run": "once", **TARGET}
         assert annotations == {"summary": "No optimizer step for long",
                                "description": "Run once, rank 0: incident 1.",
                                "runbook_url": "docs/runbooks/training-stalled.md"}
@@ -241,7 +242,7 @@ def test_an_end_before_the_rules_would_make_two_of_one(manager, webhook):
 
 
 def test_other_labels_than_the_rules_would_make_two_of_one(manager, webhook):
-    told = push_and_rule(manager, webhook, "two", ["firing", "firing"], labels={"job": "training"})
+    told = push_and_rule(manager, webhook, "two", ["firing", "firing"], labels={"job": "other"})
     assert told.count("firing") > 1
     assert len(manager.alerts("two")) == 2
 
@@ -263,10 +264,10 @@ def test_a_run_that_fails_tells_what_was_open_for_a_quarter_of_an_hour(manager, 
         taken, failed, error = pusher.end()
         assert taken >= 2 and (failed, error) == (0, "")
     alerts = {alert["labels"]["alertname"]: alert for alert in manager.alerts("failed")}
-    assert set(alerts) == {"DeadParameterGroup", "TrainingRunFailed"}
+    assert set(alerts) == {"GradvaneDeadParameterGroup", "GradvaneTrainingRunTerminated"}
     for alert in alerts.values():
         assert 850 < seconds_left(alert) < 901
-    assert alerts["TrainingRunFailed"]["annotations"]["description"] == "Run failed, rank 0: SIGTERM."
+    assert alerts["GradvaneTrainingRunTerminated"]["annotations"]["description"] == "Run failed, rank 0: SIGTERM."
     wait_until(lambda: len(webhook.of("failed")) == 2, "both notifications")
 
 

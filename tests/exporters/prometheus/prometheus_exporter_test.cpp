@@ -55,14 +55,23 @@ class PrometheusExporterTest : public testing::Test {
   FakeTraining training_{model_};
 };
 
-TEST_F(PrometheusExporterTest, CountersOfEveryGroupStandAtZeroBeforeTheFirstStep) {
+TEST_F(PrometheusExporterTest, CountersOfAGroupAreBornWithItsFirstBadStep) {
   for (const std::string& group : model_->groups) {
     for (const auto site : {"grad", "weight"}) {
       for (const auto kind : record::kNames<record::NonfiniteKind>) {
-        EXPECT_EQ(value(Metric::nonfinite_steps_total, {site, kind, group}), 0) << group;
+        EXPECT_TRUE(is_absent(Metric::nonfinite_steps_total, {site, kind, group})) << group;
       }
     }
   }
+  training_.next();
+  training_.poison_gradient(3, NonfiniteKind::nan);
+  export_current();
+  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "blocks.0.mlp"}), 1);
+  EXPECT_TRUE(is_absent(Metric::nonfinite_steps_total, {"grad", "pos_inf", "blocks.0.mlp"}));
+  EXPECT_TRUE(is_absent(Metric::nonfinite_steps_total, {"grad", "nan", "embedding"}));
+}
+
+TEST_F(PrometheusExporterTest, CountersThatBelongToNoGroupStandAtZeroBeforeTheFirstStep) {
   EXPECT_EQ(value(Metric::nonfinite_steps_total, {"loss", "nan", "loss"}), 0);
   EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "unknown"}), 0);
   EXPECT_EQ(value(Metric::run_state, {"starting"}), 1);
@@ -286,7 +295,7 @@ TEST_F(PrometheusExporterTest, ABadStepWithoutItsDetailIsCountedUnderTheGroupUnk
   EXPECT_EQ(bad_steps_in_all(), 1);
 }
 
-TEST_F(PrometheusExporterTest, GaugesOfAGroupLeaveWithItAndNewGroupsStartAtZero) {
+TEST_F(PrometheusExporterTest, GaugesOfAGroupLeaveWithIt) {
   for (int i = 0; i < 10; ++i) step();
   auto other = std::make_shared<record::ModelInfo>();
   other->id = 2;
@@ -295,8 +304,6 @@ TEST_F(PrometheusExporterTest, GaugesOfAGroupLeaveWithItAndNewGroupsStartAtZero)
   EXPECT_FALSE(is_absent(Metric::group_grad_norm, {"embedding"}));
   EXPECT_TRUE(is_absent(Metric::group_grad_norm, {"blocks.0.mlp"}));
   EXPECT_TRUE(is_absent(Metric::group_weight_norm, {"blocks.0.mlp"}));
-  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "blocks.0.mlp"}), 0);
-  EXPECT_EQ(value(Metric::nonfinite_steps_total, {"grad", "nan", "fresh"}), 0);
   EXPECT_EQ(value(Metric::plan_rebuilds_total), 1);
 }
 
@@ -329,6 +336,58 @@ TEST_F(PrometheusExporterTest, ExactlyOneStateIsOne) {
     EXPECT_EQ(sum, 1);
     EXPECT_EQ(value(Metric::run_state, {name_of(state)}), 1);
   }
+}
+
+TEST_F(PrometheusExporterTest, AnEndHasOneReasonAndARunThatGoesOnHasNone) {
+  const auto reasons = [&] {
+    std::vector<std::string> there;
+    for (const auto name : record::kNames<record::EndReason>)
+      if (!is_absent(Metric::run_end_info, {name})) there.emplace_back(name);
+    return there;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(exporter_.set_run_state(record::RunState::running, ""), ExportResult::ok);
+  EXPECT_EQ(reasons(), Names{});
+  for (const auto& [state, text, reason] :
+       {std::tuple(record::RunState::finished, "", "finished"),
+        std::tuple(record::RunState::failed, "SIGTERM", "terminated"),
+        std::tuple(record::RunState::failed, "KeyboardInterrupt", "interrupted"),
+        std::tuple(record::RunState::failed, "ValueError: no", "error")}) {
+    EXPECT_EQ(exporter_.set_run_state(state, text), ExportResult::ok);
+    EXPECT_EQ(reasons(), Names{reason});
+  }
+}
+
+TEST_F(PrometheusExporterTest, AnIncidentIsTheExemplarOfItsCounter) {
+  const auto exposition = [&](ExpositionFormat format) {
+    std::string text;
+    write_exposition(text, metrics_->collect(), format, metrics_->exemplars());
+    return text;
+  };
+  const auto counter = [&](ExpositionFormat format) {
+    std::istringstream lines(exposition(format));
+    for (std::string line; std::getline(lines, line);)
+      if (line.starts_with("gradvane_incidents_total{") &&
+          line.find("class=\"nonfinite_grad\"") != std::string::npos)
+        return line.substr(line.find("} ") + 2);
+    return std::string();
+  };
+  EXPECT_EQ(counter(ExpositionFormat::openmetrics_1_0_0), "0");
+  auto incident = fakes::fake_incident(1, 5);
+  incident.opened_at = 1234.5;
+  incident.param = "a\"b";
+  incident.group.clear();
+  EXPECT_EQ(exporter_.export_incident(incident), ExportResult::ok);
+  EXPECT_EQ(counter(ExpositionFormat::openmetrics_1_0_0),
+            "1 # {step=\"5\",param=\"a\\\"b\"} 1 1234.5");
+  EXPECT_EQ(counter(ExpositionFormat::text_0_0_4), "1");  // which has no exemplars
+  incident = fakes::fake_incident(2, 1234567);
+  incident.opened_at = 1235;
+  incident.param = std::string(200, 'x');  // longer than OpenMetrics allows
+  incident.group = "head";
+  EXPECT_EQ(exporter_.export_incident(incident), ExportResult::ok);
+  EXPECT_EQ(counter(ExpositionFormat::openmetrics_1_0_0),
+            "2 # {step=\"1234567\",group=\"head\"} 1 1235");
 }
 
 // ---- golden file ----------------------------------------------------------------------------------
@@ -370,7 +429,7 @@ TEST_F(PrometheusExporterTest, TheWholeExpositionIsThatOfTheGoldenFile) {
        {std::pair(ExpositionFormat::text_0_0_4, "metrics.txt"),
         std::pair(ExpositionFormat::openmetrics_1_0_0, "metrics.openmetrics")}) {
     std::string text;
-    write_exposition(text, metrics_->collect(), format);
+    write_exposition(text, metrics_->collect(), format, metrics_->exemplars());
     const std::string path =
         std::string(std::getenv("GRADVANE_SOURCE_DIR")) + "/tests/exporters/golden/" + name;
     std::istringstream actual(text);
