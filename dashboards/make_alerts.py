@@ -19,10 +19,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--windows", default="production", help="production, short, or a JSON file of windows")
     parser.add_argument("--out", type=Path, required=True, help="folder that the files are written to")
-    parser.add_argument("--runbook-base", default=Settings.runbook_base, help="address of docs/runbooks")
+    parser.add_argument("--runbook-base", default=Settings.runbook_base, help="address of docs/runbooks; by default the endpoint of the run that the alert is about")
     parser.add_argument("--dashboard-base", default=Settings.dashboard_base, help="address of Grafana")
     parser.add_argument("--jobs", default="", metavar="REGEX",
-                        help="TrainingTargetDown also for targets of these jobs that no run was ever seen on")
+                        help="GradvaneTrainingTargetDown also for targets of these jobs that no run was ever seen on")
     parser.add_argument("--absent-run", default="", metavar="REGEX",
                         help=f"write {ABSENT} too: an alert when no run of that name is there")
     arguments = parser.parse_args()

@@ -46,20 +46,38 @@ def event(series: str, without: str, windows: Windows) -> str:
 
 
 def incident(classes: tuple[str, ...], windows: Windows) -> str:
-    """True while an incident is open, and for a window after one opened: it may be over before a scrape."""
+    """True of a process while an incident is open, and for a window after one opened: it may be over before a
+    scrape."""
     which = one_of("class", classes)
     return (f"max without (class) ({selector(OPEN, which)}) > 0\nor\n"
             + event(selector(INCIDENTS, which), "class", windows))
 
 
-# The series of the process that the alert is about.
-SAME = ("job=%[1]q", "instance=%[2]q", "run=%[3]q", "rank=%[4]q")
-SAME_VALUES = "$labels.job $labels.instance $labels.run $labels.rank"
+OF_RUN = "job, run"
+"""what an alert is of: one for each run, whatever the number of its ranks"""
+
+# The series of the run that the alert is about.
+SAME = ("job=%[1]q", "run=%[2]q")
+SAME_VALUES = "$labels.job $labels.run"
+
+
+def of_run(processes: str) -> str:
+    """How many processes of each run the expression is true for."""
+    return f"count by ({OF_RUN}) (\n{processes}\n)"
+
+
+def first_of(query: str, field: str) -> str:
+    """A template: the sentence `field` for the process that comes first, by step where the series have that label, and
+    by rank. A duration is the only number that a template can read from a label; 60 minutes are enough ranks."""
+    return ('{{- $first := "" }}{{- $least := 1e18 }}{{- range ' + asked(query) + " }}"
+            '{{- $place := printf "%sm%sms" (or .Labels.step "0") (or .Labels.rank "0") | parseDuration }}'
+            "{{- if lt $place $least }}{{- $least = $place }}{{- $first = . }}{{- end }}{{- end }}"
+            "{{- with $first }} " + field + "{{ end }}")
 
 
 def asked(query: str) -> str:
     """A query of a template: what `query` is given. `query` holds SAME's placeholders."""
-    return f"printf `{query}` {SAME_VALUES} | query"
+    return f"printf `{' '.join(query.split())}` {SAME_VALUES} | query"
 
 
 def number(query: str, sentence: str, form: str = 'printf "%.0f"') -> str:
@@ -72,27 +90,37 @@ def story(classes: tuple[str, ...], windows: Windows) -> str:
     """Where the latest incident began. Of several classes only those that matter now."""
     which = one_of("class", classes)
     info = selector(INFO, which, *SAME)
-    query = f"{info} or on (class) {latest(info, windows)}"
+    query = f"{info} or on (class, instance, rank) {latest(info, windows)}"
     if len(classes) > 1:
         total = selector(INCIDENTS, which, *SAME)
-        query = f"({query}) and on (class) ({selector(OPEN, which, *SAME)} > 0"
+        query = f"({query}) and on (class, instance, rank) ({selector(OPEN, which, *SAME)} > 0"
         query += f" or increase({total}[{windows.event}]) > 0 or {grew(total, windows)} > 0)"
     place = ("{{ if .Labels.param }}{{ if .Labels.element }}element {{ .Labels.element }} of {{ end }}"
              "{{ .Labels.param }}{{ else }}the {{ .Labels.site }}{{ end }}")
-    return (
-        "{{- range " + asked(query) + " }} It began at step {{ .Labels.step }}"
+    return first_of(
+        query, "It began at step {{ .Labels.step }} on rank {{ .Labels.rank }}"
         "{{ if .Labels.kind }}: {{ .Labels.kind }} in " + place +
         "{{ else if .Labels.param }}: {{ .Labels.param }}{{ end }}"
         "{{ if .Labels.group }}, group {{ .Labels.group }}{{ end }}"
         "{{ if .Labels.began_in }}, in the {{ .Labels.began_in }}"
         '{{ if ne .Labels.began_in "update" }} pass{{ end }}{{ end }}'
-        "{{ if .Labels.module }}, first seen at module {{ .Labels.module }}{{ end }}.{{ end }}"
-    )
+        "{{ if .Labels.module }}, first seen at module {{ .Labels.module }}{{ end }}.")
 
 
-WHO = "Run {{ $labels.run }}, rank {{ $labels.rank }}:"
+WHO = 'Run {{ $labels.run }}, {{ $value }} rank{{ if gt $value 1.0 }}s{{ end }}:'
+"""for an expression that of_run() has made"""
+
+
+def first_rank(processes: str) -> str:
+    """The sentence that names the first rank of which `processes` is true. It may hold SAME's placeholders."""
+    return first_of(processes, "First rank: {{ .Labels.rank }}.")
+
+
+def of_worst(query: str) -> str:
+    """The largest value among the ranks."""
+    return f"max(sum by (instance, rank) ({query}))"
 
 
 def incidents_so_far(classes: tuple[str, ...], windows: Windows) -> str:
-    query = f"sum({latest(selector(INCIDENTS, one_of('class', classes), *SAME), windows)})"
-    return number(query, "Incidents of this kind since the process started: {}.")
+    query = of_worst(latest(selector(INCIDENTS, one_of("class", classes), *SAME), windows))
+    return number(query, "Incidents of this kind on one rank since it started: {}.")

@@ -18,7 +18,7 @@ class AlertRow:
     group: str
     summary: str
     description: str
-    """the first sentence, after run and rank"""
+    """the first sentence, after the run and the number of its ranks"""
     keeps_firing: bool
     classes: tuple[str, ...]
     """of incidents that raise it"""

@@ -33,9 +33,24 @@ class Group:
     comment: str = field(default="")
 
 
-def kebab(name: str) -> str:
-    """TrainingNonFinite -> training-non-finite"""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
+PREFIX = "Gradvane"
+"""of every alert's name: a Prometheus has alerts of many programs"""
+
+
+def runbook(name: str) -> str:
+    """GradvaneTrainingNonFinite -> training-non-finite"""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name.removeprefix(PREFIX)).lower()
+
+
+def runbook_url(name: str, base: str) -> str:
+    """Without a base: at any process of the run that answers, else the file in the checkout."""
+    file = f"{runbook(name)}.md"
+    if base:
+        return f"{base}/{file}"
+    query = "topk(1, gradvane_run_start_timestamp_seconds{job=%[1]q,run=%[2]q})"
+    return (f"{{{{ with printf `{query}` $labels.job $labels.run | query }}}}"
+            f'http://{{{{ . | first | label "instance" }}}}/runbooks/{runbook(name)}'
+            f"{{{{ else }}}}docs/runbooks/{file}{{{{ end }}}}")
 
 
 def block(text: str, indent: int) -> str:
@@ -51,15 +66,16 @@ def written(rule: Alert | Recording, runbook_base: str, dashboard_base: str) -> 
     if rule.keep_firing:
         lines.append(f"        keep_firing_for: {rule.keep_firing}")
     dashboard = (f"{dashboard_base}/d/gradvane-overview/gradvane-overview"
-                 "?var-run={{ $labels.run | urlquery }}&var-rank={{ $labels.rank | urlquery }}")
+                 "?var-job={{ $labels.job | urlquery }}&var-run={{ $labels.run | urlquery }}")
     lines += [
         "        labels:",
         f"          severity: {rule.severity}",
+        "          component: gradvane",
         "        annotations:",
         f"          summary: {rule.summary}",
         "          description: >-",
         *(f"            {piece}" for piece in rule.description),
-        f"          runbook_url: '{runbook_base}/{kebab(rule.name)}.md'",
+        f"          runbook_url: '{runbook_url(rule.name, runbook_base)}'",
         f"          dashboard_url: '{dashboard}'",
     ]
     return "\n".join(lines) + "\n"

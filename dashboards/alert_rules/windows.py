@@ -29,15 +29,37 @@ class Windows:
     """rates of recording rules, and of the rule that compares ranks"""
     straggler_for: str = "10m"
     absent_for: str = "5m"
+    missing_for: str = "5m"
+    """a rank may be missing this long: a restart takes time, and ranks do not end at once"""
+    vanished: str = "1h"
+    """a run that is gone is remembered this long"""
+    vanished_for: str = "5m"
+    not_started_for: str = "30m"
+    starvation_for: str = "10m"
+    throughput_for: str = "10m"
+    throughput_memory: str = "1h"
+    """the throughput is compared with the median of this time"""
+    diverged_for: str = "10m"
+    diverged_memory: str = "1d"
+    """ranks that had the same weights within this time are replicas"""
     straggler_share: float = 0.25
     """a rank that adds more than this share of a typical step to every step is a straggler"""
+    starvation_share: float = 0.2
+    """of the step time in the data phase"""
+    throughput_share: float = 0.2
+    """so far below its median is a drop"""
+    diverged_share: float = 0.01
+    """weight norms of replicas that are so far apart are those of different models"""
+    same_share: float = 0.001
+    """and so close together those of the same"""
 
 
 PRODUCTION = Windows()
 
 # For a drill that scrapes and evaluates every second.
 SHORT = Windows(event="8s", memory="10m", keep_firing="4s", told="15s", down_for="2s", down_memory="10m", failed="8s",
-                rate="10s", straggler_for="5s", absent_for="5s")
+                rate="10s", straggler_for="5s", absent_for="5s", missing_for="5s", vanished="10m", vanished_for="5s",
+                not_started_for="60s", starvation_for="60s", throughput_for="60s", diverged_for="60s")
 
 
 def windows_of(name: str) -> Windows:
@@ -58,7 +80,8 @@ class Settings:
     """What a site may choose besides the times."""
 
     windows: Windows = PRODUCTION
-    runbook_base: str = "docs/runbooks"
+    runbook_base: str = ""
+    """where docs/runbooks are published; empty: the run's own endpoint has them while it lives"""
     dashboard_base: str = "http://localhost:3000"
     jobs: str = ""
     """regular expression of jobs whose targets are expected to be up even if no run was ever seen there"""

@@ -195,7 +195,7 @@ class Drill:
             # Also those that were pending, or never left Prometheus; but one slow scrape is no target that is down.
             seen = {result["metric"]["alertname"] for result in servers.query(
                 f'count by (alertname) (count_over_time(ALERTS{{run="{run.fault.name}"}}[10m]) unless '
-                'count_over_time(ALERTS{alertname="TrainingTargetDown",alertstate="pending"}[10m]))')}
+                'count_over_time(ALERTS{alertname="GradvaneTrainingTargetDown",alertstate="pending"}[10m]))')}
             outcome.surprises = tuple(sorted(seen - {run.fault.alert, *run.fault.also}))
             if not run.fault.alert and not run.fault.ends:
                 missed = servers.query(f'count_over_time((up{{job="training"}} == 0)[5m:1s]) >= 3 and on (instance) '

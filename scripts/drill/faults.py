@@ -24,16 +24,16 @@ class Fault:
 
 
 FAULTS = (
-    Fault("nan_gradient", "TrainingNonFinite", "nonfinite_grad", "body.weight", 13),
-    Fault("inf_loss", "TrainingLossNonFinite", "nonfinite_loss"),
-    Fault("exploding_norm", "GradientNormExploding", "grad_exploding", needs="exploding_factor"),
-    Fault("stall", "TrainingStalled", "stalled"),
-    Fault("killed", "TrainingTargetDown", ends="killed"),
-    Fault("terminated", "TrainingRunFailed", ends="terminated"),
+    Fault("nan_gradient", "GradvaneTrainingNonFinite", "nonfinite_grad", "body.weight", 13),
+    Fault("inf_loss", "GradvaneTrainingLossNonFinite", "nonfinite_loss"),
+    Fault("exploding_norm", "GradvaneGradientNormExploding", "grad_exploding", needs="exploding_factor"),
+    Fault("stall", "GradvaneTrainingStalled", "stalled"),
+    Fault("killed", "GradvaneTrainingTargetDown", ends="killed"),
+    Fault("terminated", "GradvaneTrainingRunTerminated", ends="terminated"),
     # Gone a tenth of a second after the step, between two scrapes.
-    Fault("dies_of_nan", "TrainingNonFinite", param="body.weight", element=13, ends="of it",
-          also=("TrainingRunFailed",)),
-    Fault("overflow", "AmpOverflowStreak", "amp_overflow", needs="overflow_streak"),
+    Fault("dies_of_nan", "GradvaneTrainingNonFinite", param="body.weight", element=13, ends="of it",
+          also=("GradvaneTrainingRunFailed",)),
+    Fault("overflow", "GradvaneAmpOverflowStreak", "amp_overflow", needs="overflow_streak"),
     Fault("healthy", ""),
     # Its target stays on the list, as on a fixed one.
     Fault("finished", "", ends="by itself"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from timeline import LENGTH, Series, during, ended, healthy, name, target
+from timeline import LENGTH, Series, during, ended, healthy, name
 
 OBLIGATORY = ("zero_initialised", "late_series", "healthy", "clears", "counter_restart", "nan_gauge", "stale_end",
               "many_ranks")
@@ -19,9 +19,9 @@ OBLIGATORY = ("zero_initialised", "late_series", "healthy", "clears", "counter_r
 class Check:
     minute: float
     ranks: tuple[int, ...] = ()
-    """of which the alert fires"""
+    """for which it is true: one alert for all of them together"""
     says: str = ""
-    """description, with {rank}"""
+    """description, with {ranks} for their number and {first} for the first of them"""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class EventSpec:
     severity: str
     summary: str
     says: str
-    """with {rank}, and {count} for the raw counter"""
+    """with {ranks}, {first}, and {count} for the raw counter"""
     counters: tuple[tuple[str, dict[str, str]], ...]
     gauge: dict[str, str] = field(default_factory=dict)
     info: dict[str, str] = field(default_factory=dict)
@@ -125,15 +125,18 @@ class EventSpec:
         return Spec(self.alert, self.page, self.severity, self.summary, cases)
 
 
-def expected(spec: Spec, check: Check, rank: int) -> dict[str, object]:
-    """The alert as promtool compares it."""
-    return {
-        "exp_labels": {**target(rank), "severity": spec.severity},
+def expected(spec: Spec, check: Check) -> list[dict[str, object]]:
+    """The alerts as promtool compares them, without the link to the runbook."""
+    if not check.ranks:
+        return []
+    count = len(check.ranks)
+    ranks = "1 rank" if count == 1 else f"{count} ranks"
+    return [{
+        "exp_labels": {"job": "gradvane", "run": "gpt", "severity": spec.severity, "component": "gradvane"},
         "exp_annotations": {
             "summary": spec.summary,
-            "description": check.says.replace("{rank}", str(rank)),
-            "runbook_url": f"docs/runbooks/{spec.page}.md",
+            "description": check.says.replace("{ranks}", ranks).replace("{first}", str(min(check.ranks))),
             "dashboard_url": "http://localhost:3000/d/gradvane-overview/gradvane-overview"
-                             f"?var-run=gpt&var-rank={rank}",
+                             "?var-job=gradvane&var-run=gpt",
         },
-    }
+    }]

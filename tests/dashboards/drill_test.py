@@ -45,7 +45,7 @@ GOOD = {"step": 7, "told": 1, "told_after": 3.0, "resolved_after": 9.0, "descrip
     ({"told": 2}, "told 2 times"),
     ({"told_after": 10.1}, "later than 10 s"),
     ({"resolved_after": None}, "never resolved"),
-    ({"surprises": ("LossSpike",)}, "also fired: LossSpike"),
+    ({"surprises": ("GradvaneLossSpike",)}, "also fired: GradvaneLossSpike"),
     ({"others": ("loss_spike",)}, "incident of class loss_spike besides"),
     ({"incident": None}, "no incident"),
     ({"incident": {**GOOD["incident"], "param": "head.weight"}}, "names head.weight"),

@@ -87,11 +87,11 @@ def test_it_prints_where_everything_is(stack):
             assert answer.status == 200
     url = stack.shows(r"^Prometheus +(http://\S+)/alerts$")[1]
     with urllib.request.urlopen(url + "/api/v1/rules", timeout=10) as answer:
-        assert "TrainingNonFinite" in answer.read().decode()
+        assert "GradvaneTrainingNonFinite" in answer.read().decode()
 
 
 def test_a_fault_of_the_training_arrives_through_the_shipped_routes(stack):
-    stack.shows(r"^firing +TrainingNonFinite +Run char_gpt, rank 0: .* at step 2000: nan in element \d+ of blocks")
+    stack.shows(r"^firing +GradvaneTrainingNonFinite +Run char_gpt, 1 rank: .* at step 2000 on rank 0: nan in element \d+ of blocks")
 
 
 def asked_in_runbooks() -> list[tuple[str, str]]:

@@ -30,7 +30,8 @@ def stalled(rank: int = 0) -> Series:
     return stopped(in_state("stalled", (14, 0), (6, 1), (40, 0), rank=rank), rank, 10)
 
 
-SAYS_STALLED = ("Run gpt, rank {rank}: the process is alive and makes no steps. Latest step: 200. It ended 5m 30s ago.")
+SAYS_STALLED = ("Run gpt, {ranks}: the process is alive and makes no steps. First rank: {first}. Latest step: 200."
+                " It ended 5m 30s ago.")
 
 
 def stalled_spec() -> Spec:
@@ -42,7 +43,7 @@ def stalled_spec() -> Spec:
         name("gradvane_incidents_total", 0, **{"class": "stalled"}): during((14, 0), (46, 1)),
         name("gradvane_incidents_open", 0, **{"class": "stalled"}): during((14, 0), (6, 1), (40, 0))}
     not_a_number = in_state("stalled", (LENGTH, "NaN"))
-    return Spec("TrainingStalled", "training-stalled", "critical", "No optimizer step for long", (
+    return Spec("GradvaneTrainingStalled", "training-stalled", "critical", "No optimizer step for long", (
         Case("zero_initialised", stalled(), (Check(13.5), fires(15, "5m 30s"))),
         Case("late_series", late, (Check(13.5), fires(15, "5m 30s"), Check(21))),
         Case("by_its_incident", incident, (Check(13.5), fires(15, "5m 30s"), Check(21))),
@@ -59,10 +60,15 @@ def stalled_spec() -> Spec:
     ))
 
 
-def failing(rank: int = 0, restarts: bool = False) -> Series:
+def because(reason: str, *parts: tuple[float, object], rank: int = 0) -> Series:
+    return {name("gradvane_run_end_info", rank, reason=reason): during(*parts)}
+
+
+def failing(reason: str, rank: int = 0, restarts: bool = False) -> Series:
     """Failed in minute 20, scraped once more, then gone; or back on its port in minute 24."""
     back: Parts = ((4, "stale"), (35.5, 0)) if restarts else ((39.5, "stale"),)
     series = in_state("failed", (20, 0), (0.5, 1), *back, rank=rank)
+    series |= because(reason, (20, None), (0.5, 1), (39.5, "stale"), rank=rank)
     if restarts:
         return series
     gone = ended(series, 20.5)
@@ -70,23 +76,65 @@ def failing(rank: int = 0, restarts: bool = False) -> Series:
     return gone
 
 
-SAYS_FAILED = ("Run gpt, rank {rank}: the process said that the run failed, by an exception or SIGTERM, before it"
-               " ended. Latest step: {step}.")
+def end_spec(alert: str, page: str, severity: str, summary: str, says: str, reasons: tuple[str, ...],
+             others: tuple[str, ...]) -> Spec:
+    def fires(minute: float, ranks: tuple[int, ...] = (0,), step: int = 410) -> Check:
+        return Check(minute, ranks, f"Run gpt, {{ranks}}: {says} First rank: {{first}}. Latest step: {step}.")
+
+    reason = reasons[0]
+    ends: Parts = ((20, None), (40, 1))
+    late = ended(in_state("failed", *ends) | because(reason, *ends), 20.5)
+    known = ended(in_state("failed", (20, 0), (40, 1)) | because(reason, *ends), 20.5)
+    not_a_number = in_state("failed", (LENGTH, "NaN")) | because(reason, (LENGTH, 1))
+    return Spec(alert, page, severity, summary, (
+        Case("zero_initialised", failing(reason), (Check(19.5), fires(21), fires(29))),
+        Case("late_series", late, (Check(19.5), fires(21), Check(31))),
+        Case("healthy", healthy(), (Check(5), Check(20), Check(50))),
+        Case("clears", failing(reason), (fires(29), Check(31), Check(59))),
+        Case("counter_restart", failing(reason, restarts=True), (fires(23, step=470), Check(24.5), Check(50))),
+        Case("nan_gauge", not_a_number, (Check(5), Check(40))),
+        Case("stale_end", known, (fires(22), Check(31))),
+        Case("many_ranks", ranks_of(4) | failing(reason, 1) | failing(reason, 3),
+             (Check(19.5), fires(21, (1, 3), step=430))),
+        *(Case(f"by_{other}", failing(other), (Check(19.5), fires(21))) for other in reasons[1:]),
+        *(Case(f"not_by_{other}", failing(other), (Check(19.5), Check(21), Check(29))) for other in others),
+    ))
 
 
 def failed_spec() -> Spec:
-    def fires(minute: float, ranks: tuple[int, ...] = (0,), step: int = 410) -> Check:
-        return Check(minute, ranks, SAYS_FAILED.replace("{step}", str(step)))
+    return end_spec("GradvaneTrainingRunFailed", "training-run-failed", "critical", "A training run has failed",
+                    "the process reported that the run failed, by an exception or an exit status.",
+                    ("error", "exit_status"), ("terminated", "interrupted"))
 
-    return Spec("TrainingRunFailed", "training-run-failed", "critical", "A training run has failed", (
-        Case("zero_initialised", failing(), (Check(19.5), fires(21), fires(29))),
-        Case("late_series", ended(in_state("failed", (20, None), (40, 1)), 20.5), (Check(19.5), fires(21), Check(31))),
-        Case("healthy", healthy(), (Check(5), Check(20), Check(50))),
-        Case("clears", failing(), (fires(29), Check(31), Check(59))),
-        Case("counter_restart", failing(restarts=True), (fires(23, step=470), Check(24.5), Check(50))),
-        Case("nan_gauge", in_state("failed", (LENGTH, "NaN")), (Check(5), Check(40))),
-        Case("stale_end", ended(in_state("failed", (20, 0), (40, 1)), 20.5), (fires(22), Check(31))),
-        Case("many_ranks", ranks_of(4) | failing(1) | failing(3), (Check(19.5), fires(21, (1, 3)))),
+
+def terminated_spec() -> Spec:
+    return end_spec("GradvaneTrainingRunTerminated", "training-run-terminated", "warning",
+                    "A training run was terminated",
+                    "SIGTERM ended the process, as a scheduler or a preemption does.",
+                    ("terminated",), ("error", "exit_status", "interrupted"))
+
+
+def not_started_spec() -> Spec:
+    def fires(minute: float, ranks: tuple[int, ...] = (0,)) -> Check:
+        return Check(minute, ranks, "Run gpt, {ranks}: the process is alive and has made no step since it started."
+                     " First rank: {first}.")
+
+    def starting(*parts: tuple[float, object], rank: int = 0) -> Series:
+        return in_state("starting", *parts, rank=rank)
+
+    slow: Parts = ((45, 1), (15, 0))
+    return Spec("GradvaneTrainingNotStarted", "training-not-started", "warning",
+                "A training run has made no first step", (
+        Case("zero_initialised", starting(*slow), (Check(29), fires(31))),
+        Case("late_series", starting((10, None), (40, 1), (10, 0)), (Check(39), fires(41))),
+        Case("healthy", healthy(), (Check(5), Check(31), Check(50))),
+        Case("clears", starting(*slow), (fires(44), Check(46))),
+        Case("counter_restart", starting((20, 1), (1, "stale"), (39, 1)), (Check(31), Check(50), fires(52))),
+        Case("nan_gauge", starting((LENGTH, "NaN")), (Check(31), Check(50))),
+        Case("stale_end", ended(starting((LENGTH, 1)), 40), (fires(35), Check(41))),
+        Case("many_ranks", ranks_of(4) | starting(*slow, rank=1) | starting(*slow, rank=3),
+             (Check(29), fires(31, (1, 3)))),
+        Case("usual", starting((10, 1), (50, 0)), (Check(9), Check(31))),
     ))
 
 
@@ -130,13 +178,13 @@ def finished(state: str, scraped: bool = True) -> Series:
 
 def down_spec() -> Spec:
     def fires(minute: float, ranks: tuple[int, ...] = (0,), step: int = 400) -> Check:
-        return Check(minute, ranks, "Run gpt, rank {rank}: host-{rank}:9464 does not answer scrapes."
-                     f" Latest step seen: {step}.")
+        return Check(minute, ranks, "Run gpt, {ranks}: no answer to scrapes. First rank: {first}, at"
+                     f" host-{{first}}:9464. Latest step seen: {step}.")
 
     born_late = killed(after=20) | {name("gradvane_run_start_timestamp_seconds"): during(
         (19, None), (1, 100), (40, "stale"))}
     nan = healthy() | {name("gradvane_run_start_timestamp_seconds"): during((LENGTH, "NaN"))}
-    return Spec("TrainingTargetDown", "training-target-down", "critical",
+    return Spec("GradvaneTrainingTargetDown", "training-target-down", "critical",
                 "A training process does not answer any more", (
         Case("zero_initialised", killed(), (Check(20), Check(20.5), fires(21.5), fires(59))),
         Case("late_series", born_late, (Check(20), fires(21.5))),
@@ -146,7 +194,7 @@ def down_spec() -> Spec:
         Case("nan_gauge", killed(series=nan), (Check(19), fires(21.5))),
         # The target is gone too: taken off the list.
         Case("stale_end", ended(healthy(), 20), (Check(19), Check(22), Check(50))),
-        Case("many_ranks", ranks_of(4) | killed(1) | killed(3), (Check(20), fires(21.5, (1, 3)))),
+        Case("many_ranks", ranks_of(4) | killed(1) | killed(3), (Check(20), fires(21.5, (1, 3), step=440))),
         Case("ended_by_itself", finished("finished"), (Check(19), Check(22), Check(50))),
         Case("failure_is_another_alert", finished("failed"), (Check(19), Check(22), Check(50))),
         Case("latest_run_of_a_port", replaced(), (Check(10), Check(20), fires(22))),
@@ -185,8 +233,8 @@ def slow_rank(rank: int, kind: str, begins: float = 0, until: float = LENGTH) ->
 
 def straggler_spec() -> Spec:
     def fires(minute: float, share: str, ranks: tuple[int, ...] = (2,)) -> Check:
-        return Check(minute, ranks, "Run gpt, rank {rank}: compared with the run's other ranks, it adds "
-                     f"{share} of a typical step to every step.")
+        return Check(minute, ranks, "Run gpt: compared with its other ranks, one adds "
+                     f"{share} of a typical step to every step. It is rank {{first}}.")
 
     def among(*slow: Series) -> Series:
         together = ranks_of(4)
@@ -203,7 +251,7 @@ def straggler_spec() -> Spec:
     nan[name("gradvane_step_duration_seconds_sum", 1)] = during((LENGTH, "NaN"))
     blind = among(slow_rank(2, "own")) | {name("gradvane_sync_coverage_seconds_total", 2, state="blind"):
                                           rising(LENGTH, 0, 30)}
-    return Spec("StragglerRank", "straggler-rank", "warning", "One rank keeps the others of its run waiting", (
+    return Spec("GradvaneStragglerRank", "straggler-rank", "warning", "One rank keeps the others of its run waiting", (
         Case("zero_initialised", among(slow_rank(2, "step")), (Check(9), fires(20, "100%"))),
         Case("late_series", among(late), (Check(29), fires(40, "100%"))),
         Case("healthy", among(), (Check(5), Check(20), Check(50))),
@@ -221,4 +269,4 @@ def straggler_spec() -> Spec:
 
 
 def state_specs() -> tuple[Spec, ...]:
-    return stalled_spec(), failed_spec(), down_spec(), straggler_spec()
+    return (stalled_spec(), failed_spec(), terminated_spec(), not_started_spec(), down_spec(), straggler_spec())
