@@ -5,7 +5,7 @@ from __future__ import annotations
 from grafana_foundation_sdk.builders import dashboard as build
 
 from grafana_boards.house import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, SOURCE
-from grafana_boards.promql import PROCESS, increase, series
+from grafana_boards.promql import PROCESS, increase, of_run, series
 
 
 def event(name: str, colour: str, expression: str, title: str, text: str, shown: bool = True,
@@ -27,16 +27,16 @@ def events() -> list[build.AnnotationQuery]:
     return [
         event("Run starts", BLUE, f"{series('gradvane_run_start_timestamp_seconds')} * 1000",
               "Rank {{rank}} starts", "{{run}} on {{instance}}", at_value=True),
-        event("Run ends", GREY, series("gradvane_run_state", 'state=~"finished|failed"') + " == 1",
-              "Rank {{rank}} {{state}}", "{{run}} on {{instance}}"),
+        event("Run ends", GREY, series("gradvane_run_end_info"),
+              "Rank {{rank}} ends: {{reason}}", "{{run}} on {{instance}}"),
         event("Incidents", RED, incidents(), "Rank {{rank}}: {{class}}",
               "step {{step}} {{kind}} {{param}}"),
         # A number that the training loop logs under this name; docs/dashboards.md says how.
         event("Checkpoints", GREEN,
               series("gradvane_user_metric", 'name="checkpoint_timestamp_seconds"') + " * 1000",
               "Checkpoint", "{{run}}, rank {{rank}}", at_value=True),
-        event("Alerts", ORANGE, series("ALERTS", 'alertstate="firing"'), "{{alertname}}",
-              "{{severity}}: rank {{rank}} on {{instance}}", shown=False),
+        event("Alerts", ORANGE, of_run("ALERTS", 'alertstate="firing"'), "{{alertname}}",
+              "{{severity}}: {{run}}", shown=False),
         event("Recordings", PURPLE, f"{increase('gradvane_recordings_total')} > 0",
               "Recording {{result}}", "rank {{rank}} on {{instance}}", shown=False),
     ]

@@ -30,25 +30,36 @@ def data_phase() -> str:
     return per_step_of_rank("gradvane_phase_seconds_total", 'phase="data"')
 
 
+def data_of_rank() -> str:
+    return (by(RANK, "sum", rate("gradvane_phase_seconds_total", 'phase="data"'))
+            + "\n/ (" + by(RANK, "sum", rate("gradvane_steps_total")) + " > 0)")
+
+
 def behind() -> str:
-    """How much longer a rank's step takes than the median rank's: 0.2 is a fifth."""
-    mean = mean_step_of_rank()
-    return f"({mean})\n/ on () group_left () quantile(0.5, {mean}) - 1"
+    """How much a rank adds to each step, as a share of the median rank's step: 0.2 is a fifth. Its steps take longer,
+    or, where ranks wait for each other and all steps take the same time, its data phase does."""
+    mean, data = mean_step_of_rank(), data_of_rank()
+
+    def added(seconds: str, way: str) -> str:
+        share = (f"(({seconds}) - on () group_left () quantile(0.5, {seconds}))"
+                 f"\n/ on () group_left () quantile(0.5, {mean})")
+        return f'label_replace({share}, "way", "{way}", "", "")'
+
+    return by(RANK, "max", f"{added(mean, 'step')}\nor {added(data, 'data')}")
 
 
 def side_by_side() -> Sized:
     return table(
         "Ranks side by side",
-        "One row for each process; first the one that is furthest behind the median step time. Look for the row that "
-        "differs: a longer data phase, or less time blocked in host syncs than the others, is a straggler; another "
+        "One row for each process; first the one that is furthest behind the median rank, in its step time or its data "
+        "phase. Look for the row that differs: a longer data phase, or less time blocked in host syncs than the others, is a straggler; another "
         "loss or norm is another model. The instance leads to the agent's own page, the rank to its overview.",
         [("rank", "Rank", 60), ("instance", "Instance", 130)],
         [Column("State", state_code(RANK), units.NoUnit, states=RUN_STATES),
          Column("Step", latest("gradvane_run_step"), units.LocaleFormat, 0),
          Column("Step time", mean_step_of_rank(), units.Seconds),
          Column("Behind", behind(), units.PercentUnit, 1, steps=(Step(0.1, YELLOW), Step(0.25, RED))),
-         Column("Data phase", by(RANK, "sum", rate("gradvane_phase_seconds_total", 'phase="data"')) + "\n/ ("
-                + by(RANK, "sum", rate("gradvane_steps_total")) + " > 0)", units.Seconds),
+         Column("Data phase", data_of_rank(), units.Seconds),
          Column("In syncs", share_of_step_time_of_rank("gradvane_host_sync_seconds_total",
                                                                'origin="training"'), units.PercentUnit, 1),
          Column("Loss", latest("gradvane_loss"), units.Short, 3),
@@ -75,8 +86,8 @@ def health() -> Row:
              "Ranks that wait for each other are at most a step or a scrape apart.", units.Short,
              Query(f"max({series('gradvane_run_step')}) - min({series('gradvane_run_step')})", now=True), decimals=0,
              width=4),
-        tile("Behind the median, worst rank", "How much longer its steps take. From a quarter on, for ten minutes, "
-             "an alert fires.", units.PercentUnit, Query(f"max({behind()})", now=True), "green",
+        tile("Behind the median, worst rank", "How much it adds to each step, in its step time or its data phase. From a "
+             "quarter on, for ten minutes, an alert fires.", units.PercentUnit, Query(f"max({behind()})", now=True), "green",
              (Step(0.1, YELLOW), Step(0.25, RED)), decimals=1, width=4, runbooks=("straggler-rank",)),
         tile("Data phase, worst over median", "Seconds in a step that the slowest loader takes more than the median "
              "one. Ranks that join their gradients all wait for it.", units.Seconds,
@@ -105,7 +116,7 @@ def speed() -> Row:
               [Query(share_of_step_time_of_rank("gradvane_host_sync_seconds_total", 'origin="training"'),
                      "rank {{rank}}")],
               Look(width=8, from_zero=True, nothing="Host syncs are not counted: no GPU, or no CUPTI.")),
-        graph("Behind the median rank", "0.25 is a quarter longer than the median rank takes for a step.",
+        graph("Behind the median rank", "0.25 is a quarter of the median rank's step, in step time or data phase.",
               units.PercentUnit, [Query(behind(), "rank {{rank}}")], Look(width=8, at_least=0.25)),
         graph("Steps behind the first", "Steps that each rank has made less than the one that is furthest, as of "
               "their scrapes. A line that climbs: this rank hangs.", units.Short,

@@ -81,7 +81,7 @@ def rows_of(board: Board, settings: Settings) -> list[dashboard.Panel | dashboar
 
 def built(board: Board, settings: Settings) -> dashboard.Dashboard:
     builder = (build.Dashboard(f"Gradvane: {TITLES[board.uid]}").uid(board.uid).description(board.says)
-               .tags([TAG]).readonly()
+               .tags([TAG]).editable()
                .time(RANGE, "now").refresh(REFRESH).timezone("browser")
                .tooltip(dashboard.DashboardCursorSync.CROSSHAIR).version(1))
     for link in header_links():

@@ -9,8 +9,8 @@ from grafana_foundation_sdk.models import units
 from grafana_boards.house import BLUE, FLEET, GRADIENTS, GREEN, GREY, OVERVIEW, RED, STABILITY, SYNCS
 from grafana_boards.layout import Board, Row
 from grafana_boards.panels import Look, Sized, State, Step, graph, name_tile, tile, timeline
-from grafana_boards.promql import by, each_optimizer, each_rank, increase, per_step, per_step_of_rank, rate, series
-from grafana_boards.promql import share_of_step_time_of_rank
+from grafana_boards.promql import by, each_optimizer, each_rank, increase, of_run, per_step, per_step_of_rank, rate
+from grafana_boards.promql import series, share_of_step_time_of_rank
 from grafana_boards.queries import Query
 from grafana_boards.tables import Column, table
 
@@ -44,11 +44,11 @@ def incidents_table(labels: Sequence[tuple[str, str] | tuple[str, str, int]], wi
 def alerts_table(width: int, height: int) -> Sized:
     return table(
         "Alerts that fire now",
-        "What Prometheus tells of this run at the end of the range; each has a runbook of its name in kebab case in "
-        "docs/runbooks. Empty means that nothing fires, or that no rules are loaded.",
-        [("alertname", "Alert"), ("severity", "Severity", 80), ("rank", "Rank", 60), ("instance", "Instance", 130)],
-        [Column("", "max by (alertname, severity, rank, instance) ("
-                + series("ALERTS", 'alertstate="firing"') + ")", units.NoUnit, hidden=True)],
+        "What Prometheus tells of this run at the end of the range; each has a runbook of its name in kebab case at "
+        "/runbooks/ of the agent. Empty means that nothing fires, or that no rules are loaded.",
+        [("alertname", "Alert"), ("severity", "Severity", 80)],
+        [Column("", "max by (alertname, severity) ("
+                + of_run("ALERTS", 'alertstate="firing"') + ")", units.NoUnit, hidden=True)],
         sort="Severity", descending=False, width=width, height=height,
         nothing="No alert fires, or no rules are loaded.")
 
@@ -84,8 +84,8 @@ def health() -> Row:
              more=(GRADIENTS,), runbooks=("gradient-norm-exploding", "gradients-vanishing")),
         tile("Since the last step", "Of the rank that waits longest. Much more than a step takes: the run hangs.",
              units.Seconds, Query(f"max({started})", now=True), decimals=0, runbooks=("training-stalled",)),
-        tile("Open incidents", "What the agent's detectors found and is not over. Not 0: see where it began.",
-             units.Short, Query(f"sum({series('gradvane_incidents_open')})", now=True), GREEN, (Step(1, RED),),
+        tile("Open incidents", "Classes of incidents that are open on any rank. Not 0: see where it began.",
+             units.Short, Query(f"sum({by('class', 'max', series('gradvane_incidents_open'))} > bool 0)", now=True), GREEN, (Step(1, RED),),
              decimals=0, more=(STABILITY,)),
         incidents_table(WHERE, 14, 7),
         alerts_table(10, 7),
@@ -124,11 +124,13 @@ def learning() -> Row:
 def speed() -> Row:
     buckets = by("le", "sum", rate("gradvane_step_duration_seconds_bucket"))
     return Row("Speed", (
-        graph("Step time", "Half of the steps, nine in ten and 99 in 100 take no longer than this; as fine as the "
-              "buckets. The upper ones apart from the median are hiccups: data, checkpoints, evaluation.",
+        graph("Step time", "Half of the steps, p90 and p99 take no longer than this, and the mean. Quantiles are as "
+              "fine as the buckets, a quarter at worst; the mean is exact. The upper ones apart from the median are hiccups: data, checkpoints, evaluation.",
               units.Seconds,
               [Query(f"histogram_quantile({share}, {buckets})", name)
-               for share, name in ((0.5, "median"), (0.9, "p90"), (0.99, "p99"))],
+               for share, name in ((0.5, "median"), (0.9, "p90"), (0.99, "p99"))]
+              + [Query(f"sum({rate('gradvane_step_duration_seconds_sum')})"
+                       f" / (sum({rate('gradvane_step_duration_seconds_count')}) > 0)", "mean")],
               Look(width=8, from_zero=True, has_page=False)),
         graph("Phases of a step", "Where the time of a step goes, mean of the ranks, as far as the loop marks its "
               "phases. A growing data phase: the loader is too slow.", units.Seconds,

@@ -10,12 +10,24 @@ def series(metric: str, *matchers: str) -> str:
     return metric + "{" + ",".join((CHOSEN, *matchers)) + "}"
 
 
+def of_run(metric: str, *matchers: str) -> str:
+    """What is of the run and of no single process, as its alerts."""
+    return metric + "{" + ",".join(('job=~"$job",run="$run"', *matchers)) + "}"
+
+
 def rate(metric: str, *matchers: str) -> str:
     return f"rate({series(metric, *matchers)}[$__rate_interval])"
 
 
 def increase(metric: str, *matchers: str, over: str = "$__rate_interval") -> str:
     return f"increase({series(metric, *matchers)}[{over}])"
+
+
+def happened(metric: str, *matchers: str) -> str:
+    """1 where the counter rose. One that is born with its first event has not risen, so it counts while it is new."""
+    counter = series(metric, *matchers)
+    return (f"(({counter} unless {counter} offset $__rate_interval) > bool 0\n"
+            f"or {increase(metric, *matchers)} > bool 0)")
 
 
 def steps_rate() -> str:

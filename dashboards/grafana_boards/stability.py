@@ -8,7 +8,8 @@ from grafana_boards.house import BLUE, GREEN, GREY, ORANGE, RED, STABILITY
 from grafana_boards.layout import Board, Row
 from grafana_boards.overview import ALL_OF_WHERE, FINITE, finite_strip, incidents_table
 from grafana_boards.panels import Look, Sized, State, bars, graph, timeline
-from grafana_boards.promql import by, each_rank, increase, per_step_of_rank, rate, series, state_code
+from grafana_boards.promql import by, each_rank, happened, increase, of_run, per_step_of_rank, rate, series
+from grafana_boards.promql import state_code
 from grafana_boards.queries import Query
 
 RUN_STATES = (State(1, "starting", GREY), State(2, "running", GREEN), State(3, "stalled", RED),
@@ -37,7 +38,7 @@ def when() -> Row:
         timeline("Groups with values that were not finite",
                  "Which parameter group held NaN or infinity in its gradients or weights, on any rank; loss is the "
                  "loss, unknown a step whose record was lost. Overflow that a gradient scaler handled is left out.",
-                 [Query(by("group", "max", increase("gradvane_nonfinite_steps_total")) + " > bool 0", "{{group}}")],
+                 [Query(by("group", "max", happened("gradvane_nonfinite_steps_total")), "{{group}}")],
                  FINITE, height=9, runbooks=("training-non-finite",)),
         incident_strip(),
         timeline("Steps without an update", "Orange where steps left the weights as they were: overflow that the "
@@ -47,8 +48,7 @@ def when() -> Row:
                  SKIPPED, height=5, runbooks=("amp-overflow-streak", "training-steps-skipped")),
         timeline("Alerts", "What Prometheus told of this run. Empty means that nothing fired, or that no rules are "
                  "loaded.",
-                 [Query(by("alertname, rank", "max", series("ALERTS", 'alertstate="firing"')),
-                        "{{alertname}}, rank {{rank}}")], (State(1, "fires", RED),), height=6,
+                 [Query(by("alertname", "max", of_run("ALERTS", 'alertstate="firing"')), "{{alertname}}")], (State(1, "fires", RED),), height=6,
                  nothing="No alert fired, or no rules are loaded."),
     ))
 

@@ -79,10 +79,11 @@ def places() -> Row:
               sort="Blocked", width=14, height=9, nothing=NOT_COUNTED, runbooks=("host-sync-budget-exceeded",)),
         bars("Time lost by place", "The same as bars: whether one line has most of it.", units.Seconds,
              Query(ranked, "{{location}}", now=True), width=10, colour="orange", decimals=1, nothing=NOT_COUNTED),
-        graph("Time lost by place, over time", "All ranks, for each second; the places that lost most in this range. "
+        graph("Time lost by place, over time", "Share of the step time, mean of the ranks; the places that lost most in this range. "
               "A new line that appears in the middle of a run is a change of what it does: evaluation, logging.",
               units.PercentUnit,
               [Query(by("location", "sum", rate("gradvane_host_sync_location_seconds_total"))
+                     + f"\n/ on () group_left () (sum({rate('gradvane_step_duration_seconds_sum')}) > 0)"
                      + "\nand on (location) topk($topk, " + by(
                          "location", "sum", "increase(" + series("gradvane_host_sync_location_seconds_total")
                          + "[$__range] @ end())") + ")", "{{location}}")],

@@ -166,9 +166,14 @@ def labelled(rank: int) -> list[Known]:
                   for kind in KINDS]
         for group in (("loss",) if site == "loss" else (*GROUPS, "unknown")):
             first = BAD if group == "blocks.4" and site == "grad" else LOSS_BAD
-            steps = flat(0) if group == "unknown" else between(first, MENDED, 2.0)
-            found += [known("gradvane_nonfinite_steps_total", steps if kind == "nan" else flat(0), site=site,
-                            kind=kind, group=group) for kind in KINDS]
+            steps = between(first, MENDED, 2.0)
+            if group in ("loss", "unknown"):
+                found += [known("gradvane_nonfinite_steps_total",
+                                steps if kind == "nan" and group == "loss" else flat(0), site=site, kind=kind,
+                                group=group) for kind in KINDS]
+            else:  # born with its first bad step, and not at 0
+                found.append(known("gradvane_nonfinite_steps_total", only(steps, first + 1), site=site, kind="nan",
+                                   group=group))
     found += [known("gradvane_skipped_steps_total", course, reason=reason) for reason, course in (
         ("amp_overflow", counted(minute(5), minute(9), minute(17))), ("loop", between(LOSS_BAD, MENDED, 2.0)))]
     for name in CLASSES:
@@ -228,13 +233,13 @@ def target(rank: int) -> dict[str, str]:
 
 def alerts() -> list[Known]:
     """As the shipped rules would have told, on the whole; the rules have tests of their own."""
-    fired = (("TrainingNonFinite", "critical", 2, minute(13.25), minute(28.25)),
-             ("HostSyncBudgetExceeded", "warning", 0, minute(16.25), math.inf),
-             ("GradientNormExploding", "warning", 0, minute(27.25), math.inf),
-             ("LossDiverging", "warning", 0, minute(28.75), math.inf))
-    return [Known("ALERTS", {"alertname": name, "alertstate": "firing", "severity": severity, "run": RUN,
-                             "rank": str(rank), **target(rank)}, only(flat(1), start, end))
-            for name, severity, rank, start, end in fired]
+    fired = (("GradvaneTrainingNonFinite", "critical", minute(13.25), minute(28.25)),
+             ("GradvaneHostSyncBudgetExceeded", "warning", minute(16.25), math.inf),
+             ("GradvaneGradientNormExploding", "warning", minute(27.25), math.inf),
+             ("GradvaneLossDiverging", "warning", minute(28.75), math.inf))
+    return [Known("ALERTS", {"alertname": name, "alertstate": "firing", "severity": severity,
+                             "component": "gradvane", "run": RUN, "job": JOB}, only(flat(1), start, end))
+            for name, severity, start, end in fired]
 
 
 def other_run() -> list[Known]:
