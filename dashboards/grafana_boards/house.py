@@ -53,8 +53,8 @@ def page_link() -> build.DashboardLink:
 
 def board_url(uid: str, narrowed: str = "&${rank:queryparam}") -> str:
     """One of the dashboards, with the variables and the time as they are; `narrowed` says which ranks."""
-    return (f"/d/{uid}/{uid}?${{datasource:queryparam}}&${{job:queryparam}}&${{run:queryparam}}"
-            f"{narrowed}&${{__url_time_range}}")
+    return (f"/d/{uid}/{uid}?${{datasource:queryparam}}&${{cluster:queryparam}}&${{namespace:queryparam}}"
+            f"&${{job:queryparam}}&${{run:queryparam}}{narrowed}&${{__url_time_range}}")
 
 
 def board_link(title: str, uid: str) -> build.DashboardLink:

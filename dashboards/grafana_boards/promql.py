@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-CHOSEN = 'job=~"$job",run="$run",instance=~"$instance",rank=~"$rank"'
+# Of a Prometheus that scrapes several clusters. Both match series without such a label, as long as all are chosen.
+PLACE = 'cluster=~"$cluster",namespace=~"$namespace"'
+CHOSEN = PLACE + ',job=~"$job",run="$run",instance=~"$instance",rank=~"$rank"'
 PROCESS = "job, instance, run, rank"
 
 

@@ -6,14 +6,15 @@ from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard
 
 from grafana_boards.house import SOURCE
+from grafana_boards.promql import PLACE
 
 INFO = "gradvane_run_info"
 
 
-def all_of(values: build.QueryVariable) -> build.QueryVariable:
-    """Many at once, all of them to begin with. `.+` and not a list of them: new ones count at once."""
+def all_of(values: build.QueryVariable, everyone: str = ".+") -> build.QueryVariable:
+    """Many at once, all of them to begin with. `everyone` and not a list of them: new ones count at once."""
     everything = dashboard.VariableOption(selected=True, text=["All"], value=["$__all"])
-    return values.multi(True).include_all(True).all_value(".+").current(everything)
+    return values.multi(True).include_all(True).all_value(everyone).current(everything)
 
 
 def asked(name: str, label: str, query: str, says: str,
@@ -24,12 +25,16 @@ def asked(name: str, label: str, query: str, says: str,
 
 def variables(with_group: bool, with_topk: bool) -> list[build.DatasourceVariable | build.QueryVariable
                                                           | build.CustomVariable]:
-    run = 'job=~"$job",run="$run"'
+    run = f'{PLACE},job=~"$job",run="$run"'
     found: list[build.DatasourceVariable | build.QueryVariable | build.CustomVariable] = [
         build.DatasourceVariable("datasource").label("Data source").type("prometheus")
         .description("The Prometheus that scrapes the runs."),
-        all_of(asked("job", "Job", f"label_values({INFO}, job)", "Scrape jobs that have runs.")),
-        asked("run", "Run", f'label_values({INFO}{{job=~"$job"}}, run)', "One run at a time."),
+        all_of(asked("cluster", "Cluster", f"label_values({INFO}, cluster)",
+                     "Clusters, if scraping adds such a label."), everyone=".*"),
+        all_of(asked("namespace", "Namespace", f'label_values({INFO}{{cluster=~"$cluster"}}, namespace)',
+                     "Namespaces, if scraping adds such a label."), everyone=".*"),
+        all_of(asked("job", "Job", f"label_values({INFO}{{{PLACE}}}, job)", "Scrape jobs that have runs.")),
+        asked("run", "Run", f'label_values({INFO}{{{PLACE},job=~"$job"}}, run)', "One run at a time."),
         all_of(asked("rank", "Rank", f"label_values({INFO}{{{run}}}, rank)", "Processes of the run.")),
         all_of(asked("instance", "Instance", f'label_values({INFO}{{{run},rank=~"$rank"}}, instance)',
                      "Endpoints of those ranks. A process that came back may have another.")),

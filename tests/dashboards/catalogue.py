@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
-FROM_SCRAPING = {"job", "instance", "run", "rank"}
+FROM_SCRAPING = {"job", "instance", "run", "rank", "cluster", "namespace"}
 
 
 def catalogue() -> dict[str, dict[str, set[str]]]:

@@ -31,7 +31,7 @@ EVERYTHING = {"job": [ALL], "rank": [ALL], "instance": [ALL], "group": [ALL]}
 
 def values_of(**picked: list[str]) -> dict[str, str]:
     values = {name: chosen(value) for name, value in {**EVERYTHING, **picked}.items() if name != "topk"}
-    return {**values, "run": chosen(RUN, is_multi=False), "topk": picked.get("topk", ["10"])[0]}
+    return {"cluster": chosen([ALL], ".*"), "namespace": chosen([ALL], ".*"), **values, "run": chosen(RUN, is_multi=False), "topk": picked.get("topk", ["10"])[0]}
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +240,7 @@ def test_an_incident_is_marked_with_where_it_began(asker):
 
 
 @pytest.mark.parametrize("name, offered", [
-    ("job", ["training"]), ("run", ["gpt-other", RUN]), ("rank", FOUR),
+    ("cluster", []), ("namespace", []), ("job", ["training"]), ("run", ["gpt-other", RUN]), ("rank", FOUR),
     ("instance", ["node-a:9464", "node-a:9465", "node-b:9464", "node-b:9465"]), ("group", sorted(GROUPS))])
 def test_a_variable_offers_what_is_there(asker, name, offered):
     queries = {each["query"] for board in BOARDS for each in variables(board) if each["name"] == name}
@@ -258,6 +258,7 @@ def test_a_rank_that_is_chosen_narrows_down_the_instances(known):
     ({}, "overview", "Loss", 4),
     ({"rank": ["1", "2"]}, "overview", "Loss", 2),
     ({"rank": ["3"]}, "overview", "Loss", 1),
+    ({"namespace": ["research"]}, "overview", "Loss", 0),  # which no series has
     ({"instance": ["node-a:9464"]}, "overview", "Loss", 1),
     ({"instance": ["node-a:9464"], "rank": ["3"]}, "overview", "Loss", 0),
     ({"job": ["training"]}, "fleet", "Ranks side by side", 4),

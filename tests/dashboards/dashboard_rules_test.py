@@ -21,7 +21,7 @@ from board_check.expansion import Window, expanded
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
 BOARDS = load(ROOT / "dashboards" / "grafana")
 UIDS = ["gradvane-fleet", "gradvane-gradients", "gradvane-overview", "gradvane-stability", "gradvane-syncs"]
-VALUES = {"job": ".+", "run": "r", "rank": ".+", "instance": ".+", "group": ".+", "topk": "10"}
+VALUES = {"cluster": ".*", "namespace": ".*", "job": ".+", "run": "r", "rank": ".+", "instance": ".+", "group": ".+", "topk": "10"}
 
 # Rule -> panel -> why it is left out there.
 EXCLUDED = {
@@ -96,7 +96,7 @@ def asking(expr: str):
     return lambda board, panel: panel["targets"][0].update(expr=expr)
 
 
-CHOSEN = 'job=~"$job",run="$run",instance=~"$instance",rank=~"$rank"'
+CHOSEN = 'cluster=~"$cluster",namespace=~"$namespace",job=~"$job",run="$run",instance=~"$instance",rank=~"$rank"'
 
 
 @pytest.mark.parametrize("rule, how", [
@@ -147,10 +147,11 @@ def test_dashboards_have_their_fixed_addresses_and_are_of_one_schema():
 def test_variables_stand_in_the_order_in_which_they_narrow_down():
     for board in BOARDS:
         names = [each["name"] for each in variables(board)]
-        assert names[:5] == ["datasource", "job", "run", "rank", "instance"] and set(names[5:]) <= {"group", "topk"}
+        assert names[:7] == ["datasource", "cluster", "namespace", "job", "run", "rank", "instance"]
+        assert set(names[7:]) <= {"group", "topk"}
         assert "multi" not in rules.variable(board, "run") or not rules.variable(board, "run")["multi"]
         used = " ".join(expr for _, expr in rules.asks(board))
-        assert {name for name in ("group", "topk") if f"${name}" in used} == set(names[5:])
+        assert {name for name in ("group", "topk") if f"${name}" in used} == set(names[7:])
 
 
 # Names that no process of ours publishes, and who does.
