@@ -26,7 +26,8 @@ def alert_groups(settings: Settings) -> list[Group]:
         Group("gradvane-pace", (straggler(windows), data_starvation(windows), throughput_drop(windows),
                                 replicas_diverged(windows))),
         *(Group(f"gradvane-{group}", group_of_alerts(group, windows)) for group in ("loss", "gradients", "steps")),
-        Group("gradvane-agent", (dropping(windows), incident_alert("GradvaneAgentOverCostBudget", windows), capped(windows))),
+        Group("gradvane-agent", (dropping(windows), incident_alert("GradvaneAgentOverCostBudget", windows),
+                                 capped(windows))),
     ]
 
 

@@ -28,6 +28,7 @@ def facts(name: str, windows: Windows) -> tuple[str, ...]:
     """Numbers that a person wants to know with the alert, besides the incident itself."""
     norm = largest("gradvane_grad_norm")
     loss = largest("gradvane_loss")
+    health = selector("gradvane_grad_health", *SAME)
     hooks = selector("gradvane_agent_seconds_total", 'where="hooks"', *SAME)
     steps = selector("gradvane_step_duration_seconds_sum", *SAME)
     overflows = selector("gradvane_amp_overflow_steps_total", *SAME)
@@ -43,7 +44,7 @@ def facts(name: str, windows: Windows) -> tuple[str, ...]:
         "GradvaneLossSpike": (number(loss, "Loss now: {}.", plain),),
         "GradvaneGradientsVanishing": (number(largest("gradvane_params_vanishing"),
                                       "Vanishing parameters now: {}."),),
-        "GradvaneGradientHealthLow": (number(f"min({selector('gradvane_grad_health', *SAME)})", "Score now: {}.", plain),),
+        "GradvaneGradientHealthLow": (number(f"min({health})", "Score now: {}.", plain),),
         "GradvaneAmpOverflowStreak": (
             number(of_worst(latest(overflows, windows)), "Steps skipped for overflow so far: {}."),
             number(largest("gradvane_loss_scale"), "Loss scale now: {}.", plain)),
@@ -58,8 +59,8 @@ def facts(name: str, windows: Windows) -> tuple[str, ...]:
 
 def incident_alert(name: str, windows: Windows) -> Alert:
     row = ALERTS[name]
-    return row.alert(windows, of_run(incident(row.classes, windows)), story(row.classes, windows), *facts(name, windows),
-                     incidents_so_far(row.classes, windows))
+    return row.alert(windows, of_run(incident(row.classes, windows)), story(row.classes, windows),
+                     *facts(name, windows), incidents_so_far(row.classes, windows))
 
 
 def group_of_alerts(group: str, windows: Windows) -> tuple[Alert, ...]:
@@ -111,6 +112,7 @@ def capped(windows: Windows) -> Alert:
         "GradvaneAgentSeriesCapped", "warning", "Gradvane leaves series out because of max_series",
         of_run(event("gradvane_series_dropped_total", "", windows)),
         (f"{WHO} some series do not fit under the limit and are left out.",
-         number(of_worst(latest(selector("gradvane_series_dropped_total", *SAME), windows)), "Series left out so far: {}."),
+         number(of_worst(latest(selector("gradvane_series_dropped_total", *SAME), windows)),
+                "Series left out so far: {}."),
          number(largest("gradvane_series_limit"), "Limit: {}.")),
         keep_firing=windows.keep_firing)

@@ -32,7 +32,7 @@ def target_down(windows: Windows, jobs: str) -> Alert:
     return Alert(
         "GradvaneTrainingTargetDown", "critical", "A training process does not answer any more",
         expr,
-        (f"{{{{ if $labels.run }}}}{WHO}{{{{ else }}}}Job {{{{ $labels.job }}}}, {{{{ $value }}}} targets:{{{{ end }}}}",
+        ("{{ if $labels.run }}" + WHO + "{{ else }}Job {{ $labels.job }}, {{ $value }} targets:{{ end }}",
          "no answer to scrapes.",
          first_of(processes(*SAME), "First rank: {{ .Labels.rank }}, at {{ .Labels.instance }}."),
          number(f"max(last_over_time({selector('gradvane_run_step', *SAME)}[{memory}]))", "Latest step seen: {}.")),

@@ -52,7 +52,8 @@ def side_by_side() -> Sized:
     return table(
         "Ranks side by side",
         "One row for each process; first the one that is furthest behind the median rank, in its step time or its data "
-        "phase. Look for the row that differs: a longer data phase, or less time blocked in host syncs than the others, is a straggler; another "
+        "phase. Look for the row that differs: a longer data phase, or less time blocked in host syncs than the "
+        "others, is a straggler; another "
         "loss or norm is another model. The instance leads to the agent's own page, the rank to its overview.",
         [("rank", "Rank", 60), ("instance", "Instance", 130)],
         [Column("State", state_code(RANK), units.NoUnit, states=RUN_STATES),

@@ -31,7 +31,8 @@ EVERYTHING = {"job": [ALL], "rank": [ALL], "instance": [ALL], "group": [ALL]}
 
 def values_of(**picked: list[str]) -> dict[str, str]:
     values = {name: chosen(value) for name, value in {**EVERYTHING, **picked}.items() if name != "topk"}
-    return {"cluster": chosen([ALL], ".*"), "namespace": chosen([ALL], ".*"), **values, "run": chosen(RUN, is_multi=False), "topk": picked.get("topk", ["10"])[0]}
+    places = dict.fromkeys(("cluster", "namespace"), chosen([ALL], ".*"))
+    return {**places, **values, "run": chosen(RUN, is_multi=False), "topk": picked.get("topk", ["10"])[0]}
 
 
 @pytest.fixture(scope="module")

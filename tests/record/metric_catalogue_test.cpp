@@ -92,5 +92,21 @@ TEST(MetricCatalogue, BucketsOfTheStepDurationRise) {
   EXPECT_GT(step_duration_buckets().front(), 0);
 }
 
+/// What histogram_quantile() makes of steps that all take `seconds`.
+double quantile_of_constant(double share, double seconds) {
+  const auto bounds = step_duration_buckets();
+  const auto above = std::ranges::lower_bound(bounds, seconds);
+  return *(above - 1) + share * (*above - *(above - 1));
+}
+
+TEST(MetricCatalogue, QuantilesOfEqualStepsAreAllNearTheirTime) {
+  for (const double share : {0.5, 0.9, 0.99})
+    EXPECT_NEAR(quantile_of_constant(share, 3.1), 3.1, 0.15 * 3.1);
+  // At worst, for a time just above a bound.
+  for (double seconds = 0.00101; seconds < 100; seconds *= 1.003)
+    for (const double share : {0.5, 0.9, 0.99})
+      EXPECT_NEAR(quantile_of_constant(share, seconds), seconds, 0.29 * seconds) << seconds;
+}
+
 }  // namespace
 }  // namespace gradvane::record
