@@ -84,7 +84,7 @@ for file in "$boards"/*.json; do
   # are put in here: all of everything.
   asked=$(jq -c --arg source "$source" --arg run "$run" '
     def filled: gsub("\\$run\\b"; ($run | gsub("\\\\"; "\\\\") | gsub("\""; "\\\"")))
-      | gsub("\\$(job|instance|rank|group)\\b"; ".+") | gsub("\\$topk\\b"; "10");
+      | gsub("\\$(job|instance|rank|group)\\b"; ".+") | gsub("\\$(cluster|namespace)\\b"; ".*") | gsub("\\$topk\\b"; "10");
     [.panels[] | (.panels // [])[], select(.type != "row")]
     | [.[] | .title as $title | .targets[] | {where: "\($title) [\(.refId)]", target: .}]
     | to_entries | map({where: .value.where, refId: "q\(.key)", expr: (.value.target.expr | filled),

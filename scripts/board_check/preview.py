@@ -106,7 +106,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--scrape", type=int, default=SCRAPE, metavar="SECONDS")
     chosen = parser.parse_args()
-    values = {"cluster": ".*", "namespace": ".*", "job": ".+", "run": chosen.run, "instance": ".+", "rank": ".+", "group": ".+", "topk": "10"}
+    values = {"cluster": ".*", "namespace": ".*", "job": ".+", "run": chosen.run, "instance": ".+", "rank": ".+",
+              "group": ".+", "topk": "10"}
     with ExitStack() as stack:
         if chosen.known:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="gradvane-preview-"))

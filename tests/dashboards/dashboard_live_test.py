@@ -92,6 +92,7 @@ def live(tmp_path_factory):
         end = math.floor(time.time())
         window = Window(end - 60, end, scrape=1, points=60)
         values = {name: chosen([ALL]) for name in ("job", "rank", "instance", "group")}
+        values |= dict.fromkeys(("cluster", "namespace"), ".*")
         yield Asker(servers.prometheus_url, window, {**values, "run": "live", "topk": "10"})
 
 
