@@ -175,9 +175,9 @@ def agent() -> Row:
               "(5 % unless set) an incident opens.", units.PercentUnit,
               [Query(share_of_step_time_of_rank("gradvane_agent_seconds_total", 'where="hooks"'), "rank {{rank}}")],
               Look(width=8, from_zero=True, runbooks=("agent-over-cost-budget",))),
-        graph("Gradvane's time by part", "Seconds in each second, all ranks. Only hooks is time of the training thread; "
+        graph("Gradvane's time by part", "Seconds in each second, mean of the ranks. Only hooks is time of the training thread; "
               "the worker and the endpoint have threads of their own.", units.PercentUnit,
-              [Query(by("where", "sum", rate("gradvane_agent_seconds_total")), "{{where}}")],
+              [Query(by("where", "avg", rate("gradvane_agent_seconds_total")), "{{where}}")],
               Look(width=8, from_zero=True, has_page=False)),
         graph("Lost and refused", "Each of them should stay at 0: records lost before they were exported, exports "
               "that failed, series over the limit, values that are no numbers, families of your own left out.",

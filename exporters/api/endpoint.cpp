@@ -86,7 +86,7 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
 
   [[nodiscard]] std::map<std::string, HttpHandler> routes() {
     using Self = std::shared_ptr<Wiring>;
-    const auto timed = [self = shared_from_this()](auto handler) -> HttpHandler {
+    const auto timed = [self = shared_from_this()](const auto& handler) -> HttpHandler {
       return [self, handler](const HttpRequest& request) {
         const auto begin = Clock::now();
         HttpResponse response = handler(self, request);
