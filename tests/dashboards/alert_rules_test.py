@@ -120,9 +120,11 @@ def test_one_bad_loss_is_one_alert_though_gradients_follow(tmp_path):
     assert passed, said
 
 
-def test_a_detector_that_is_off_leaves_the_counters_to_tell(tmp_path):
+@pytest.mark.parametrize("before", [0, None], ids=["at_zero", "born_with_the_event"])
+def test_a_detector_that_is_off_leaves_the_counters_to_tell(tmp_path, before):
+    """A parameter group's counter is born with its first bad step."""
     event = next(event for event in EVENTS if event.alert == "GradvaneTrainingNonFinite")
-    series = event.faulty(0, (10, 0), (50, 1))
+    series = event.faulty(0, (10, before), (50, 1))
     series[name("gradvane_incidents_total", **{"class": "nonfinite_grad"})] = "0x119"
     series = {key: values for key, values in series.items() if "incident_info" not in key}
     text = "Run gpt, {ranks}: gradients or weights are not finite. Bad steps so far: 1."
