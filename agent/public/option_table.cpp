@@ -319,10 +319,11 @@ constexpr std::array kTable{
                "Incidents that have an alert are sent to this Alertmanager at once, in addition to "
                "what Prometheus sends. No TLS: name a proxy on this machine. Empty: none.",
                set_alert_url, [](const Options& o) { return o.alertmanager_url; }},
-    OptionSpec{"alertmanager_labels", "name=value,name=value",
-               "Labels that Prometheus' alerts have besides, above all job, so that Alertmanager sees "
-               "both reports as one alert.",
-               set_alert_labels, [](const Options& o) { return o.alertmanager_labels; }},
+    OptionSpec{
+        "alertmanager_labels", "name=value,name=value",
+        "Labels that Prometheus' alerts have besides, above all job, so that Alertmanager sees "
+        "both reports as one alert.",
+        set_alert_labels, [](const Options& o) { return o.alertmanager_labels; }},
     on_off<&Options::recorder>(
         "recorder",
         "Keep the last steps, all parameters, in memory, and write them to a file when something "
