@@ -5,17 +5,27 @@
 
 #include <array>
 #include <exception>
+#include <utility>
 
 #include "agent/step/own_time.hpp"
+#include "exporters/files/live_runs.hpp"
 #include "record/clocks.hpp"
+#include "record/launchers.hpp"
 
 namespace gradvane::agent {
 namespace {
 
+/// Two runs of one script at once are two runs to everyone who asks by name.
+void name_by_default(record::RunInfo& run, const ResolvedOptions& resolved, bool has_shared_id) {
+  run.run = resolved.default_run.empty() ? program_invocation_short_name : resolved.default_run;
+  if (exporters::is_name_taken(resolved.options.run_dir, run, has_shared_id))
+    run.run += "-" + run.run_id;
+}
+
 record::RunInfo describe_run(const ResolvedOptions& resolved) {
   const Options& options = resolved.options;
   record::RunInfo run;
-  run.run = options.run.empty() ? program_invocation_short_name : options.run;
+  run.run = options.run;
   run.rank = options.rank;
   run.local_rank = options.local_rank;
   run.world_size = options.world_size;
@@ -26,6 +36,9 @@ record::RunInfo describe_run(const ResolvedOptions& resolved) {
   run.torch_version = collectors::torch_version();
   run.start_time = record::unix_time();
   run.settings = resolved.settings;
+  const bool has_shared_id = !options.run_id.empty();
+  run.run_id = has_shared_id ? options.run_id : record::new_run_id(run.start_time);
+  if (run.run.empty()) name_by_default(run, resolved, has_shared_id);
   return run;
 }
 
@@ -37,9 +50,11 @@ Session::Session(const ResolvedOptions& resolved)
       exchange_(resolved.options.norm_exchange != NormSharing::off),
       exceptions_(std::uncaught_exceptions()) {
   recorder_.count_syncs(seat_.ledger());
-  if (resolved.options.enabled)
-    worker_ = std::make_unique<Worker>(resolved.options, describe_run(resolved),
-                                       recorder_.handoff(), &exchange_, seat_.ledger());
+  if (!resolved.options.enabled) return;
+  record::RunInfo run = describe_run(resolved);
+  run_ = run.run;
+  worker_ = std::make_unique<Worker>(resolved.options, std::move(run), recorder_.handoff(),
+                                     &exchange_, seat_.ledger());
 }
 
 Session::~Session() {

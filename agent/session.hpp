@@ -2,6 +2,7 @@
 // One run: the recorder of the training thread and the worker, with one rule for when they are
 // alive. Both faces of the agent, C++ and Python, are made of it.
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "agent/include/gradvane/agent.hpp"
@@ -14,7 +15,7 @@
 
 namespace gradvane::agent {
 
-/// For the training thread, except url() and status(), which any thread may call.
+/// For the training thread, except url(), run() and status(), which any thread may call.
 class Session {
  public:
   /// Starts the worker and the endpoint, unless switched off. Throws.
@@ -61,6 +62,8 @@ class Session {
                                    record::SkipReason skipped = record::SkipReason::none) noexcept;
 
   [[nodiscard]] std::string url() const;
+  /// What the run is called; empty if switched off.
+  [[nodiscard]] const std::string& run() const noexcept { return run_; }
   [[nodiscard]] Status status() const;
 
  private:
@@ -69,6 +72,7 @@ class Session {
   collectors::NormExchange exchange_;
   int exceptions_;
   bool has_ended_ = false;
+  std::string run_;
   /// Null when switched off; after the recorder, which it reads from.
   std::unique_ptr<Worker> worker_;
 };

@@ -24,6 +24,7 @@
 #include "exporters/signals_blocked.hpp"
 #include "exporters/step_log/sync_report.hpp"
 #include "record/clocks.hpp"
+#include "record/launchers.hpp"
 
 namespace gradvane::inject {
 namespace {
@@ -37,13 +38,22 @@ std::string text_of(const char* name, std::string otherwise = {}) {
   return value == nullptr ? std::move(otherwise) : std::string(value);
 }
 
-int number_of(const char* name, int otherwise, int low, int high) {
-  const std::string text = text_of(name);
+int number_in(const std::string& text, int otherwise, int low, int high) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const bool is_good =
       error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high;
   return is_good ? value : otherwise;
+}
+
+int number_of(const char* name, int otherwise, int low, int high) {
+  return number_in(text_of(name), otherwise, low, high);
+}
+
+int launcher_number(record::RankNumber number, int least) {
+  constexpr int kMost = 1 << 20;
+  const auto found = record::launcher_number(number, record::process_environment());
+  return found ? number_in(found->text, least, least, kMost) : least;
 }
 
 bool is_off(const char* name) {
@@ -81,15 +91,17 @@ record::RunInfo describe(const Settings& settings) {
   run.pid = ::getpid();
   run.version = GRADVANE_VERSION;
   run.start_time = record::unix_time();
+  run.run_id = settings.run_id.empty() ? record::new_run_id(run.start_time) : settings.run_id;
   return run;
 }
 
 }  // namespace
 
 Settings settings_of_environment() {
-  constexpr int kMost = 1 << 20;
   Settings settings;
   settings.run = text_of("GRADVANE_RUN", program_invocation_short_name);
+  settings.run_id =
+      text_of("GRADVANE_RUN_ID", record::launcher_run_id(record::process_environment()));
   settings.address = text_of("GRADVANE_ADDRESS", "127.0.0.1");
   settings.allowed_hosts = text_of("GRADVANE_ALLOWED_HOSTS");
   settings.port = number_of("GRADVANE_PORT", 9464, -1, 65535);
@@ -97,9 +109,9 @@ Settings settings_of_environment() {
   settings.library = text_of("GRADVANE_SYNC_LIBRARY");
   settings.profiler = profiler_rule();
   settings.threshold_us = number_of("GRADVANE_SYNC_THRESHOLD_US", 50, 1, 1'000'000);
-  settings.rank = number_of("RANK", 0, 0, kMost);
-  settings.local_rank = number_of("LOCAL_RANK", 0, 0, kMost);
-  settings.world_size = number_of("WORLD_SIZE", 1, 1, kMost);
+  settings.rank = launcher_number(record::RankNumber::rank, 0);
+  settings.local_rank = launcher_number(record::RankNumber::local_rank, 0);
+  settings.world_size = launcher_number(record::RankNumber::world_size, 1);
   settings.has_endpoint = !is_off("GRADVANE_INJECT_ENDPOINT");
   settings.is_off = is_off("GRADVANE") || is_off("GRADVANE_SYNC");
   return settings;

@@ -17,16 +17,17 @@ namespace gradvane::inject {
 /// What the environment says; the names are those of the agent's options.
 struct Settings {
   std::string run;            ///< GRADVANE_RUN; default: the program's name
+  std::string run_id;         ///< GRADVANE_RUN_ID, else the launcher's; empty: neither
   std::string address;        ///< GRADVANE_ADDRESS
   std::string allowed_hosts;  ///< GRADVANE_ALLOWED_HOSTS
   int port = 9464;            ///< GRADVANE_PORT; -1: no endpoint
   std::string report;         ///< GRADVANE_SYNC_REPORT; empty: none
   std::string library;        ///< GRADVANE_SYNC_LIBRARY
   collectors::ProfilerRule profiler = collectors::ProfilerRule::yield;  ///< GRADVANE_SYNC_PROFILER
-  int threshold_us = 50;     ///< GRADVANE_SYNC_THRESHOLD_US
-  int rank = 0;              ///< RANK
-  int local_rank = 0;        ///< LOCAL_RANK
-  int world_size = 1;        ///< WORLD_SIZE
+  int threshold_us = 50;  ///< GRADVANE_SYNC_THRESHOLD_US
+  int rank = 0;           ///< the launcher's, as the next two
+  int local_rank = 0;
+  int world_size = 1;
   bool has_endpoint = true;  ///< GRADVANE_INJECT_ENDPOINT is not off: an agent will have one
   bool is_off = false;       ///< GRADVANE or GRADVANE_SYNC is off
 };

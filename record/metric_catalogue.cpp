@@ -34,8 +34,8 @@ constexpr std::array kCoverageStates{Words{"covered"}, Words{"blind"}};
 constexpr std::span<const Words> kSkipReasons = std::span(kNames<SkipReason>).subspan(1);
 constexpr std::span<const Words> kOpen{};
 
-constexpr std::array kRunInfoLabels{LabelInfo{"world_size", kOpen}, LabelInfo{"local_rank", kOpen},
-                                    LabelInfo{"torch", kOpen}};
+constexpr std::array kRunInfoLabels{LabelInfo{"run_id", kOpen}, LabelInfo{"world_size", kOpen},
+                                    LabelInfo{"local_rank", kOpen}, LabelInfo{"torch", kOpen}};
 constexpr std::array kBuildInfoLabels{LabelInfo{"version", kOpen}};
 constexpr std::array kStateLabels{LabelInfo{"state", kNames<RunState>}};
 constexpr std::array kEndLabels{LabelInfo{"reason", kNames<EndReason>}};
@@ -105,6 +105,9 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
     {Metric::run_info, "gradvane_run_info", info, "", kRunInfoLabels,
      "What is known of this process of the run; join other metrics on run and rank", kAlways,
      false},
+    {Metric::world_size, "gradvane_world_size", gauge, "", kNone,
+     "Processes of the run, as the launcher or the process group gives it",
+     "From the start of the run, unless only the rank is known.", true},
     {Metric::build_info, "gradvane_build_info", info, "", kBuildInfoLabels,
      "Version of Gradvane that watches this process", kAlways, false},
     {Metric::run_state, "gradvane_run_state", gauge, "", kStateLabels,

@@ -16,6 +16,7 @@ namespace gradvane::record {
 enum class Metric : std::uint8_t {
   // the run
   run_info,
+  world_size,
   build_info,
   run_state,
   run_start_timestamp_seconds,

@@ -25,6 +25,7 @@ struct Setting {
 
 struct RunInfo {
   std::string run;
+  std::string run_id;  ///< tells apart the runs of one name; empty: not known
   std::int32_t rank = 0;
   std::int32_t local_rank = 0;
   std::int32_t world_size = 1;

@@ -36,6 +36,10 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   file_.emplace(directories.run(), run);
   const std::string error = file_->write(url_, record::RunState::starting);
   const bool is_news = !error.empty() && error != directories.run()->note();
+  const bool is_renamed = options.run.empty() && run.run.ends_with("-" + run.run_id);
+  if (is_renamed)
+    callbacks.log("a run with the default name is live on this machine, so this one is called " +
+                  run.run + "; the option run gives it a name");
   const std::string name = "run " + run.run + ", rank " + std::to_string(run.rank) + ": " + url_;
   callbacks.log(name + ", run directory " + directories.text() +
                 (is_news ? " (" + error + ")" : ""));

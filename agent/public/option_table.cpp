@@ -152,7 +152,11 @@ constexpr std::array kTable{
         "enabled",
         "Off leaves the program as if Gradvane were not there. GRADVANE in the environment."),
     text<&Options::run>("run", "any text",
-                        "Name of the run, on every series. Default: the program's name."),
+                        "Name of the run, on every series. Default: the program's name, with the "
+                        "run_id if a run of that name is live on this machine."),
+    text<&Options::run_id>("run_id", "any text",
+                           "Tells apart the runs of one name. Default: what torchrun or Slurm "
+                           "gives, else the time of the start. docs/prometheus.md."),
     text<&Options::config>("config", "path of a YAML file",
                            "Read before the environment. Keys are those of this table."),
     text<&Options::run_dir>(
@@ -233,12 +237,11 @@ constexpr std::array kTable{
     whole<&Options::start_step, std::int64_t{0}, kMaxInt64>(
         "start_step", "0 or more",
         "Steps done before this process. 0: taken from the optimizer's state, where it has one."),
-    whole<&Options::rank, -1, kMaxInt>("rank", "-1 or more",
-                                       "-1: RANK of the environment, else 0."),
+    whole<&Options::rank, -1, kMaxInt>("rank", "-1 or more", "-1: the launcher's, else 0."),
     whole<&Options::local_rank, -1, kMaxInt>("local_rank", "-1 or more",
-                                             "-1: LOCAL_RANK of the environment, else 0."),
+                                             "-1: the launcher's, else 0."),
     whole<&Options::world_size, -1, kMaxInt>("world_size", "-1 or more",
-                                             "-1: WORLD_SIZE of the environment, else 1."),
+                                             "-1: the launcher's, else 1."),
     choice<&Options::sync, kSyncs>(
         "sync", "off, auto, require",
         "Whether calls that make the CPU wait for the GPU are counted, through CUPTI. auto: where "

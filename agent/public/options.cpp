@@ -78,16 +78,17 @@ void apply_yaml(Options& options, Sources& sources, const std::string& path) {
 }
 
 /// One of the numbers that a launcher such as torchrun puts into the environment for its processes.
-int rank_of(int given, const Environment& environment, const char* name, int otherwise,
+int rank_of(int given, const Environment& environment, record::RankNumber number, int otherwise,
             Sources& sources, std::string_view key) {
   if (given >= 0) return given;
-  const auto text = environment(name);
-  if (!text) return otherwise;
+  const auto found = record::launcher_number(number, environment);
+  if (!found) return otherwise;
+  const std::string* text = &found->text;
   char* end = nullptr;
   errno = 0;
   const long value = std::strtol(text->c_str(), &end, 10);
   if (errno != 0 || end == text->c_str() || *end != '\0' || value < 0 || value > 1 << 30)
-    throw std::invalid_argument(std::string(name) + " = '" + *text +
+    throw std::invalid_argument(std::string(found->variable) + " = '" + *text +
                                 "' is not allowed; allowed: a whole number of at least 0");
   sources[std::string(key)] = "environment";
   return static_cast<int>(value);
@@ -126,18 +127,10 @@ std::optional<ResolvedOptions> switched_off(const Options& code, const Environme
 
 }  // namespace
 
-Environment process_environment() {
-  return [](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    if (value == nullptr) return std::nullopt;
-    return value;
-  };
-}
-
 ResolvedOptions resolve(const Options& code, const Environment& environment) {
   if (auto off = switched_off(code, environment)) return *std::move(off);
 
-  ResolvedOptions resolved{code, {}};
+  ResolvedOptions resolved{code, {}, {}};
   Options& options = resolved.options;
   Sources sources;
 
@@ -179,11 +172,16 @@ ResolvedOptions resolve(const Options& code, const Environment& environment) {
   for (const auto& [key, value] : arguments)
     apply(options, sources, key, value, "command line", "command line");
 
-  options.rank = rank_of(options.rank, environment, "RANK", 0, sources, "rank");
+  using enum record::RankNumber;
+  options.rank = rank_of(options.rank, environment, rank, 0, sources, "rank");
   options.local_rank =
-      rank_of(options.local_rank, environment, "LOCAL_RANK", 0, sources, "local_rank");
+      rank_of(options.local_rank, environment, local_rank, 0, sources, "local_rank");
   options.world_size =
-      std::max(1, rank_of(options.world_size, environment, "WORLD_SIZE", 1, sources, "world_size"));
+      std::max(1, rank_of(options.world_size, environment, world_size, 1, sources, "world_size"));
+  if (options.run_id.empty()) {
+    options.run_id = record::launcher_run_id(environment);
+    if (!options.run_id.empty()) sources["run_id"] = "environment";
+  }
 
   resolved.settings = settings_of(options, sources);
   return resolved;

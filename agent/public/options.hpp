@@ -1,22 +1,21 @@
 #pragma once
 // From what code, YAML file, environment and command line say to the options that hold.
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
+#include "record/launchers.hpp"
 #include "record/run_info.hpp"
 
 namespace gradvane::agent {
 
-/// Looks up an environment variable; absent where it is not set. Injected, so that tests need no setenv.
-using Environment = std::function<std::optional<std::string>(const std::string& name)>;
-[[nodiscard]] Environment process_environment();
+using record::Environment;
+using record::process_environment;
 
 struct ResolvedOptions {
-  Options options;                        ///< ranks and run name filled in
+  Options options;                        ///< ranks and run_id filled in
   std::vector<record::Setting> settings;  ///< every option with where its value came from
+  std::string default_run = {};  ///< what the run is called if no one names it; empty: the program
 };
 
 /// Throws std::invalid_argument for an unknown key or a value that is not allowed, naming the key, the

@@ -1,4 +1,6 @@
-// Writes docs/configuration.md to standard output, from the option table.
+// Writes docs/configuration.md to standard output, from the option table; with --python the table that
+// `gradvane run --help` shows.
+#include <array>
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -46,17 +48,57 @@ groups:              # one regular expression for each group; the first that is 
 
 ## Several processes
 
-`rank`, `local_rank` and `world_size` need not be set under `torchrun`, or any launcher that sets `RANK`,
-`LOCAL_RANK` and `WORLD_SIZE`: what is set nowhere else is taken from these.
+`rank`, `local_rank` and `world_size` need not be set. From Python they are taken from `torch.distributed` if it is
+initialised when the agent starts. Else each is taken from the first of these variables that is set:
+
+| launcher | rank | local rank | world size |
+|---|---|---|---|
+| torchrun and most others | `RANK` | `LOCAL_RANK` | `WORLD_SIZE` |
+| Open MPI | `OMPI_COMM_WORLD_RANK` | `OMPI_COMM_WORLD_LOCAL_RANK` | `OMPI_COMM_WORLD_SIZE` |
+| MPICH, Intel MPI | `PMI_RANK` | `MPI_LOCALRANKID` | `PMI_SIZE` |
+| Slurm, inside `srun` | `SLURM_PROCID` | `SLURM_LOCALID` | `SLURM_STEP_NUM_TASKS`, `SLURM_NTASKS` |
+
+`run_id` is taken from `TORCHELASTIC_RUN_ID` (`torchrun --rdzv-id`), else from Slurm's job and step inside `srun`, such
+as `1234.0`, else from `PMIX_NAMESPACE`; `-restart1` is added after a restart. If there is none, torchrun's processes on
+one node take that of torchrun itself, and ranks that start the agent after `init_process_group` agree on one. A
+process on its own takes the time of its start.
 
 ## Options
 
 `log`, which receives the agent's few lines, and `command_line`, which holds what `take_arguments` found, are set
 in code only.
 
-| Key | Default | Allowed | Meaning | Environment | Command line |
-|---|---|---|---|---|---|
 )";
+
+constexpr const char* kHead =
+    "| Key | Default | Allowed | Meaning | Environment | Command line "
+    "|\n|---|---|---|---|---|---|\n";
+
+/// The options of a group stand together in the table.
+struct Group {
+  std::string_view title;
+  std::string_view first;  ///< key
+};
+constexpr std::array kGroups{
+    Group{"The run", "enabled"},
+    Group{"The endpoint", "address"},
+    Group{"What is measured", "mode"},
+    Group{"The step log", "step_log"},
+    Group{"Start, stalls and end", "stall_seconds"},
+    Group{"Ranks", "rank"},
+    Group{"Host syncs", "sync"},
+    Group{"Detectors", "detect"},
+    Group{"Alertmanager", "alertmanager_url"},
+    Group{"The flight recorder", "recorder"},
+    Group{"Traces, sharded models, signals", "trace_nonfinite"},
+};
+
+/// Null if no group begins with it.
+const Group* group_from(std::string_view key) {
+  for (const Group& group : kGroups)
+    if (group.first == key) return &group;
+  return nullptr;
+}
 
 /// `<R>` would be taken for HTML.
 std::string words(std::string_view text) {
@@ -70,16 +112,60 @@ std::string words(std::string_view text) {
 
 std::string code(const std::string& text) { return text.empty() ? "empty" : "`" + text + "`"; }
 
-}  // namespace
-
-int main() {
+std::string markdown() {
   std::string text = kIntroduction;
   const gradvane::Options defaults;
   for (const ga::OptionSpec& option : ga::option_table()) {
+    if (const Group* group = group_from(option.key))
+      text.append("\n### ").append(group->title).append("\n\n").append(kHead);
     text.append("| `").append(option.key).append("` | ").append(code(option.get(defaults)));
     text.append(" | ").append(words(option.allowed)).append(" | ").append(words(option.help));
     text.append(" | `").append(ga::environment_name(option.key));
     text.append("` | `").append(ga::argument_name(option.key)).append("` |\n");
   }
-  return std::fputs(text.c_str(), stdout) >= 0 ? 0 : 1;
+  return text;
+}
+
+/// A literal of Python.
+std::string quoted(std::string_view text) {
+  std::string literal = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') literal += '\\';
+    literal += c;
+  }
+  return literal + '"';
+}
+
+std::string python() {
+  std::string text =
+      R"("""Every option, in groups: what `gradvane run --help` shows.
+
+Made by gradvane_options_doc --python from agent/public/option_table.cpp. Do not edit: change the table there.
+"""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+GROUPS: dict[str, list[tuple[str, str, str, str]]] = {)";
+  const gradvane::Options defaults;
+  bool is_first = true;
+  for (const ga::OptionSpec& option : ga::option_table()) {
+    if (const Group* group = group_from(option.key)) {
+      text.append(is_first ? "\n" : "    ],\n").append("    ").append(quoted(group->title));
+      text.append(": [\n");
+      is_first = false;
+    }
+    text.append("        (").append(quoted(option.key)).append(", ");
+    text.append(quoted(option.get(defaults))).append(", ").append(quoted(option.allowed));
+    text.append(", ").append(quoted(option.help)).append("),\n");
+  }
+  return text + "    ],\n}\n\"\"\"title -> (key, default, allowed, meaning)\"\"\"\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool is_for_python = argc == 2 && std::string_view(argv[1]) == "--python";
+  if (argc > 1 && !is_for_python) return 2;
+  return std::fputs((is_for_python ? python() : markdown()).c_str(), stdout) >= 0 ? 0 : 1;
 }

@@ -116,12 +116,14 @@ Json status_object(const Status& status, std::optional<std::int32_t> optimizer) 
 
 }  // namespace
 
-HttpResponse status_json(const StatusBoard& board, std::string_view query) {
+HttpResponse status_json(const StatusBoard& board, std::string_view query,
+                         std::optional<std::uint64_t> scrapes) {
   return answer_or_explain([&] {
     const Query asked(query, {"optimizer"});
     const auto optimizer = optimizer_in(asked);
     const auto status = board.status();
     Json json = status_object(*status, optimizer);
+    if (scrapes) json["agent"]["scrapes"] = *scrapes;
     json["groups"] = groups_json(*status);
     return to_text(json);
   });

@@ -2,6 +2,7 @@
 // The JSON API. Each answer has a schema in docs/api/; a query value that is not allowed gets 400 and
 // {"error": ...}, which says what is.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -11,7 +12,9 @@
 namespace gradvane::exporters {
 
 /// The run now. ?optimizer=N: its numbers, not those of whichever stepped last.
-[[nodiscard]] HttpResponse status_json(const StatusBoard& board, std::string_view query);
+/// @param scrapes  answers of /metrics so far; absent if no one counts them
+[[nodiscard]] HttpResponse status_json(const StatusBoard& board, std::string_view query,
+                                       std::optional<std::uint64_t> scrapes = std::nullopt);
 
 /// The same without `groups`: of a large model they are nearly all of it, and a viewer is told once a
 /// second.

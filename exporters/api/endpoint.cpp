@@ -115,7 +115,7 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
     routes["/-/ready"] =
         timed([](const Self& self, const HttpRequest&) { return self->ready_page(); });
     routes["/api/v1/status"] = timed([](const Self& self, const HttpRequest& request) {
-      return status_json(*self->board, request.query);
+      return status_json(*self->board, request.query, self->scrapes.load());
     });
     routes["/api/v1/params"] = timed([](const Self& self, const HttpRequest& request) {
       return params_json(*self->board, request.query);

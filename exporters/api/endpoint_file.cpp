@@ -29,6 +29,7 @@ std::string EndpointFile::write(std::string_view url, record::RunState state) no
       {"url", url},
       {"pid", run_.pid},
       {"run", run_.run},
+      {"run_id", run_.run_id},
       {"rank", run_.rank},
       {"local_rank", run_.local_rank},
       {"world_size", run_.world_size},

@@ -231,7 +231,8 @@ Json to_json(const record::RunInfo& run) {
     settings.push_back(
         {{"key", setting.key}, {"value", setting.value}, {"source", setting.source}});
   }
-  return {{"local_rank", run.local_rank},
+  return {{"run_id", run.run_id},
+          {"local_rank", run.local_rank},
           {"world_size", run.world_size},
           {"host", run.host},
           {"pid", run.pid},

@@ -40,9 +40,11 @@ void make_bad_step_counters(MetricSet& metrics, Site site, std::string_view grou
 ExportResult PrometheusExporter::on_start(const record::RunInfo& run,
                                           const std::shared_ptr<const record::ModelInfo>& model) {
   const auto whole = metrics_->hold();
-  metrics_->set(
-      Metric::run_info, 1,
-      {std::to_string(run.world_size), std::to_string(run.local_rank), run.torch_version});
+  metrics_->set(Metric::run_info, 1,
+                {run.run_id, std::to_string(run.world_size), std::to_string(run.local_rank),
+                 run.torch_version});
+  // A rank that the world has no room for: a launcher gave the one and not the other.
+  if (run.rank < run.world_size) metrics_->set(Metric::world_size, run.world_size);
   metrics_->set(Metric::build_info, 1, {run.version});
   metrics_->set(Metric::run_start_timestamp_seconds, run.start_time);
   make_bad_step_counters(*metrics_, Site::loss, record::kLossGroup);

@@ -139,6 +139,7 @@ void describe(auto& a, like<record::RunInfo> auto& r) {
   a(8, r.torch_version);
   a(9, r.start_time);
   a(10, r.settings);
+  a(11, r.run_id);
 }
 
 void describe(auto& a, like<record::ParamInfo> auto& r) {

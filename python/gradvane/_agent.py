@@ -52,11 +52,12 @@ class Agent:
 
         module = native()  # before anything of ours that imports torch: it says so where there is none
         from gradvane._naming import Names
+        from gradvane._ranks import identity
         from gradvane._watch.watcher import Watcher
 
         self._options = {key: _text(value) for key, value in options.items()}
-        code = {**_ranks(), **self._options}
-        run = code.pop("run", "") or default_run or _script_name()
+        code = {**identity.of_group(module.launcher_run_id()), **self._options}
+        name = default_run or _script_name()
         pairs = [f"{key}={value}" for key, value in code.items()]
         # First of all, since it is the one thing here that cannot be had where threads are limited: nothing else
         # has begun by then.
@@ -75,7 +76,7 @@ class Agent:
             ) from None
         self._native: Any = None
         try:
-            self._native = module.Agent(run, pairs, command_line)
+            self._native = module.Agent(name, pairs, command_line)
         except RuntimeError as error:
             raise GradvaneError(str(error)) from None
         finally:
@@ -84,7 +85,9 @@ class Agent:
                 self._teller.join()
         for package in ("torch", "gradvane"):  # a host sync's line is looked for outside these
             self._native.pass_over(os.path.dirname(os.path.abspath(sys.modules[package].__file__ or "")))
-        self.run = run
+        self.run = str(self._native.run()) or name
+        self.is_renamed = self.run.startswith(name + "-") and "run" not in self._options
+        """a run with the default name is live on this machine, so this one has its run_id in its name"""
         self.incident_count = 0
         self.recording = ""
         """path of the latest one of an incident"""
@@ -322,17 +325,6 @@ def _script_name() -> str:
     """What the run is called where nobody says: the script's name without its suffix."""
     name = os.path.basename(sys.argv[0] if sys.argv else "")
     return os.path.splitext(name)[0] if name not in ("", "-c", "-m") else "python"
-
-
-def _ranks() -> dict[str, str]:
-    """Rank and size where the environment does not say, and torch.distributed knows."""
-    if "RANK" in os.environ:
-        return {}
-    import torch.distributed as dist
-
-    if not (dist.is_available() and dist.is_initialized()):
-        return {}
-    return {"rank": str(dist.get_rank()), "world_size": str(dist.get_world_size())}
 
 
 def _forget_in_child() -> None:

@@ -19,7 +19,8 @@ logger = logging.getLogger("gradvane")
 def begins(agent: Agent) -> None:
     """Where the page is. `gradvane run` and a script that shows log messages have said so already."""
     if agent.url:
-        _say(f"{agent.run}: {agent.url} (GRADVANE_QUIET=1 hides this line)")
+        why = "a run with the default name is live already; " if agent.is_renamed else ""
+        _say(f"{agent.run}: {agent.url} ({why}GRADVANE_QUIET=1 hides this line)")
 
 
 def ended(agent: Agent) -> None:

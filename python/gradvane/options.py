@@ -13,6 +13,7 @@ class Options(TypedDict, total=False):
 
     enabled: bool
     run: str
+    run_id: str
     config: Path
     run_dir: Path
     address: str

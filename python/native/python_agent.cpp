@@ -44,10 +44,8 @@ std::uint64_t next_number() noexcept {
   return ++last;
 }
 
-Options options_of(std::string default_run, const std::vector<std::string>& code,
-                   std::vector<std::string> command_line) {
+Options options_of(const std::vector<std::string>& code, std::vector<std::string> command_line) {
   Options options;
-  options.run = std::move(default_run);
   for (const std::string& item : code) {
     const std::size_t equals = item.find('=');
     const std::string key = item.substr(0, equals);
@@ -71,10 +69,11 @@ Options options_of(std::string default_run, const std::vector<std::string>& code
 PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>& code,
                          std::vector<std::string> command_line)
     : number_(next_number()), process_(::getpid()), session_([&] {
-        Options options = options_of(std::move(default_run), code, std::move(command_line));
+        Options options = options_of(code, std::move(command_line));
         options.log = [this](std::string_view line) { events_.add_line(line); };
         options.on_incident = [this](const Incident& incident) { events_.add_incident(incident); };
         agent::ResolvedOptions resolved = agent::resolve(options, agent::process_environment());
+        resolved.default_run = std::move(default_run);
         // Here the profiler is seen to start.
         if (resolved.options.sync_profiler == SyncProfiler::automatic)
           resolved.options.sync_profiler = SyncProfiler::yield;
@@ -356,6 +355,8 @@ StepResult PythonAgent::record() {
 
 Status PythonAgent::status() { return session_.status(); }
 std::string PythonAgent::url() { return session_.url(); }
+
+std::string PythonAgent::run() { return session_.run(); }
 
 bool PythonAgent::flush(double seconds) {
   const Call call(*this);

@@ -100,6 +100,8 @@ class PythonAgent {
   StepResult record();
   Status status();
   std::string url();
+  /// The name; empty if the agent is switched off.
+  std::string run();
   bool flush(double seconds);
   /// Ends the run. With `lingers`, at the end of the process, it waits for one more scrape.
   void stop(bool lingers);

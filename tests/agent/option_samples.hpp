@@ -18,6 +18,7 @@ inline const std::vector<OptionSample>& option_samples() {
   static const std::vector<OptionSample> kSamples = {
       {"enabled", "off", "on", {"", "ON", "maybe", "2", "on "}},
       {"run", "gpt", "a run, with: odd = characters", {}},
+      {"run_id", "1234.0", "an id, with: odd = characters", {}},
       {"config", "", "", {}},  // the tests make their own files
       {"run_dir", "runs", "elsewhere/runs", {}},
       {"address", "0.0.0.0", "::1", {"", "here", "127.0.0", "127.0.0.1:80", "[::1]", "1.2.3.4.5"}},

@@ -263,6 +263,20 @@ TEST(Options, RanksComeFromTheLauncherWhereNobodySaysOtherwise) {
   EXPECT_EQ(resolve({}, with({{"WORLD_SIZE", "0"}})).options.world_size, 1);
 }
 
+TEST(Options, TheRunIdComesFromTheLauncherUnlessItIsGiven) {
+  const Variables srun = {{"SLURM_JOB_ID", "1234"}, {"SLURM_STEP_ID", "0"}};
+  EXPECT_EQ(resolve({}, with({})).options.run_id, "");
+  const ResolvedOptions resolved = resolve({}, with(srun));
+  EXPECT_EQ(resolved.options.run_id, "1234.0");
+  EXPECT_EQ(setting(resolved, "run_id").source, "environment");
+  Options code;
+  code.run_id = "mine";
+  EXPECT_EQ(resolve(code, with(srun)).options.run_id, "mine");
+  Variables ours = srun;
+  ours["GRADVANE_RUN_ID"] = "pod-7";
+  EXPECT_EQ(resolve(code, with(ours)).options.run_id, "pod-7");
+}
+
 TEST(Options, ARankThatIsNoNumberIsRefusedUnlessItIsGivenElsewhere) {
   for (const char* bad : {"", "first", "-1", "1.5", "2x", "99999999999999999999"}) {
     for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"})

@@ -49,6 +49,7 @@ record::ParamInfo param(std::string name, std::int32_t group, std::vector<std::i
 record::RunInfo fake_run() {
   record::RunInfo run;
   run.run = "fake-gpt";
+  run.run_id = "1234.0";
   run.host = "somewhere";
   run.pid = 4242;
   run.version = "0.1.0";

@@ -64,7 +64,7 @@ def status(run: MockRun, optimizer: int | None = None) -> dict:
         "model": {"params": len(run.param_names()), "elements": 16_384 * len(run.param_names()),
                   "groups": run.groups, "optimizers": [] if run.is_empty else list(run.optimizers)},
         "groups": [], "optimizers": [] if run.is_empty else list(range(len(run.optimizers))),
-        "process": {"local_rank": 0, "world_size": run.world_size, "host": "node-7", "pid": run.pid,
+        "process": {"run_id": "1234.0", "local_rank": 0, "world_size": run.world_size, "host": "node-7", "pid": run.pid,
                     "version": "0.4.0", "torch_version": "2.11.0", "start_time": run.started,
                     "settings": [{"key": k, "value": v, "source": s} for k, v, s in SETTINGS]}}
     if run.reason:

@@ -77,8 +77,10 @@ enum class NormSharing : std::uint8_t { automatic, off };
 /// environment as GRADVANE_<KEY>, and in a YAML file. The command line overrides the environment,
 /// which overrides the file, which overrides code. docs/configuration.md describes every key.
 struct Options {
-  bool enabled = true;      ///< false: nothing is measured; so does GRADVANE=off in the environment
-  std::string run = {};     ///< name of the run; default: the program's name
+  bool enabled = true;   ///< false: nothing is measured; so does GRADVANE=off in the environment
+  std::string run = {};  ///< name of the run; default: the program's name
+  /// Tells apart the runs of one name. Empty: what the launcher gives, else the time of the start.
+  std::string run_id = {};
   std::string config = {};  ///< path of a YAML file; empty: none
   /// Directory of endpoint.rank<R>.json. Empty: gradvane-<uid>/<run> under the temporary directory.
   std::string run_dir = {};
@@ -108,9 +110,9 @@ struct Options {
   double linger_incident_seconds = 15;
   bool expect_scraper = false;  ///< wait for a scrape even if there was none before
   std::int64_t start_step = 0;  ///< steps before this process; 0: from the optimizer's state
-  int rank = -1;                ///< -1: RANK of the environment, else 0
-  int local_rank = -1;          ///< -1: LOCAL_RANK of the environment, else 0
-  int world_size = -1;          ///< -1: WORLD_SIZE of the environment, else 1
+  int rank = -1;                ///< -1: the launcher's, else 0
+  int local_rank = -1;          ///< -1: the launcher's, else 0
+  int world_size = -1;          ///< -1: the launcher's, else 1
   Sync sync = Sync::automatic;
   int sync_budget = -1;        ///< host syncs per step above which an incident opens; -1: no limit
   int sync_budget_after = 10;  ///< first steps without a budget: they load code and fill caches

@@ -75,6 +75,13 @@ class EndpointTest : public testing::Test {
   std::string url_;
 };
 
+TEST_F(EndpointTest, TheStatusSaysHowOftenItWasScrapedAndLookingIsNoScrape) {
+  EXPECT_EQ(api("/api/v1/status")["agent"]["scrapes"], 0);
+  (void)get(port_, "/metrics");
+  (void)get(port_, "/metrics");
+  EXPECT_EQ(api("/api/v1/status")["agent"]["scrapes"], 2);
+}
+
 TEST_F(EndpointTest, NamesItsUrl) { EXPECT_EQ(url_, "http://127.0.0.1:" + std::to_string(port_)); }
 
 TEST(EndpointUrl, NamesTheHostWhereItListensEverywhere) {

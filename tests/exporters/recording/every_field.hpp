@@ -86,10 +86,10 @@ auto fields(like<record::Setting> auto& r) {
   return std::tie(key, value, source);
 }
 auto fields(like<record::RunInfo> auto& r) {
-  auto& [run, rank, local_rank, world_size, host, pid, version, torch_version, start_time,
+  auto& [run, run_id, rank, local_rank, world_size, host, pid, version, torch_version, start_time,
          settings] = r;
-  return std::tie(run, rank, local_rank, world_size, host, pid, version, torch_version, start_time,
-                  settings);
+  return std::tie(run, run_id, rank, local_rank, world_size, host, pid, version, torch_version,
+                  start_time, settings);
 }
 auto fields(like<record::ParamInfo> auto& r) {
   auto& [name, aliases, group, shape, numel, dtype, device, requires_grad] = r;

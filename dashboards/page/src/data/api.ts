@@ -91,6 +91,7 @@ export interface Setting {
 }
 
 export interface Process {
+  run_id: string;
   local_rank: number;
   world_size: number;
   host: string;

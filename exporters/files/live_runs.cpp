@@ -1,0 +1,79 @@
+#include "exporters/files/live_runs.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "exporters/files/file_word.hpp"
+#include "exporters/files/private_directory.hpp"
+#include "exporters/files/run_directory.hpp"
+#include "exporters/files/safe_file.hpp"
+
+namespace gradvane::exporters {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kLongestFile = 64UL * 1024;
+constexpr std::size_t kMostFiles = 8192;
+
+/// Asked with a shared lock: so two processes that ask at once do not see each other.
+bool is_locked(int directory, const std::string& name, uid_t owner) noexcept {
+  const OwnDescriptor file = open_regular(directory, name, O_RDONLY | O_CLOEXEC, owner);
+  if (!file.is_open()) return false;
+  if (::flock(file.get(), LOCK_SH | LOCK_NB) != 0) return errno == EWOULDBLOCK;
+  ::flock(file.get(), LOCK_UN);
+  return false;
+}
+
+struct Owner {
+  std::string run;
+  std::string run_id;
+};
+
+/// Who wrote the endpoint file; absent if it cannot be read.
+std::optional<Owner> owner_of(int directory, const std::string& name, uid_t owner) {
+  const auto text = read_regular(directory, name, kLongestFile, owner);
+  if (!text) return std::nullopt;
+  const auto json = nlohmann::json::parse(*text, nullptr, false);
+  if (!json.is_object()) return std::nullopt;
+  const auto run = json.find("run");
+  const auto run_id = json.find("run_id");
+  if (run == json.end() || run_id == json.end() || !run->is_string() || !run_id->is_string())
+    return std::nullopt;
+  return Owner{run->get<std::string>(), run_id->get<std::string>()};
+}
+
+}  // namespace
+
+bool is_name_taken(const fs::path& named, const record::RunInfo& run, bool has_shared_id,
+                   uid_t owner) {
+  const auto directory =
+      named.empty()
+          ? open_private_directory(fs::absolute(temporary_directory()),
+                                   runs_of_user(owner) / file_word(run.run), owner, Missing::stays)
+          : open_named_directory(named, owner, Missing::stays);
+  if (!directory.descriptor.is_open()) return false;
+  const int descriptor = directory.descriptor.get();
+  const std::string own_lock = "rank" + std::to_string(run.rank) + ".lock";
+  for (const std::string& name : names_in(descriptor, kMostFiles)) {
+    if (!name.starts_with("rank") || !name.ends_with(".lock")) continue;
+    const bool is_own_rank = name == own_lock;
+    if (!is_own_rank && !has_shared_id) continue;
+    if (!is_locked(descriptor, name, owner)) continue;
+    const std::string rank = name.substr(0, name.size() - std::string_view(".lock").size());
+    const auto other = owner_of(descriptor, "endpoint." + rank + ".json", owner);
+    // A process that holds the lock and has no file yet is just starting.
+    if (!other) {
+      if (is_own_rank) return true;
+      continue;
+    }
+    if (other->run == run.run && other->run_id != run.run_id) return true;
+  }
+  return false;
+}
+
+}  // namespace gradvane::exporters

@@ -1,0 +1,94 @@
+"""Every option, in groups: what `gradvane run --help` shows.
+
+Made by gradvane_options_doc --python from agent/public/option_table.cpp. Do not edit: change the table there.
+"""
+
+# ruff: noqa: E501
+from __future__ import annotations
+
+GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
+    "The run": [
+        ("enabled", "on", "on, off (also true, false, yes, no, 1, 0)", "Off leaves the program as if Gradvane were not there. GRADVANE in the environment."),
+        ("run", "", "any text", "Name of the run, on every series. Default: the program's name, with the run_id if a run of that name is live on this machine."),
+        ("run_id", "", "any text", "Tells apart the runs of one name. Default: what torchrun or Slurm gives, else the time of the start. docs/prometheus.md."),
+        ("config", "", "path of a YAML file", "Read before the environment. Keys are those of this table."),
+        ("run_dir", "", "path of a directory", "Holds endpoint.rank<R>.json and the recordings. Default: gradvane-<uid>/<run> under the temporary directory. docs/run-directory.md."),
+    ],
+    "The endpoint": [
+        ("address", "127.0.0.1", "an IPv4 or IPv6 address, or localhost", "Where the endpoint listens. There is no authentication: anything but loopback is for networks you trust."),
+        ("allowed_hosts", "", "host names with commas, without ports; *.name, or *", "More names by which requests may call the endpoint. It always answers to IP addresses and localhost, and, where it does not listen on loopback, to this machine's names; there /metrics answers to every name. *.name: all names below it. *: every name, which lets any web page read what a browser on that network can."),
+        ("port", "9464", "-1 to 65535", "Port of local rank 0; LOCAL_RANK is added. Taken: the next free one. 0: any. -1: no endpoint."),
+    ],
+    "What is measured": [
+        ("mode", "lagged", "lagged, immediate", "Lagged never waits for a device; immediate waits once per device and step, and step() returns the step's result."),
+        ("weight_every", "50", "0 or more", "Weights are read at step 1, at multiples of this, and once more when a non-finite incident opens. 0: never."),
+        ("update_sample", "4096", "0 or more", "Elements per parameter kept for the update ratio, at most 65,536 in all. 0: no update ratio."),
+        ("groups", "auto", "auto, depth:N with N >= 1, or name=regex;name=regex", "Which parameters share a series. auto: one group per layer, or finer, up to 50 groups."),
+        ("max_groups", "150", "1 to 1000", "auto joins neighbouring layers if there are more. Any other rule puts the rest into the group \"other\"."),
+        ("max_series", "2000", "100 or more", "Most series of this process; what is beyond is counted and not exported."),
+        ("vanishing_threshold", "1e-07", "a finite number of at least 0", "A parameter's gradient norm below it counts as vanishing."),
+        ("exploding_threshold", "10", "a finite number of at least 0", "A parameter's gradient norm above it counts as exploding, and so does a gradient that is not finite."),
+        ("ring_slots", "0", "0 to 65536", "Reads the worker may lag behind before the oldest is dropped. 0: as many as fit in 1 MiB, from 64 to 1,024. Never more than fit in 64 MiB."),
+        ("history_steps", "4096", "1 to 10000000", "Steps kept for /api/v1/steps, about 1.5 kB each."),
+    ],
+    "The step log": [
+        ("step_log", "", "path of a file", "One JSON object a line for every optimizer step; .rank<R> is put before the suffix when the world is larger than one. Empty: none."),
+        ("step_log_max_bytes", "268435456", "4096 or more", "The step log is rotated at this size."),
+    ],
+    "Start, stalls and end": [
+        ("stall_seconds", "300", "a finite number of at least 0", "No step for this long: the run counts as stalled. 0: never."),
+        ("linger_seconds", "5", "a finite number of at least 0", "At the end of the process, wait this long for one more scrape, if there ever was one. Ctrl-C ends the wait."),
+        ("linger_incident_seconds", "15", "a finite number of at least 0", "The same where an incident is open, or opened since the last scrape, or the run failed."),
+        ("expect_scraper", "off", "on, off (also true, false, yes, no, 1, 0)", "Wait for a scrape at the end even where there never was one: for runs that may die before the first."),
+        ("start_step", "0", "0 or more", "Steps done before this process. 0: taken from the optimizer's state, where it has one."),
+    ],
+    "Ranks": [
+        ("rank", "-1", "-1 or more", "-1: the launcher's, else 0."),
+        ("local_rank", "-1", "-1 or more", "-1: the launcher's, else 0."),
+        ("world_size", "-1", "-1 or more", "-1: the launcher's, else 1."),
+    ],
+    "Host syncs": [
+        ("sync", "auto", "off, auto, require", "Whether calls that make the CPU wait for the GPU are counted, through CUPTI. auto: where they can be, from when the process uses CUDA; gradvane_sync_source_info says why not. require: the agent does not start without."),
+        ("sync_budget", "-1", "-1 or more", "Most host syncs that the training may make per step. More is an incident, with the places. -1: any number."),
+        ("sync_budget_after", "10", "0 or more", "Steps of this process to which the budget does not apply: they load code and fill caches."),
+        ("sync_threshold_us", "50", "1 to 1000000", "A call that only may wait (cudaMalloc, cudaFree, an asynchronous copy of pageable memory) counts as a host sync if it took this many microseconds or more."),
+        ("sync_profiler", "auto", "auto, gate, yield, share", "PyTorch's profiler needs CUPTI, which has one subscriber. yield: the profiler gets it while it runs, and may keep it. gate: the profiler runs without, because KINETO_USE_DAEMON=1 was set before the program started; programs that use the profiler, and children that import torch, then end ten seconds later. share: CUPTI's own sharing, from 13.3 on, if every tool in the process supports it. auto: yield from Python; from C++, which does not see the profiler start, the subscription is kept."),
+        ("sync_library", "", "path of a libcupti", "Default: the one that the process has, else the one that the loader finds."),
+        ("sync_report", "", "path of a file or a directory", "What /api/v1/syncs says is written there every second and at the end; .rank<R> is put before the suffix when the world is larger than one. In a directory (one that exists, or a path that ends with /) each process writes syncs.<pid>.json. Empty: none."),
+    ],
+    "Detectors": [
+        ("detect", "default", "classes of incidents, default, all, none, each with a - in front to leave it out", "What is judged, as a list with commas. default: all classes but grad_health."),
+        ("cooldown_seconds", "60", "a finite number of at least 0", "An incident that recurs within this time after it cleared is reopened, not new. Not for non-finite values, host syncs and stalls."),
+        ("loss_window", "20", "10 to 10000", "Losses that a loss is compared with."),
+        ("loss_sigma", "6", "a finite number of at least 0", "A loss is an outlier if it is this many standard deviations above the mean of those before, and also beyond loss_ratio and loss_absolute."),
+        ("loss_ratio", "3", "a finite number of at least 0", "A loss is an outlier only above this multiple of that mean."),
+        ("loss_absolute", "0", "a finite number of at least 0", "A loss is an outlier only above this. 0: no such test."),
+        ("loss_in_a_row", "3", "1 to 1000", "This many outliers in a row are a divergence; fewer are a spike."),
+        ("random_guess_loss", "0", "a finite number of at least 0", "The loss of a random guess: ln of the number of classes, or of the vocabulary. A run that has learned and comes back to it is an incident. 0: not known."),
+        ("exploding_factor", "10", "a finite number of at least 0", "Gradients explode if their norm is this many times the median of those before."),
+        ("vanishing_share", "0.5", "a finite number of at least 0", "Gradients vanish if the gradients of this share of the parameters are below vanishing_threshold."),
+        ("drift_threshold", "2", "a finite number of at least 0", "The gradient norm drifts if it differs from its running mean by this many times that mean for 50 steps in a row. From 1 on only a rise counts."),
+        ("dead_after", "50", "1 or more", "A group is dead if all its gradients are zero in this many steps in a row."),
+        ("overflow_streak", "8", "1 to 1000", "If a gradient scaler skips this many steps in a row, that is an incident."),
+        ("cost_budget", "0.05", "a finite number of at least 0", "Share of the steps' time that Gradvane's own hooks may take."),
+    ],
+    "Alertmanager": [
+        ("alertmanager_url", "", "http://host:port, with a path prefix if there is one", "Incidents that have an alert are sent to this Alertmanager at once, in addition to what Prometheus sends. No TLS: name a proxy on this machine. Empty: none."),
+        ("alertmanager_labels", "", "name=value,name=value", "Labels that Prometheus puts on its target, above all job and instance, so that Alertmanager sees both reports as one alert."),
+    ],
+    "The flight recorder": [
+        ("recorder", "on", "on, off (also true, false, yes, no, 1, 0)", "Keep the last steps, all parameters, in memory, and write them to a file when something goes wrong. `gradvane replay` shows what such a file holds."),
+        ("recorder_dir", "", "path of a directory", "Where recordings are written. Default: the run directory."),
+        ("recorder_steps", "1000", "1 to 1000000", "Most steps that are kept in memory."),
+        ("recorder_memory_bytes", "67108864", "65536 to 1099511627776", "Most memory that they take."),
+        ("recorder_disk_bytes", "-1", "-1 to 1099511627776", "Size of a ring on disk that outlives a process which is killed; a run that finishes removes it. -1: 33554432, or 8388608 where the disk is memory (tmpfs). 0: none."),
+        ("recorder_kept", "8", "1 to 10000", "Most files of this run and rank; the oldest go."),
+        ("recorder_signal", "none", "none, usr1, usr2", "Signal that asks for a recording, if the program does not handle it."),
+    ],
+    "Traces, sharded models, signals": [
+        ("trace_nonfinite", "off", "off, next_step, always", "Which steps are traced, from Python, for the first module whose output or gradient is not finite. next_step: the step after a non-finite incident opened, once per incident. always: every step, at the cost that docs/trace-nonfinite.md measures."),
+        ("norm_exchange", "auto", "auto, off", "Whether ranks that hold parts of the same parameters (FSDP2, DTensor) exchange the norms of their parts over the store of the process group. off: grad_norm is absent on such ranks, shard_grad_norm is not."),
+        ("handle_sigterm", "on", "on, off (also true, false, yes, no, 1, 0)", "At SIGTERM: export the last steps, wait for one more scrape as at any end (linger_seconds) while steps are still recorded, then die by it; a second one kills at once. At SIGINT the same without the wait. Only if the program does not handle the signal: Python handles SIGINT itself."),
+    ],
+}
+"""title -> (key, default, allowed, meaning)"""
