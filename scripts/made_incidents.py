@@ -34,6 +34,13 @@ def agent_tables_py(table: dict) -> str:
             "ALERTS = {row.name: row for row in ROWS}\n")
 
 
+def severities_py(table: dict) -> str:
+    severity = {alert["name"]: alert["severity"] for alert in table["alerts"]}
+    rows = "".join(f'    "{kind["name"]}": "{severity[kind["alert"]]}",\n' for kind in table["incidents"])
+    return (f'"""{FROM} and record/alert_rules.hpp.\n\n{DO_NOT_EDIT}\n"""\n\n'
+            f'from __future__ import annotations\n\nSEVERITY = {{\n{rows}}}\n"""of the alert of an incident class"""\n')
+
+
 def detectors_md(table: dict, page: str) -> str:
     """The page with a new table of classes. Classes that open and close by the same rule share a row."""
     alerts = {alert["name"]: alert for alert in table["alerts"]}

@@ -30,14 +30,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def fetch(url: str, path: str) -> dict[str, Any]:
-    """Raises UnreachableError, with a sentence that a terminal may show."""
+def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
+    """`timeout`: seconds. Raises UnreachableError, with a sentence that a terminal may show."""
     stranger = UnreachableError(plain(f"what answers at {url} is no agent of Gradvane"))
     try:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UnreachableError(plain(f"'{url}' is no address of an agent; one looks like http://127.0.0.1:9464"))
-        with _opener(parts.hostname).open(url + path, timeout=5) as answer:
+        with _opener(parts.hostname).open(url + path, timeout=timeout) as answer:
             body = answer.read(_MOST_BYTES + 1)
         if len(body) > _MOST_BYTES:
             raise UnreachableError(plain(f"the answer of {url} is larger than {_MOST_BYTES >> 20} MiB"))

@@ -15,21 +15,25 @@ groups and parameters of a step, so that two moments of one run can be compared 
 """
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog="gradvane diff",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("a", metavar="A[@STEP]")
-    parser.add_argument("b", metavar="B[@STEP]")
-    parser.add_argument("--json", action="store_true", help="the same for programs")
-    parser.add_argument("--tolerance", type=float, default=1e-3, metavar="R", help="relative; less is taken for "
+    made.add_argument("a", metavar="A[@STEP]")
+    made.add_argument("b", metavar="B[@STEP]")
+    made.add_argument("--json", action="store_true", help="the same for programs")
+    made.add_argument("--tolerance", type=float, default=1e-3, metavar="R", help="relative; less is taken for "
                         "rounding; default %(default)s")
-    options = parser.parse_args(arguments)
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    options = parser().parse_args(arguments)
     if not options.tolerance >= 0:
-        parser.error("--tolerance is 0 or more")
+        parser().error("--tolerance is 0 or more")
     return recordings.told("diff", lambda native: _diff(native, options))
 
 

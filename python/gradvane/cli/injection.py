@@ -48,7 +48,7 @@ def prepare(command: list[str], reports: str, *, library: str | None, budget: in
     launch.environment.update({key: str(value) for key, value in set_to.items() if value is not None})
     if library:
         launch.environment["GRADVANE_SYNC_LIBRARY"] = library
-    elif guessed := _library_for(command, launch.environment):
+    elif guessed := library_for(command, launch.environment):
         # For processes that have none: one that is there already goes before it.
         launch.environment["GRADVANE_SYNC_LIBRARY_ELSE"] = guessed
     if launch.environment.get("GRADVANE_SYNC_PROFILER") == "gate":
@@ -92,24 +92,24 @@ def _inject(launch: Launch) -> None:
         launch.is_injected = True
 
 
-def _library_for(command: list[str], environment: dict[str, str]) -> str | None:
+def library_for(command: list[str], environment: dict[str, str]) -> str | None:
     """The libcupti of an installed wheel, for programs that would find none. Another Python has wheels of its
     own: two libcuptis in one process would be worse than none."""
     name = os.path.basename(command[0])
     if environment.get("GRADVANE_SYNC_LIBRARY") or (name.startswith("python") and not python_command.is_ours(command[0])):
         return None
-    if _loader_finds_one(environment):
+    if loader_finds_one(environment):
         return None
     spec = importlib.util.find_spec("nvidia")
     roots = (spec.submodule_search_locations if spec else None) or ()
     found = [path for root in roots for place in _IN_WHEELS if os.path.isfile(path := os.path.join(root, place))]
     toolkit = environment.get("CUDA_HOME") or environment.get("CUDA_PATH") or ""
     found += [path for name in _CUPTI if os.path.isfile(path := os.path.join(toolkit, "extras/CUPTI/lib64", name))]
-    found.sort(key=lambda path: not path.endswith(f".{_cuda_major()}"))
+    found.sort(key=lambda path: not path.endswith(f".{cuda_major()}"))
     return found[0] if found else None
 
 
-def _cuda_major() -> str:
+def cuda_major() -> str:
     """That of the torch which Gradvane was built beside."""
     try:
         return str(importlib.import_module("gradvane._build").CUDA_MAJOR)
@@ -117,7 +117,7 @@ def _cuda_major() -> str:
         return ""
 
 
-def _loader_finds_one(environment: dict[str, str]) -> bool:
+def loader_finds_one(environment: dict[str, str]) -> bool:
     """Looks where the loader would, and loads nothing."""
     for folder in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep):
         if folder and any(glob.glob(os.path.join(glob.escape(folder), name)) for name in _CUPTI):

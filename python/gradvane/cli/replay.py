@@ -16,26 +16,30 @@ after, and how it ended. FILE is a .gvrec: of an incident, or the ring of a run 
 """
 
 
-def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog="gradvane replay",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("file", metavar="FILE")
-    how = parser.add_mutually_exclusive_group()
+    made.add_argument("file", metavar="FILE")
+    how = made.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="the same for programs")
     how.add_argument("--steps", action="store_true", help="the steps, one JSON object a line, as in the step log")
     how.add_argument("--serve", action="store_true", help="show it in a browser, with the API of a run; until ctrl-c")
-    parser.add_argument("--port", type=int, default=9464, metavar="N", help="of --serve; default %(default)s, or the "
+    made.add_argument("--port", type=int, default=9464, metavar="N", help="of --serve; default %(default)s, or the "
                         "next free one; 0: any")
-    parser.add_argument("--address", default="127.0.0.1", metavar="A", help="of --serve; default %(default)s")
-    parser.add_argument("--allowed-hosts", default="", metavar="NAMES", help="of --serve; more names by which a "
+    made.add_argument("--address", default="127.0.0.1", metavar="A", help="of --serve; default %(default)s")
+    made.add_argument("--allowed-hosts", default="", metavar="NAMES", help="of --serve; more names by which a "
                         "browser may call it, with commas")
-    options = parser.parse_args(arguments)
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    options = parser().parse_args(arguments)
     if not 0 <= options.port <= 65535:
-        parser.error("--port is a number from 0 to 65535")
+        parser().error("--port is a number from 0 to 65535")
     return recordings.told("replay", lambda native: _replay(native, options))
 
 

@@ -8,6 +8,7 @@ import io
 import os
 import runpy
 import sys
+import textwrap
 import types
 from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
@@ -21,14 +22,15 @@ _USAGE = """\
 usage: gradvane run [options] script.py [arguments of the script]
        gradvane run [options] -m module [arguments of the module]
 
-Runs the script as python would, and watches what trains in it: no edit is needed. Also under torchrun:
+Runs the script as python would, and watches what trains in it: no edit is needed.
+Also under torchrun:
 torchrun --nproc-per-node 2 -m gradvane run script.py
 
-  --require      end at once, with exit status 3, if Gradvane itself cannot start; without it the script
-                 runs all the same, unwatched
+  --require      end at once, with exit status 3, if Gradvane itself cannot start; without it the
+                 script runs all the same, unwatched
   --quiet        say nothing on the standard error
-  --OPTION VALUE any option of docs/configuration.md, such as --run NAME, --port 9464,
-                 --step-log steps.jsonl, --mode immediate
+  --OPTION VALUE any option, such as --run NAME, --port 9464, --step-log steps.jsonl;
+                 gradvane run --help lists them all
 
 GRADVANE=off in the environment runs the script as if Gradvane were not there.
 """
@@ -96,7 +98,7 @@ def parse(arguments: list[str]) -> Request:
 
 def main(arguments: list[str]) -> None:
     if any(word in ("-h", "--help") for word in arguments[:1]):
-        sys.stdout.write(_USAGE)
+        sys.stdout.write(_USAGE + "\n" + options_text())
         return
     try:
         request = parse(arguments)
@@ -113,6 +115,21 @@ def main(arguments: list[str]) -> None:
         if request.requires and not _autostart.start_now():
             sys.exit(CANNOT_START)
     _run(request)
+
+
+def options_text() -> str:
+    """Every option in groups, with its default and what is allowed."""
+    from gradvane.cli.option_table import GROUPS
+
+    parts = []
+    for title, options in GROUPS.items():
+        parts.append(f"{title}:")
+        for key, default, allowed, meaning in options:
+            words = f"{meaning} Allowed: {allowed}." + (f" Default: {default}." if default else "")
+            parts.append(f"  --{key.replace('_', '-')}")
+            parts += textwrap.wrap(words, 96, initial_indent=" " * 6, subsequent_indent=" " * 6, break_on_hyphens=False)
+        parts.append("")
+    return "\n".join(parts)
 
 
 def _run_name(request: Request) -> str:

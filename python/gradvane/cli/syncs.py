@@ -46,33 +46,37 @@ def main(arguments: list[str]) -> int:
     return status
 
 
-def _parse(arguments: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog="gradvane syncs",
         usage="gradvane syncs [options] -- COMMAND ...",
         description=_DESCRIPTION,
         allow_abbrev=False,
     )
-    parser.add_argument("--json", action="store_true", help="the reports as a JSON array on the standard output; that of "
+    made.add_argument("--json", action="store_true", help="the reports as a JSON array on the standard output; that of "
                         "the program goes to the standard error")
-    parser.add_argument("--budget", type=_natural, metavar="N", help="most host syncs per step of the training")
-    parser.add_argument("--fail", action="store_true", help="exit status 3 if a step had more than the budget, or if "
+    made.add_argument("--budget", type=_natural, metavar="N", help="most host syncs per step of the training")
+    made.add_argument("--fail", action="store_true", help="exit status 3 if a step had more than the budget, or if "
                         "that is not known")
-    parser.add_argument("--top", type=_natural, default=20, metavar="N", help="places shown; default %(default)s")
-    parser.add_argument("--port", type=int, metavar="P", help="of the metrics; default 9464, or the next free one; "
+    made.add_argument("--top", type=_natural, default=20, metavar="N", help="places shown; default %(default)s")
+    made.add_argument("--port", type=int, metavar="P", help="of the metrics; default 9464, or the next free one; "
                         "-1: none")
-    parser.add_argument("--library", metavar="PATH", help="a libcupti; default: the one that the program has, that the "
+    made.add_argument("--library", metavar="PATH", help="a libcupti; default: the one that the program has, that the "
                         "loader finds, or of an installed wheel")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
-    options = parser.parse_args(arguments)
+    made.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the program and its arguments")
+    return made
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    options = parser().parse_args(arguments)
     if options.command[:1] == ["--"]:
         del options.command[0]
     if not options.command:
-        parser.error("which program? gradvane syncs -- python train.py")
+        parser().error("which program? gradvane syncs -- python train.py")
     if options.fail and options.budget is None:
-        parser.error("--fail needs a --budget")
+        parser().error("--fail needs a --budget")
     if options.port is not None and not -1 <= options.port <= 65535:
-        parser.error("--port is a number from -1 to 65535")
+        parser().error("--port is a number from -1 to 65535")
     return options
 
 

@@ -13,40 +13,70 @@ from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
 
-from gradvane.cli.agent_api import UnreachableError, fetch
+from gradvane.cli import addresses
+from gradvane.cli.agent_api import UnreachableError, fetch, plain
 from gradvane.cli.run_view import MOST_PARAMS, view
 from gradvane.cli.run_view import number as number  # for the tables of `gradvane syncs`
-from gradvane.cli.telling import complain
+from gradvane.cli.severities import SEVERITY
+from gradvane.cli.telling import complain, say, write
 
+UNHEALTHY = 1
+_CHECKED = """ With --check: 1 if no agent answers, if the run has failed or stalled, or if an incident with a
+critical alert is open."""
 _PARAMS = f"/api/v1/params?sort=worst&limit={MOST_PARAMS}"
 
 
-def main(command: str, arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
+def parser(command: str) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
         prog=f"gradvane {command}",
         description="How a run is doing." if command == "status" else "How a run is doing, live; ends with ctrl-c.",
-        epilog="Exit status: 0, or 2 where no agent answers.",
+        epilog="Exit status: 0, or 2 if no agent answers." + (_CHECKED if command == "status" else ""),
         allow_abbrev=False,
     )
-    parser.add_argument("url", nargs="?", default="http://127.0.0.1:9464", help="of the agent; default %(default)s")
+    addresses.add_to(made)
     if command == "status":
-        parser.add_argument("--json", action="store_true", help="print what /api/v1/status says")
+        made.add_argument("--json", action="store_true", help="print what /api/v1/status says")
+        made.add_argument("--check", action="store_true", help="for probes: one line, and an exit status")
     else:
-        parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="default %(default)s")
-    options = parser.parse_args(arguments)
-    url = options.url if "://" in options.url else f"http://{options.url}"
-    url = url.rstrip("/")
+        made.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="default %(default)s")
+    return made
+
+
+def main(command: str, arguments: list[str]) -> int:
+    options = parser(command).parse_args(arguments)
     try:
+        url = addresses.url_of(options.run, options.rank)
         if command == "top":
             return _top(url, max(options.every, 0.1))
         status = fetch(url, "/api/v1/status")
-    except UnreachableError as error:
+    except (UnreachableError, addresses.UnknownRunError) as error:
+        if command == "status" and options.check:
+            say(command, str(error))
+            return UNHEALTHY
         return complain(command, str(error))
+    if options.check:
+        why = problems(status)
+        name = plain(f"{status['run']}, rank {status.get('rank', 0)}")
+        write(f"{name}: {plain('; '.join(why))}" if why else f"{name}: {plain(status.get('state', '?'))}")
+        return UNHEALTHY if why else 0
     if options.json:
         sys.stdout.write(json.dumps(status, indent=2) + "\n")
     else:
         Console(highlight=False).print(view(status, {}))
     return 0
+
+
+def problems(status: dict[str, Any]) -> list[str]:
+    """Why a run needs someone to look at it: it has failed or stalled, or an incident is open whose alert is
+    critical."""
+    found = []
+    if status.get("state") in ("failed", "stalled"):
+        reason = status.get("reason")
+        found.append(f"{status['state']} ({reason})" if reason else str(status["state"]))
+    for incident in status.get("incidents") or ():
+        if "closed_at" not in incident and SEVERITY.get(incident.get("class"), "warning") == "critical":
+            found.append(f"{incident['class']} since step {incident.get('first_step', '?')}")
+    return found
 
 
 def _top(url: str, every: float) -> int:

@@ -70,20 +70,20 @@ def test_a_libcupti_comes_from_a_wheel_where_the_loader_finds_none(tmp_path, mon
     (tmp_path / "nvidia/cuda_cupti/lib/libcupti.so.12").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    monkeypatch.setattr(injection, "_loader_finds_one", lambda environment: False)
+    monkeypatch.setattr(injection, "loader_finds_one", lambda environment: False)
     found = library(["./program"])
     assert found and found.endswith(("nvidia/cuda_cupti/lib/libcupti.so.12", "nvidia/cu13/lib/libcupti.so.13"))
     assert library([PY, "a.py"]) == found
     assert library(["./program"], given="/opt/libcupti.so.13") is None
     assert library(["/opt/other/bin/python3", "a.py"]) is None  # it has its own
-    monkeypatch.setattr(injection, "_loader_finds_one", lambda environment: True)
+    monkeypatch.setattr(injection, "loader_finds_one", lambda environment: True)
     assert library(["./program"]) is None
 
 
 def test_the_loaders_own_paths_come_first(tmp_path):
-    assert not injection._loader_finds_one({"LD_LIBRARY_PATH": str(tmp_path)}) or os.path.exists("/etc/ld.so.conf.d")
+    assert not injection.loader_finds_one({"LD_LIBRARY_PATH": str(tmp_path)}) or os.path.exists("/etc/ld.so.conf.d")
     (tmp_path / "libcupti.so.13").touch()
-    assert injection._loader_finds_one({"LD_LIBRARY_PATH": f"/nowhere:{tmp_path}"})
+    assert injection.loader_finds_one({"LD_LIBRARY_PATH": f"/nowhere:{tmp_path}"})
 
 
 def site(line, kind, calls, blocked, origin="training", phase="forward"):

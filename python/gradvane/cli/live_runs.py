@@ -1,0 +1,135 @@
+"""The live runs of this user on this machine, from their endpoint files."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradvane.cli.agent_api import UnreachableError, fetch
+
+_LONGEST_FILE = 64 * 1024
+_ANSWER_WITHIN = 2.0
+"""seconds: a process that is stopped does not answer at all"""
+_SLACK = 2.0
+"""seconds between two clocks of one machine"""
+_ENDED = ("finished", "failed")
+
+
+@dataclass(frozen=True)
+class LiveRun:
+    """One process of a run, as its endpoint file has it. `started`: seconds since the epoch."""
+
+    run: str
+    run_id: str
+    rank: int
+    world_size: int
+    url: str
+    pid: int
+    state: str
+    started: float
+    directory: str
+    status: dict[str, Any] | None = None
+    """what the endpoint answered; None where it did not"""
+
+
+def live_runs(directories: Iterable[str] = ()) -> list[LiveRun]:
+    """Every process of a run that is live, in the order of name, run_id and rank. `directories` are looked in besides the default
+    ones: run directories, or those above them.
+
+    What a dead process left is not in it: a file counts if its process runs and began before the file says, or if the
+    endpoint answers as the process that the file names.
+    """
+    found = {(entry.url, entry.pid): entry for entry in _entries(directories)}
+    if not found:
+        return []
+    with ThreadPoolExecutor(min(32, len(found))) as pool:
+        entries = [entry for entry in pool.map(_with_status, found.values()) if entry is not None]
+    return sorted(entries, key=lambda entry: (entry.run, entry.run_id, entry.rank))
+
+
+def _with_status(entry: LiveRun) -> LiveRun | None:
+    status = None
+    try:
+        status = fetch(entry.url, "/api/v1/status", timeout=_ANSWER_WITHIN)
+    except UnreachableError:
+        pass
+    process = (status or {}).get("process") or {}
+    if process.get("pid") == entry.pid and process.get("run_id") == entry.run_id:
+        return LiveRun(**{**vars(entry), "status": status, "state": str((status or {}).get("state", entry.state))})
+    return entry if entry.state not in _ENDED and _runs(entry.pid, entry.started) else None
+
+
+def _runs(pid: int, started: float) -> bool:
+    """Whether the process that had `pid` at that time is alive. A later one with its number began later."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        booted = next(int(line.split()[1]) for line in open("/proc/stat", encoding="ascii") if line.startswith("btime"))
+    except (OSError, StopIteration, IndexError, ValueError):
+        return False
+    began = booted + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return fields[0] not in "ZXx" and began <= started + _SLACK
+
+
+def _entries(directories: Iterable[str]) -> Iterator[LiveRun]:
+    for directory in _run_directories(directories):
+        try:
+            names = [entry.name for entry in os.scandir(directory)]
+        except OSError:
+            continue
+        for name in names:
+            if name.startswith("endpoint.rank") and name.endswith(".json"):
+                entry = _read(directory / name)
+                if entry is not None:
+                    yield entry
+
+
+def _run_directories(directories: Iterable[str]) -> Iterator[Path]:
+    for base in dict.fromkeys([os.environ.get("TMPDIR") or "/tmp", "/tmp"]):
+        for above in _folders(Path(base)):
+            if above.name.split(".")[0] == f"gradvane-{os.geteuid()}":
+                yield from _folders(above)
+    for given in directories:
+        yield Path(given)
+        yield from _folders(Path(given))
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    """Real directories of this user: others may write to /tmp too."""
+    try:
+        entries = list(os.scandir(path))
+    except OSError:
+        return
+    for entry in entries:
+        try:
+            if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                yield Path(entry.path)
+        except OSError:
+            continue
+
+
+def _read(path: Path) -> LiveRun | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+            return None
+        values = json.loads(os.read(descriptor, _LONGEST_FILE))
+        entry = LiveRun(
+            run=str(values["run"]), run_id=str(values["run_id"]), rank=int(values["rank"]),
+            world_size=int(values["world_size"]), url=str(values["url"]), pid=int(values["pid"]),
+            state=str(values["state"]), started=float(values["started"]), directory=str(path.parent),
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    finally:
+        os.close(descriptor)
+    return entry if entry.url.startswith(("http://", "https://")) else None

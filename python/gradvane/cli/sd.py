@@ -1,0 +1,162 @@
+"""gradvane sd: the live runs on this machine as targets for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.server
+import json
+import os
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+from gradvane.cli.live_runs import LiveRun, live_runs
+from gradvane.cli.telling import complain, say, write
+
+_DESCRIPTION = """\
+Prints your live runs on this machine as targets for Prometheus, in the format of file_sd and http_sd. Each process of
+a run is a target, with the labels __meta_gradvane_run, __meta_gradvane_run_id, __meta_gradvane_rank and
+__meta_gradvane_world_size for relabelling.
+"""
+_LOOPBACK = "127.0.0.1"
+
+
+def main(arguments: list[str]) -> int:
+    options = _parse(arguments)
+
+    def targets() -> str:
+        return json.dumps([_target(entry, options.address) for entry in live_runs(options.dir)], indent=2) + "\n"
+
+    try:
+        if options.http is not None:
+            _serve(options.bind, options.http, targets)
+        elif options.out is None:
+            write(targets())
+        elif options.watch is None:
+            _replace(options.out, targets())
+        else:
+            _watch(options.out, options.watch, targets)
+    except OSError as error:
+        what = options.out if options.http is None else f"{options.bind}:{options.http}"
+        return complain("sd", f"{what}: {error.strerror or error}")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="gradvane sd", description=_DESCRIPTION, allow_abbrev=False)
+    where = made.add_mutually_exclusive_group()
+    where.add_argument("--out", metavar="FILE", help="write FILE, which file_sd reads; it is replaced as a whole")
+    where.add_argument("--http", type=_port, metavar="PORT", help="answer http_sd on this port until ctrl-c; 0: any")
+    made.add_argument("--watch", type=_seconds, nargs="?", const=5.0, metavar="SECONDS", help="with --out: write again "
+                        "when something has changed, until ctrl-c; default: look every 5 s")
+    made.add_argument("--bind", default=_LOOPBACK, metavar="ADDRESS", help="with --http: where to listen; default "
+                        "%(default)s")
+    made.add_argument("--address", metavar="HOST", help="host in the targets, for a Prometheus on another machine; "
+                        "default: that of each run's URL")
+    made.add_argument("--dir", action="append", default=[], metavar="DIR", help="look for run directories here too; "
+                        "may be repeated")
+    return made
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    options = parser().parse_args(arguments)
+    if options.watch is not None and options.out is None:
+        parser().error("--watch needs --out FILE")
+    return options
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 65535")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.1 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0.1 to 86400")
+    return value
+
+
+def _target(entry: LiveRun, address: str | None) -> dict[str, Any]:
+    parts = urlsplit(entry.url)
+    host = address or parts.hostname or _LOOPBACK
+    labels = {"__meta_gradvane_run": entry.run, "__meta_gradvane_run_id": entry.run_id,
+              "__meta_gradvane_rank": str(entry.rank), "__meta_gradvane_world_size": str(entry.world_size)}
+    return {"targets": [f"[{host}]:{parts.port}" if ":" in host else f"{host}:{parts.port}"], "labels": labels}
+
+
+def _replace(path: str, text: str) -> None:
+    """A reader sees the old file or the new one. The mode follows the umask, so that Prometheus may read it."""
+    folder, name = os.path.split(os.path.abspath(path))
+    descriptor, made = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=folder)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            umask = os.umask(0)
+            os.umask(umask)
+            os.fchmod(file.fileno(), 0o666 & ~umask)
+        os.replace(made, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(made)
+        raise
+
+
+def _watch(path: str, every: float, targets: Callable[[], str]) -> None:
+    written = None
+    with _until_told() as over:
+        while True:
+            text = targets()
+            if text != written or not os.path.exists(path):
+                _replace(path, text)
+                written = text
+            if over.wait(every):
+                return
+
+
+def _serve(bind: str, port: int, targets: Callable[[], str]) -> None:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        timeout = 10
+        server_version = "gradvane"
+
+        def do_GET(self) -> None:
+            body = targets().encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Prometheus comes every minute: no line for each."""
+
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+
+    with Server((bind, port), Handler) as server, _until_told() as over:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"[{bind}]" if ":" in bind else bind
+        say("sd", f"serving http://{host}:{server.server_port}/ for http_sd_configs")
+        over.wait()
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def _until_told() -> Iterator[threading.Event]:
+    """Set by ctrl-c and by SIGTERM, after which the command ends as it should."""
+    over = threading.Event()
+    before = {number: signal.signal(number, lambda *_: over.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield over
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
