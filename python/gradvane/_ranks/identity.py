@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import queue
 import secrets
+import threading
 import time
 from typing import Any
 
-_ANSWER_WITHIN = datetime.timedelta(seconds=5)
+_ANSWER_WITHIN = 5.0
+"""seconds"""
 _agents = 0
 """that this process has started while it had a process group"""
 
@@ -25,16 +28,29 @@ def of_group(launcher_run_id: str) -> dict[str, str]:
     if launcher_run_id or dist.get_world_size() < 2:
         return found
     _agents += 1
-    with contextlib.suppress(Exception):  # a store that cannot do it, or is gone: each process has an identity of its own
-        found["run_id"] = _agreed(dist, f"gradvane/run_id/{_agents}")
+    if run_id := _agreed(dist, f"gradvane/run_id/{_agents}"):
+        found["run_id"] = run_id
     return found
 
 
 def _agreed(dist: Any, key: str) -> str:
-    """The proposal of the first rank that comes. No rank waits for another."""
-    store = dist.distributed_c10d._get_default_store()
-    if isinstance(getattr(store, "_underlying_non_prefix_store", store), dist.TCPStore):
-        store = store.clone()  # so that the timeout is that of our own connection
-        store.set_timeout(_ANSWER_WITHIN)
+    """The proposal of the first rank that comes; no rank waits for another. Empty where the store gives no answer in
+    time: then each process has an identity of its own."""
+    answer: queue.SimpleQueue[str] = queue.SimpleQueue()
     proposal = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + "-" + secrets.token_hex(2)
-    return str(store.compare_set(key, "", proposal).decode())
+    with contextlib.suppress(queue.Empty, RuntimeError):  # RuntimeError: no thread could be started
+        # A connection to a server that is gone is tried for minutes, whatever the timeout of ours.
+        threading.Thread(target=_ask, args=(dist, key, proposal, answer), name="gradvane-run-id", daemon=True).start()
+        return answer.get(timeout=_ANSWER_WITHIN)
+    return ""
+
+
+def _ask(dist: Any, key: str, proposal: str, answer: queue.SimpleQueue[str]) -> None:
+    try:
+        store = dist.distributed_c10d._get_default_store()
+        if isinstance(getattr(store, "_underlying_non_prefix_store", store), dist.TCPStore):
+            store = store.clone()  # what the job does on its own connection waits for none of ours
+            store.set_timeout(datetime.timedelta(seconds=_ANSWER_WITHIN))
+        answer.put(str(store.compare_set(key, "", proposal).decode()))
+    except Exception:  # a store that cannot do it
+        answer.put("")

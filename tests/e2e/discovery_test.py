@@ -1,0 +1,122 @@
+"""A real Prometheus finds live runs through `gradvane sd`, by file and by HTTP; and the configurations of
+docs/prometheus.md are valid."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_test import SERVERS, SOURCE, free_port
+from training_run import TrainingRun
+
+PACKAGE = Path(os.environ["GRADVANE_BUILD_DIR"]) / "python"
+pytestmark = pytest.mark.skipif(not (PACKAGE / "gradvane").is_dir(), reason="the Python package was not built")
+
+
+def start(folder, *words, **how):
+    return subprocess.Popen([sys.executable, "-m", "gradvane", "sd", "--dir", folder, *words], cwd=folder,
+                            env={**os.environ, "PYTHONPATH": str(PACKAGE)}, **how)
+
+
+class Asked:
+    def __init__(self, port):
+        self._url = f"http://127.0.0.1:{port}/api/v1/query?query="
+
+    def runs(self, job):
+        """The runs of targets that are up, and the addresses that a discovery has found."""
+        with urllib.request.urlopen(self._url + urllib.parse.quote(f'gradvane_world_size{{job="{job}"}}'), timeout=10) as answer:
+            return {result["metric"]["found_run"] for result in json.load(answer)["data"]["result"]}
+
+    def wait_for(self, job, runs):
+        until = time.monotonic() + 90
+        while True:
+            try:
+                found = self.runs(job)
+            except OSError:
+                found = "no answer"  # it is still starting
+            if found == runs:
+                return
+            assert time.monotonic() < until, (job, found, runs)
+            time.sleep(0.2)
+
+
+def test_prometheus_finds_runs_that_come_and_go_by_file_and_by_http(tmp_path):
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    watch = start(tmp_path, "--out", tmp_path / "targets.json", "--watch", "0.5")
+    serve = start(tmp_path, "--http", "0", stderr=subprocess.PIPE, text=True)
+    http = re.search(r"http://\S+/", serve.stderr.readline())[0]
+    relabel = [{"source_labels": ["__meta_gradvane_run"], "regex": "sd-.*", "action": "keep"},
+               {"source_labels": ["__meta_gradvane_run"], "target_label": "found_run"}]
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [
+            {"job_name": "file", "relabel_configs": relabel,
+             "file_sd_configs": [{"files": [str(tmp_path / "targets.json")], "refresh_interval": "1s"}]},
+            {"job_name": "http", "relabel_configs": relabel,
+             "http_sd_configs": [{"url": http, "refresh_interval": "1s"}]}]}))
+    port = free_port()
+    with open(tmp_path / "log", "w", encoding="utf-8") as log:
+        server = subprocess.Popen(
+            [SERVERS / "prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
+             f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=subprocess.STDOUT)
+    asked = Asked(port)
+    try:
+        with TrainingRun(folders[0], GRADVANE_RUN="sd-one", GRADVANE_LINGER_SECONDS="0"):
+            with TrainingRun(folders[1], GRADVANE_RUN="sd-two", GRADVANE_LINGER_SECONDS="0"):
+                for job in ("file", "http"):
+                    asked.wait_for(job, {"sd-one", "sd-two"})
+            for job in ("file", "http"):
+                asked.wait_for(job, {"sd-one"})
+        for process in (watch, serve):
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=30) == 0
+    finally:
+        for process in (server, watch, serve):
+            process.kill()
+            process.wait()
+
+
+# ---- the document ------------------------------------------------------------------------------------
+
+
+def blocks():
+    text = (SOURCE / "docs" / "prometheus.md").read_text()
+    return re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
+
+
+# Debian's Prometheus is built without Kubernetes; all else of that block is checked.
+KUBERNETES, INSTEAD = "kubernetes_sd_configs: [{role: pod}]", "file_sd_configs: [{files: [pods.json]}]"
+CONFIGURATIONS = [block for block in blocks() if block.startswith("# prometheus.yml\n")]
+
+
+@pytest.mark.parametrize("text", CONFIGURATIONS, ids=[str(i) for i in range(len(CONFIGURATIONS))])
+def test_promtool_takes_the_configurations_of_the_document(tmp_path, text):
+    def checked(text):
+        (tmp_path / "prometheus.yml").write_text(text)
+        return subprocess.run([SERVERS / "promtool", "check", "config", tmp_path / "prometheus.yml"], capture_output=True,
+                              text=True, timeout=60)
+
+    text = text.replace(KUBERNETES, INSTEAD)
+    done = checked(text)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert checked(text.replace("job_name", "job_nam")).returncode != 0, "a wrong word is found"
+
+
+def test_the_other_blocks_of_the_document_are_yaml():
+    others = [yaml.safe_load(block) for block in blocks() if block not in CONFIGURATIONS]
+    assert sum(KUBERNETES in block for block in CONFIGURATIONS) == 1
+    assert len(CONFIGURATIONS) == 5 and len(others) == 2
+    [container] = others[0]["containers"]
+    assert {row["name"] for row in container["env"]} == {"GRADVANE_ADDRESS", "GRADVANE_RUN", "GRADVANE_RUN_ID"}
+    assert others[1]["kind"] == "PodMonitor"
+    assert others[1]["spec"]["podMetricsEndpoints"][0]["port"] == container["ports"][0]["name"]
