@@ -20,6 +20,8 @@ void name_by_default(record::RunInfo& run, const ResolvedOptions& resolved, bool
   run.run = resolved.default_run.empty() ? program_invocation_short_name : resolved.default_run;
   if (exporters::is_name_taken(resolved.options.run_dir, run, has_shared_id))
     run.run += "-" + run.run_id;
+  for (record::Setting& setting : run.settings)
+    if (setting.key == "run") setting.value = run.run;
 }
 
 record::RunInfo describe_run(const ResolvedOptions& resolved) {

@@ -24,6 +24,8 @@ REFUSED_BY_ATTACH = WITHOUT_ATTACH
 PROGRAMS = [
     Program("a FIFO lies where the endpoint file goes", TRAIN_A_WHILE,
             place=Place(prepare=fifo("endpoint.rank0.json")), acts=()),
+    Program("a FIFO lies where the lock file goes", TRAIN_A_WHILE,
+            place=Place(prepare=fifo("rank0.lock")), acts=()),
     Program("a FIFO lies where the endpoint file goes, and SIGTERM comes", "way.mark('ready')\ntime.sleep(60)",
             place=Place(prepare=fifo("endpoint.rank0.json")), acts=(Act(signal.SIGTERM, pause=1),), seconds=20),
     Program("a FIFO lies where the ring of recordings goes", TRAIN_A_WHILE,
