@@ -129,7 +129,7 @@ def main() -> int:
              "docs/step-log.md": step_log_md(table),
              "dashboards/page/src/words/incident_classes.ts": incident_classes_ts(table),
              "dashboards/alert_rules/agent_tables.py": agent_tables_py(table),
-             "python/gradvane/cli/severities.py": severities_py(table),
+             "python/gradvane/cli/tables/severities.py": severities_py(table),
              "docs/detectors.md": detectors_md(table, (ROOT / "docs/detectors.md").read_text())}
     files |= {name: json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in schemas(table).items()}
     stale = [name for name, text in files.items()

@@ -10,16 +10,16 @@ PROGRAM = Path(os.environ["GRADVANE_BIN_DIR"]) / "gradvane_options_doc"
 
 def test_the_table_of_the_command_is_the_generated_one():
     generated = subprocess.run([PROGRAM, "--python"], check=True, capture_output=True, text=True).stdout
-    checked_in = (ROOT / "python" / "gradvane" / "cli" / "option_table.py").read_text()
+    checked_in = (ROOT / "python" / "gradvane" / "cli" / "tables" / "options.py").read_text()
     assert checked_in == generated, (
-        "python/gradvane/cli/option_table.py is out of date: run "
-        "build/<preset>/bin/gradvane_options_doc --python >python/gradvane/cli/option_table.py"
+        "python/gradvane/cli/tables/options.py is out of date: run "
+        "build/<preset>/bin/gradvane_options_doc --python >python/gradvane/cli/tables/options.py"
     )
 
 
 def test_every_option_is_in_a_group():
     found = {}
-    exec((ROOT / "python" / "gradvane" / "cli" / "option_table.py").read_text(), found)
+    exec((ROOT / "python" / "gradvane" / "cli" / "tables" / "options.py").read_text(), found)
     page = (ROOT / "docs" / "configuration.md").read_text()
     keys = [line.split("`")[1] for line in page.splitlines() if line.startswith("| `") and "GRADVANE" in line]
     assert [row[0] for rows in found["GROUPS"].values() for row in rows] == keys

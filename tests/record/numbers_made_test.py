@@ -35,12 +35,12 @@ def test_a_number_that_the_files_lack_is_noticed():
 @pytest.mark.parametrize("old, new, stale", [
     ('"name": "loss_spike"', '"name": "loss_jump"',
      {"dashboards/page/src/words/incident_classes.ts", "dashboards/alert_rules/agent_tables.py", "docs/detectors.md",
-      "docs/api/status.schema.json", "python/gradvane/cli/severities.py"}),
+      "docs/api/status.schema.json", "python/gradvane/cli/tables/severities.py"}),
     ('"title": "Loss spike"', '"title": "Loss jump"', {"dashboards/page/src/words/incident_classes.ts"}),
     ('"gravity": "mild", "alert": "GradvaneGradientHealthLow"', '"gravity": "training", "alert": "GradvaneGradientHealthLow"',
      {"dashboards/page/src/words/incident_classes.ts"}),
     ('"alert": "GradvaneLossSpike"', '"alert": "GradvaneLossDiverging"',
-      {"dashboards/alert_rules/agent_tables.py", "docs/detectors.md", "python/gradvane/cli/severities.py"}),
+      {"dashboards/alert_rules/agent_tables.py", "docs/detectors.md", "python/gradvane/cli/tables/severities.py"}),
     ('"closes": "at once"', '"closes": "later"', {"docs/detectors.md"}),
 ])
 def test_a_class_of_incidents_that_the_files_have_otherwise_is_noticed(old, new, stale):

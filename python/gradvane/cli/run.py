@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> None:
 
 def options_text() -> str:
     """Every option in groups, with its default and what is allowed."""
-    from gradvane.cli.option_table import GROUPS
+    from gradvane.cli.tables.options import GROUPS
 
     parts = []
     for title, options in GROUPS.items():

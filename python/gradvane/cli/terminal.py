@@ -17,7 +17,7 @@ from gradvane.cli import addresses
 from gradvane.cli.agent_api import UnreachableError, fetch, plain
 from gradvane.cli.run_view import MOST_PARAMS, view
 from gradvane.cli.run_view import number as number  # for the tables of `gradvane syncs`
-from gradvane.cli.severities import SEVERITY
+from gradvane.cli.tables.severities import SEVERITY
 from gradvane.cli.telling import complain, say, write
 
 UNHEALTHY = 1

@@ -8,7 +8,7 @@ import running
 
 from gradvane.cli import completions
 from gradvane.cli.main import WORDS
-from gradvane.cli.option_table import GROUPS
+from gradvane.cli.tables.options import GROUPS
 from gradvane.options import KEYS
 
 

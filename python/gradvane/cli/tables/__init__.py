@@ -1,0 +1,1 @@
+"""Tables that programs have made from those of the C++ sources."""
