@@ -112,15 +112,22 @@ def _replace(path: str, text: str) -> None:
 
 
 def _watch(path: str, every: float, targets: Callable[[], str]) -> None:
-    written = None
+    """Raises OSError where FILE cannot be written at all. A disk that is full later is waited for, and told once."""
     with _until_told() as over:
-        while True:
+        written = targets()
+        _replace(path, written)
+        told = ""
+        while not over.wait(every):
             text = targets()
-            if text != written or not os.path.exists(path):
+            if text == written and os.path.exists(path):
+                continue
+            try:
                 _replace(path, text)
-                written = text
-            if over.wait(every):
-                return
+                written, told = text, ""
+            except OSError as error:
+                if str(error) != told:
+                    told = str(error)
+                    say("sd", f"{path}: {error.strerror or error}; it will be tried again")
 
 
 def _serve(bind: str, port: int, targets: Callable[[], str]) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from types import SimpleNamespace
 
 import pytest
 import running
@@ -263,6 +264,25 @@ def test_sd_writes_a_file_of_targets_and_keeps_it_up_to_date(tmp_path):
         finally:
             watch.kill()
     assert not list(tmp_path.glob(".targets*"))
+
+
+def test_a_disk_that_is_full_for_a_while_does_not_end_the_watch(tmp_path, monkeypatch, capsys):
+    full = OSError(28, "No space left on device")
+    texts, failures = iter(["1", "2", "2", "2", "2"]), iter([None, full, full, None])
+    over = iter([False] * 4 + [True])
+    written = []
+
+    def replace(path, text):
+        if failure := next(failures):
+            raise failure
+        written.append(text)
+
+    monkeypatch.setattr(sd, "_replace", replace)
+    monkeypatch.setattr(sd, "_until_told", lambda: contextlib.nullcontext(SimpleNamespace(wait=lambda _: next(over))))
+    monkeypatch.setattr(os.path, "exists", lambda _: True)
+    sd._watch("targets.json", 1.0, lambda: next(texts))
+    assert written == ["1", "2"], "and not again while nothing changes"
+    assert capsys.readouterr().err == "gradvane sd: targets.json: No space left on device; it will be tried again\n"
 
 
 def test_sd_answers_http(tmp_path):

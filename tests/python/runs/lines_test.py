@@ -31,6 +31,23 @@ def test_the_address_comes_at_the_start_and_the_outcome_at_the_end(tmp_path):
     assert last == "gradvane: tiny ended: 3 steps, no incidents"
 
 
+def test_a_second_run_of_one_script_says_why_it_has_another_name(tmp_path):
+    one = """
+        import subprocess, sys, torch, gradvane
+        model = torch.nn.Linear(2, 2)
+        agent = gradvane.attach(model, torch.optim.SGD(model.parameters(), 0.1), port=0, linger_seconds=0)
+        if len(sys.argv) == 1:
+            subprocess.run([sys.executable, __file__, "again"], check=True)
+        agent.detach()
+        """
+    script = running.write(tmp_path, one)
+    done = running.python(script, cwd=tmp_path, TMPDIR=str(tmp_path))
+    first, second = [line for line in done.stderr.splitlines() if "http://" in line]
+    assert first.startswith("gradvane: train: http://")
+    assert re.fullmatch(r"gradvane: train-\d{8}T\d{6}-[0-9a-f]{4}: http://127\.0\.0\.1:\d+ "
+                        r"\(a run with the default name is live already; GRADVANE_QUIET=1 hides this line\)", second)
+
+
 def test_an_incident_is_counted_and_its_recording_named(tmp_path):
     lines = said(SCRIPT.replace("SCALE", "(float('nan') if step == 1 else 1)"), tmp_path)
     assert re.fullmatch(r"gradvane: tiny ended: 3 steps, \d incidents?, gradvane replay \S+\.gvrec", lines[-1])
