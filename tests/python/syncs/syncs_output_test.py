@@ -53,26 +53,30 @@ VARIES = [
 ]
 
 
-def shell(folder: Path, seen: Seen, *, cuda: bool = True) -> Shell:
+def shell(folder: Path, seen: Seen, medium: str, *, cuda: bool = True) -> Shell:
     fake = {name: planted.ways("injected")[name] for name in ("FAKE_CUDA", "LD_LIBRARY_PATH", "GRADVANE_SYNC_LIBRARY")}
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
-    return Shell(folder, seen, PATH=path, **(fake if cuda else {}))
+    made = Shell(folder, seen, PATH=path, **(fake if cuda else {}))
+    own = folder / f"temporary-{medium}"  # the media run at once, and a second run of one script gets another name
+    own.mkdir(exist_ok=True)
+    made.env["TMPDIR"] = str(own)
+    return made
 
 
 def trainings(folder: Path, seen: Seen, medium: str) -> None:
-    at = shell(folder, seen)
+    at = shell(folder, seen, medium)
     at.show("syncs", *TRAIN, media=(medium,))
     if medium == "80_columns":
         at.show("syncs", "--budget", "2", "--top", "3", "--fail", *TRAIN, media=(medium,))
         at.show("syncs", "--budget", "1", "--fail", *TRAIN, media=(medium,))
     if medium == "pipe":
-        shell(folder, seen, cuda=False).show(
+        shell(folder, seen, medium, cuda=False).show(
             "syncs", "--budget", "1", "--fail", *TRAIN, "--no-cuda", note="  # on a machine without CUDA", media=(medium,))
         at.read("syncs", "--json", "--budget", "1", *TRAIN)
 
 
 def other_programs(folder: Path, seen: Seen, medium: str) -> None:
-    at = shell(folder, seen)
+    at = shell(folder, seen, medium)
     held = ("--budget", "1", "--fail")
     commands = [("./waits",), (*held, "./waits"), (*held, "./waits", "--taken-by", "nsys"), ("--help",), (), ("--fail", "true"),
                 ("--budget", "few", "true"), ("./none",)]
