@@ -16,10 +16,17 @@ namespace gradvane::agent {
 namespace {
 
 /// Two runs of one script at once are two runs to everyone who asks by name.
-void name_by_default(record::RunInfo& run, const ResolvedOptions& resolved, bool has_shared_id) {
+void name_by_default(record::RunInfo& run, const ResolvedOptions& resolved) {
   run.run = resolved.default_run.empty() ? program_invocation_short_name : resolved.default_run;
-  if (exporters::is_name_taken(resolved.options.run_dir, run, has_shared_id))
-    run.run += "-" + run.run_id;
+  const bool has_shared_id = !resolved.options.run_id.empty();
+  const auto holder = exporters::holder_of_name(resolved.options.run_dir, run, has_shared_id);
+  const bool is_of_launcher =
+      has_shared_id && run.run_id == record::launcher_run_id(record::process_environment());
+  const bool is_same = holder == run.run_id;
+  // One step of Slurm may start several programs, and its id is no name for each. A user who gives two processes one
+  // run_id says that they are one run.
+  if (is_same && is_of_launcher) run.run_id = record::new_run_id(run.start_time);
+  if (holder && (!is_same || is_of_launcher)) run.run += "-" + run.run_id;
   for (record::Setting& setting : run.settings)
     if (setting.key == "run") setting.value = run.run;
 }
@@ -38,9 +45,10 @@ record::RunInfo describe_run(const ResolvedOptions& resolved) {
   run.torch_version = collectors::torch_version();
   run.start_time = record::unix_time();
   run.settings = resolved.settings;
-  const bool has_shared_id = !options.run_id.empty();
-  run.run_id = has_shared_id ? options.run_id : record::new_run_id(run.start_time);
-  if (run.run.empty()) name_by_default(run, resolved, has_shared_id);
+  run.run_id = options.run_id;
+  if (run.run_id.empty()) run.run_id = record::parent_run_id(record::process_environment());
+  if (run.run_id.empty()) run.run_id = record::new_run_id(run.start_time);
+  if (run.run.empty()) name_by_default(run, resolved);
   return run;
 }
 
@@ -55,6 +63,7 @@ Session::Session(const ResolvedOptions& resolved)
   if (!resolved.options.enabled) return;
   record::RunInfo run = describe_run(resolved);
   run_ = run.run;
+  is_renamed_ = agent::is_renamed(resolved.options, run);
   worker_ = std::make_unique<Worker>(resolved.options, std::move(run), recorder_.handoff(),
                                      &exchange_, seat_.ledger());
 }

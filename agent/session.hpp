@@ -64,6 +64,8 @@ class Session {
   [[nodiscard]] std::string url() const;
   /// What the run is called; empty if switched off.
   [[nodiscard]] const std::string& run() const noexcept { return run_; }
+  /// A live run has the default name, so this one has its run_id behind it.
+  [[nodiscard]] bool is_renamed() const noexcept { return is_renamed_; }
   [[nodiscard]] Status status() const;
 
  private:
@@ -73,6 +75,7 @@ class Session {
   int exceptions_;
   bool has_ended_ = false;
   std::string run_;
+  bool is_renamed_ = false;
   /// Null when switched off; after the recorder, which it reads from.
   std::unique_ptr<Worker> worker_;
 };

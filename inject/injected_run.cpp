@@ -91,7 +91,9 @@ record::RunInfo describe(const Settings& settings) {
   run.pid = ::getpid();
   run.version = GRADVANE_VERSION;
   run.start_time = record::unix_time();
-  run.run_id = settings.run_id.empty() ? record::new_run_id(run.start_time) : settings.run_id;
+  run.run_id = settings.run_id;
+  if (run.run_id.empty()) run.run_id = record::parent_run_id(record::process_environment());
+  if (run.run_id.empty()) run.run_id = record::new_run_id(run.start_time);
   return run;
 }
 

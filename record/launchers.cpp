@@ -65,13 +65,6 @@ std::string start_ticks(pid_t process) {
   return text.substr(at + 1, text.find(' ', at + 1) - at - 1);
 }
 
-/// torchrun without --rdzv-id. Its processes on this machine have it as their parent.
-std::string id_of_parent() {
-  const pid_t parent = ::getppid();
-  const std::string ticks = start_ticks(parent);
-  return ticks.empty() ? std::string() : "torchrun-" + std::to_string(parent) + "-" + ticks;
-}
-
 std::string torchrun_id(const Environment& environment) {
   std::string id = text_of(environment, "TORCHELASTIC_RUN_ID");
   if (id == "none") return {};  // what torchrun sets if no one named the run
@@ -109,11 +102,17 @@ std::string launcher_run_id(const Environment& environment) {
     id = with_restarts(std::move(id), text_of(environment, "SLURM_RESTART_COUNT"));
     return with_restarts(std::move(id), restarts);
   }
-  if (std::string id = text_of(environment, "PMIX_NAMESPACE"); !id.empty()) return id;
+  return text_of(environment, "PMIX_NAMESPACE");
+}
+
+std::string parent_run_id(const Environment& environment) {
   const bool is_on_one_node = text_of(environment, "GROUP_WORLD_SIZE") == "1";
-  if (is_on_one_node && environment("TORCHELASTIC_RUN_ID"))
-    if (std::string id = id_of_parent(); !id.empty()) return with_restarts(std::move(id), restarts);
-  return {};
+  if (!is_on_one_node || !environment("TORCHELASTIC_RUN_ID")) return {};
+  const pid_t parent = ::getppid();
+  const std::string ticks = start_ticks(parent);
+  if (ticks.empty()) return {};
+  return with_restarts("torchrun-" + std::to_string(parent) + "-" + ticks,
+                       text_of(environment, "TORCHELASTIC_RESTART_COUNT"));
 }
 
 std::string new_run_id(double time) {

@@ -23,12 +23,17 @@ struct LauncherNumber {
 [[nodiscard]] std::optional<LauncherNumber> launcher_number(RankNumber number,
                                                             const Environment& environment);
 
-/// The identity of the run that the launcher started, the same in all of its processes; a restarted run has another.
-/// Empty if the launcher gave none.
+/// The identity of the run that the launcher started, the same in all of its processes. A run that Slurm or torchrun
+/// starts again after a failure has another. Empty if the launcher gave none.
 [[nodiscard]] std::string launcher_run_id(const Environment& environment);
 
 /// For a run that has no other identity: the UTC time and four random digits, such as 20261124T034152-9f3c.
 /// @param time  seconds since the epoch
 [[nodiscard]] std::string new_run_id(double time);
+
+/// For torchrun without --rdzv-id on one node: the parent process and when it began. All ranks have it as their parent,
+/// unless a program stands between that starts each of them: so two processes with different answers may be one run.
+/// Empty elsewhere.
+[[nodiscard]] std::string parent_run_id(const Environment& environment);
 
 }  // namespace gradvane::record

@@ -23,6 +23,18 @@ void require_writable(const exporters::StepLog& step_log) {
                            "; name another file, or leave the option out");
 }
 
+bool has_group_gauges(GroupSeries which, const record::RunInfo& run) {
+  switch (which) {
+    case GroupSeries::all:
+      return true;
+    case GroupSeries::local0:
+      return run.local_rank == 0;
+    case GroupSeries::rank0:
+      return run.rank == 0;
+  }
+  return true;
+}
+
 }  // namespace
 
 Outlets::Outlets(const Options& options, const record::RunInfo& run, UserCallbacks& callbacks)
@@ -34,7 +46,8 @@ Outlets::Outlets(const Options& options, const record::RunInfo& run, UserCallbac
       history_(std::make_shared<exporters::RunHistory>()),
       exporters_(metrics_),
       directories_(options, run, callbacks) {
-  exporters_.add(std::make_shared<exporters::PrometheusExporter>(metrics_));
+  exporters_.add(std::make_shared<exporters::PrometheusExporter>(
+      metrics_, has_group_gauges(options.group_series, run)));
   exporters_.add(board_);
   if (options.port >= 0) exporters_.add(history_);
   try {

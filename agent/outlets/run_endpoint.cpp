@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "agent/public/options.hpp"
 #include "exporters/text/text_escape.hpp"
 
 namespace gradvane::agent {
@@ -36,8 +37,7 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   file_.emplace(directories.run(), run);
   const std::string error = file_->write(url_, record::RunState::starting);
   const bool is_news = !error.empty() && error != directories.run()->note();
-  const bool is_renamed = options.run.empty() && run.run.ends_with("-" + run.run_id);
-  if (is_renamed)
+  if (is_renamed(options, run))
     callbacks.log("a run with the default name is live on this machine, so this one is called " +
                   run.run + "; the option run gives it a name");
   const std::string name = "run " + run.run + ", rank " + std::to_string(run.rank) + ": " + url_;

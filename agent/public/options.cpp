@@ -187,6 +187,10 @@ ResolvedOptions resolve(const Options& code, const Environment& environment) {
   return resolved;
 }
 
+bool is_renamed(const Options& options, const record::RunInfo& run) {
+  return options.run.empty() && run.run.ends_with("-" + run.run_id);
+}
+
 }  // namespace gradvane::agent
 
 namespace gradvane {

@@ -24,4 +24,7 @@ struct ResolvedOptions {
 /// is default.
 [[nodiscard]] ResolvedOptions resolve(const Options& code, const Environment& environment);
 
+/// Whether a live run has the default name, so that this one has its run_id behind it.
+[[nodiscard]] bool is_renamed(const Options& options, const record::RunInfo& run);
+
 }  // namespace gradvane::agent

@@ -42,8 +42,7 @@ def straggler(windows: Windows) -> Alert:
     return Alert(
         "GradvaneStragglerRank", "warning", "One rank keeps the others of its run waiting",
         f"max by ({OF_RUN}) (\n{delays()}\n)",
-        (f"{RUN} compared with its other ranks, one adds {{{{ $value | humanizePercentage }}}}"
-         " of a typical step to every step.",
+        (f"{RUN} one rank makes every step {{{{ $value | humanizePercentage }}}} longer than the others do.",
          first_of(f"topk(1, {delays(*SAME)})", "It is rank {{ .Labels.rank }}.")),
         hold=windows.straggler_for)
 
@@ -79,10 +78,12 @@ def throughput_drop(windows: Windows) -> Alert:
 
 def replicas_diverged(windows: Windows) -> Alert:
     """Only for ranks whose weights once had the same norm: then they are replicas. Pipeline stages and shards differ
-    from the start. Scrapes meet the ranks at different steps, so a small difference is no evidence."""
+    from the start. Scrapes meet the ranks at different steps, so a small difference is no evidence. One rank alone has
+    the norm that it has itself, which is no evidence either."""
     norms = "(gradvane_weight_norm)"
     each = f"by ({OF_RUN}, optimizer)"
-    spread = f"((max {each} {norms} - min {each} {norms}) / (max {each} {norms} > 0))"
+    spread = (f"((max {each} {norms} - min {each} {norms}) / (max {each} {norms} > 0)"
+              f" and count {each} {norms} > 1)")
     return Alert(
         "GradvaneReplicasDiverged", "critical", "Replicas of a model have different weights",
         f"max by ({OF_RUN}) (\n{spread} > {windows.diverged_share}\n"

@@ -41,14 +41,17 @@ def target_down(windows: Windows, jobs: str) -> Alert:
 
 def ranks_missing(windows: Windows) -> Alert:
     """Also where the target is gone with the process, as in Kubernetes. Nothing while no rank is there: that is a run
-    that has ended, or GradvaneRunVanished."""
-    ranks = f"count by ({OF_RUN}) (count by ({OF_RUN}, rank) (gradvane_run_state{{{ALIVE}}} == 1))"
+    that has ended, or GradvaneRunVanished. A rank that has finished is not missing: at a good end rank 0 may work on
+    for a long time. Of a run that is started again with new targets, it hides a missing rank until it is forgotten."""
+    alive = f"gradvane_run_state{{{ALIVE}}} == 1"
+    finished = f'last_over_time(gradvane_run_state{{state="finished"}}[{windows.vanished}]) == 1'
+    ranks = f"count by ({OF_RUN}) (count by ({OF_RUN}, rank) ({alive} or {finished}))"
     size = f"max({selector('gradvane_world_size', *SAME)})"
     return Alert(
         "GradvaneRanksMissing", "critical", "Ranks of a training run are missing",
-        f"max by ({OF_RUN}) (gradvane_world_size)\n- {ranks}\n> 0",
+        f"max by ({OF_RUN}) (gradvane_world_size)\n- {ranks}\n> 0\nand on ({OF_RUN}) {alive}",
         ("Run {{ $labels.run }}: {{ $value }}{{- with " + asked(size) + " }} of its"
-         " {{ . | first | value }}{{ end }} ranks do not report.",),
+         " {{ . | first | value }}{{ end }} ranks {{ if eq $value 1.0 }}does{{ else }}do{{ end }} not report.",),
         hold=windows.missing_for)
 
 
@@ -65,7 +68,7 @@ def run_vanished(windows: Windows) -> Alert:
                "unless on (job, instance) (up == 0)")
         + "\nunless on (run) gradvane_run_state\n"
         f"unless on (run) (last_over_time(gradvane_run_state{{{OVER}}}[{memory}]) == 1)",
-        (f"{WHO} no series any more, and no end was reported.",
+        (f"{WHO} all series are gone, and no rank reported an end.",
          number(f"max(last_over_time({selector('gradvane_run_step', *SAME)}[{memory}]))", "Latest step seen: {}.")),
         hold=windows.vanished_for)
 

@@ -73,7 +73,7 @@ void AlertBook::close_one(Entry& entry, const record::Incident& incident, const 
 
 double AlertBook::end_of(const record::Incident& incident, const AlertRule& rule) const {
   const double closed = incident.closed_at.value_or(incident.opened_at);
-  if (!rule.keeps_firing) return closed;
+  if (!rule.keeps_firing) return closed + seconds_of(windows_.others);
   return std::max(closed, incident.opened_at + seconds_of(windows_.event)) +
          seconds_of(windows_.keep_firing);
 }

@@ -22,6 +22,9 @@ struct AlertWindows {
   std::chrono::seconds event = std::chrono::minutes(5);  ///< an event counts for so long
   /// and its alert stays so long after its reason is gone
   std::chrono::seconds keep_firing = std::chrono::minutes(10);
+  /// An alert lasts at least this long after the end of its incident. Ranks of a run push the same alert, so one of
+  /// them must not end it before the others have reported again.
+  std::chrono::seconds others = std::chrono::seconds(0);
 };
 
 struct AlertMoment {

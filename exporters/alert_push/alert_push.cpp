@@ -31,6 +31,8 @@ bool AlertPush::is_child() const noexcept { return ::getpid() != owner_; }
 ExportResult AlertPush::on_start(const record::RunInfo& run,
                                  const std::shared_ptr<const record::ModelInfo>& /*model*/) {
   if (is_child()) return ExportResult::closed;
+  AlertWindows windows = options_.windows;
+  if (run.world_size > 1) windows.others = AlertBook::kAgain + std::chrono::seconds(30);
   sender_ = std::make_unique<AlertSender>(AlertSenderOptions{
       .url = parse_alert_url(options_.url),
       .words = {.run = run.run,
@@ -38,7 +40,7 @@ ExportResult AlertPush::on_start(const record::RunInfo& run,
                 .labels = options_.labels,
                 .runbook_base = options_.runbook_base,
                 .generator_url = options_.generator_url},
-      .windows = options_.windows,
+      .windows = windows,
       .resolve = options_.resolve,
       .counted =
           [metrics = metrics_](bool taken, std::size_t alerts) {

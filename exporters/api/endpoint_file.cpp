@@ -27,6 +27,7 @@ std::string EndpointFile::write(std::string_view url, record::RunState state) no
   if (!written_.empty() && was_taken_over(directory)) return {};
   const nlohmann::ordered_json json{
       {"url", url},
+      {"host", run_.host},
       {"pid", run_.pid},
       {"run", run_.run},
       {"run_id", run_.run_id},

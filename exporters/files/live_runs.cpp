@@ -49,14 +49,14 @@ std::optional<Owner> owner_of(int directory, const std::string& name, uid_t owne
 
 }  // namespace
 
-bool is_name_taken(const fs::path& named, const record::RunInfo& run, bool has_shared_id,
-                   uid_t owner) {
+std::optional<std::string> holder_of_name(const fs::path& named, const record::RunInfo& run,
+                                          bool has_shared_id, uid_t owner) {
   const auto directory =
       named.empty()
           ? open_private_directory(fs::absolute(temporary_directory()),
                                    runs_of_user(owner) / file_word(run.run), owner, Missing::stays)
           : open_named_directory(named, owner, Missing::stays);
-  if (!directory.descriptor.is_open()) return false;
+  if (!directory.descriptor.is_open()) return std::nullopt;
   const int descriptor = directory.descriptor.get();
   const std::string own_lock = "rank" + std::to_string(run.rank) + ".lock";
   for (const std::string& name : names_in(descriptor, kMostFiles)) {
@@ -68,12 +68,12 @@ bool is_name_taken(const fs::path& named, const record::RunInfo& run, bool has_s
     const auto other = owner_of(descriptor, "endpoint." + rank + ".json", owner);
     // A process that holds the lock and has no file yet is just starting.
     if (!other) {
-      if (is_own_rank) return true;
+      if (is_own_rank) return std::string();
       continue;
     }
-    if (other->run == run.run && other->run_id != run.run_id) return true;
+    if (other->run == run.run && (is_own_rank || other->run_id != run.run_id)) return other->run_id;
   }
-  return false;
+  return std::nullopt;
 }
 
 }  // namespace gradvane::exporters

@@ -226,6 +226,7 @@ void PrometheusExporter::export_numbers(const record::StepRecord& record,
 
 void PrometheusExporter::export_groups(const record::StepDetail& detail,
                                        const record::ModelInfo& model) {
+  if (!has_groups_) return;
   const std::size_t groups = std::min(detail.groups.size(), model.groups.size());
   for (std::size_t i = 0; i < groups; ++i) {
     const record::GroupStats& stats = detail.groups[i];

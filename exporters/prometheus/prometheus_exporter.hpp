@@ -18,7 +18,9 @@ namespace gradvane::exporters {
 /// with the group. A step is seen by a scrape whole or not at all.
 class PrometheusExporter final : public Exporter {
  public:
-  explicit PrometheusExporter(std::shared_ptr<MetricSet> metrics) : metrics_(std::move(metrics)) {}
+  /// @param has_groups  whether gauges of groups are published
+  explicit PrometheusExporter(std::shared_ptr<MetricSet> metrics, bool has_groups = true)
+      : metrics_(std::move(metrics)), has_groups_(has_groups) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "prometheus"; }
 
@@ -49,6 +51,7 @@ class PrometheusExporter final : public Exporter {
   void count_lost_steps(const record::StepRecord& record, record::Site site);
 
   std::shared_ptr<MetricSet> metrics_;
+  bool has_groups_;
   std::uint64_t model_id_ = 0;
   bool has_stepped_ = false;
   RunLead lead_;

@@ -56,9 +56,9 @@ class Agent:
         from gradvane._watch.watcher import Watcher
 
         self._options = {key: _text(value) for key, value in options.items()}
-        code = {**identity.of_group(module.launcher_run_id()), **self._options}
+        lacks_run_id = module.lacks_run_id(_pairs(self._options), command_line)
+        pairs = _pairs({**identity.of_group(lacks_run_id), **self._options})
         name = default_run or _script_name()
-        pairs = [f"{key}={value}" for key, value in code.items()]
         # First of all, since it is the one thing here that cannot be had where threads are limited: nothing else
         # has begun by then.
         begins: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -86,7 +86,7 @@ class Agent:
         for package in ("torch", "gradvane"):  # a host sync's line is looked for outside these
             self._native.pass_over(os.path.dirname(os.path.abspath(sys.modules[package].__file__ or "")))
         self.run = str(self._native.run()) or name
-        self.is_renamed = self.run.startswith(name + "-") and "run" not in self._options
+        self.is_renamed = bool(self._native.is_renamed())
         """a run with the default name is live on this machine, so this one has its run_id in its name"""
         self.incident_count = 0
         self.recording = ""
@@ -319,6 +319,10 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def _pairs(options: Mapping[str, str]) -> list[str]:
+    return [f"{key}={value}" for key, value in options.items()]
 
 
 def _script_name() -> str:

@@ -24,6 +24,7 @@ class Options(TypedDict, total=False):
     update_sample: int
     groups: str
     max_groups: int
+    group_series: Literal["all", "local0", "rank0"]
     max_series: int
     vanishing_threshold: float
     exploding_threshold: float

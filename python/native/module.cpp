@@ -12,7 +12,6 @@
 #include "python/native/python_agent.hpp"
 #include "python/native/record_classes.hpp"
 #include "python/native/torch_ops.hpp"
-#include "record/launchers.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::python {
@@ -183,6 +182,7 @@ void define_ends(Class& agent) {
       .def("status", &PythonAgent::status, WithoutGil())
       .def("url", &PythonAgent::url, WithoutGil())
       .def("run", &PythonAgent::run, WithoutGil())
+      .def("is_renamed", &PythonAgent::is_renamed, WithoutGil())
       .def("flush", &PythonAgent::flush, WithoutGil(), "seconds"_a)
       .def("stop", &PythonAgent::stop, WithoutGil(), "lingers"_a)
       .def("fail", &PythonAgent::fail, WithoutGil(), "reason"_a, "lingers"_a)
@@ -243,9 +243,8 @@ PYBIND11_MODULE(_native, module) {
 
   // From now on the end of a run waits for a scrape, and Ctrl-C ends that wait and nothing else.
   module.def("note_process_ends", &agent::note_process_ends);
+  module.def("lacks_run_id", &lacks_run_id, "code"_a, "command_line"_a);
   // After the last run: the ledger of host syncs must not look at an interpreter that ends.
-  module.def("launcher_run_id",
-             [] { return record::launcher_run_id(record::process_environment()); });
   module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
   define_records(module);

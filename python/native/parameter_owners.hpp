@@ -12,8 +12,8 @@ class ParameterOwners {
  public:
   struct Owners {
     std::vector<int> optimizers;
-    bool is_whole =
-        false;  ///< one read says all of them: they are what one optimizer owns, each once
+    /// The tensors are exactly what one optimizer owns, each once: one read covers them all.
+    bool is_whole = false;
   };
 
   /// @param params  the tensors' implementations, in the order of the call

@@ -66,6 +66,16 @@ Options options_of(const std::vector<std::string>& code, std::vector<std::string
 
 }  // namespace
 
+bool lacks_run_id(const std::vector<std::string>& code, std::vector<std::string> command_line) {
+  try {
+    const Options options = options_of(code, std::move(command_line));
+    const agent::ResolvedOptions resolved = agent::resolve(options, agent::process_environment());
+    return resolved.options.enabled && resolved.options.run_id.empty();
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
 PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>& code,
                          std::vector<std::string> command_line)
     : number_(next_number()), process_(::getpid()), session_([&] {
@@ -357,6 +367,7 @@ Status PythonAgent::status() { return session_.status(); }
 std::string PythonAgent::url() { return session_.url(); }
 
 std::string PythonAgent::run() { return session_.run(); }
+bool PythonAgent::is_renamed() { return session_.is_renamed(); }
 
 bool PythonAgent::flush(double seconds) {
   const Call call(*this);

@@ -22,6 +22,10 @@
 
 namespace gradvane::python {
 
+/// Whether a run with these options is measured and has no run_id yet. False if an option is not
+/// allowed, which the constructor reports.
+bool lacks_run_id(const std::vector<std::string>& code, std::vector<std::string> command_line);
+
 /// What reads tensors is called with the GIL, the rest without. A lock lets one thread in at a time, since
 /// backward passes may run hooks on threads of their own. Only the constructor, attach(), grad_norm() and clip_grad_norm() throw;
 /// other faults are counted. In a forked child every call does nothing. A PythonAgentPtr must own
@@ -102,6 +106,8 @@ class PythonAgent {
   std::string url();
   /// The name; empty if the agent is switched off.
   std::string run();
+  /// A live run has the default name, so this one has its run_id behind it.
+  bool is_renamed();
   bool flush(double seconds);
   /// Ends the run. With `lingers`, at the end of the process, it waits for one more scrape.
   void stop(bool lingers);

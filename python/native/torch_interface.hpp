@@ -67,8 +67,8 @@ struct TorchInterface {
   getter version = nullptr;
   getter requires_grad = nullptr;
 
-  // Functions of C++, which save an object or a call of Python. Null in a torch where they are not to be had,
-  // or say otherwise than Python does.
+  // Functions of C++, which save an object or a call of Python. Null in a torch that lacks them, or whose answers
+  // differ from Python's.
   bool (*implementation_requires_grad)(const void*) = nullptr;
   /// Of a parameter's implementation, borrowed; a handle of the undefined tensor where there is none.
   TensorHandle (*implementation_gradient)(const void*) = nullptr;
@@ -110,7 +110,7 @@ struct TorchInterface {
 /// Looks it up, once, when the module is loaded. Throws std::runtime_error where this torch lacks any of it.
 void find_torch_interface();
 
-/// For tests: which functions of C++ this torch has, and how to do without them, as beside a torch to come.
+/// For tests: which functions of C++ this torch has, and how to do without them, as with a later torch.
 [[nodiscard]] std::map<std::string, bool> functions_of_cpp();
 void do_without_functions_of_cpp() noexcept;
 

@@ -112,6 +112,8 @@ def diverged_spec() -> Spec:
         # Scraped a few steps apart.
         Case("nearly_equal", weighing(same, during((20, 10), (40, 10.05))), (Check(31), Check(50))),
         Case("alone", weighing(during((20, 10), (40, 11))), (Check(31), Check(50))),
+        # Rank 0 is scraped before the others, which are stages.
+        Case("alone_at_first", weighing(same, during((30, None), (30, 12))), (Check(29), Check(45), Check(59))),
     ))
 
 

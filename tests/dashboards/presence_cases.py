@@ -38,11 +38,14 @@ def away(rank: int, begins: float, until: float) -> Series:
 
 def missing_spec() -> Spec:
     def fires(minute: float, count: int = 1) -> Check:
-        return Check(minute, tuple(range(count)), f"Run gpt: {count} of its 4 ranks do not report.")
+        verb = "does" if count == 1 else "do"
+        return Check(minute, tuple(range(count)), f"Run gpt: {count} of its 4 ranks {verb} not report.")
 
     three = {key: values for key, values in of_four().items() if "host-3" not in key}
     one_by_one = of_four(*(ended(sized(in_state("finished", (19 + rank, 0), (41 - rank, 1), rank=rank), rank, 4),
                                  19.5 + rank) for rank in range(4)))
+    others_finished = of_four(*(ended(sized(in_state("finished", (20, 0), (40, 1), rank=rank), rank, 4), 21)
+                                for rank in range(1, 4)))
     return Spec("GradvaneRanksMissing", "ranks-missing", "critical", "Ranks of a training run are missing", (
         Case("zero_initialised", of_four(gone(3, 20)), (Check(19.5), Check(24), fires(26), fires(59))),
         Case("late_series", three, (Check(4), fires(6))),
@@ -55,6 +58,9 @@ def missing_spec() -> Spec:
         # A killed one whose target stays is missing as well.
         Case("target_is_down", of_four(killed(3)), (Check(19.5), fires(26))),
         Case("end_one_after_the_other", one_by_one, (Check(19.5), Check(21), Check(23), Check(30))),
+        Case("rank_0_works_on_after_the_end_of_the_others", others_finished, (Check(26), Check(50))),
+        Case("one_is_killed_before_the_end_of_the_others", others_finished | gone(2, 20),
+             (Check(24), fires(26), fires(50))),
         Case("size_unknown", ranks_of(3), (Check(10), Check(50))),
     ))
 
@@ -70,7 +76,7 @@ def begun(series: Series, minute: float) -> Series:
 
 def vanished_spec() -> Spec:
     def fires(minute: float, ranks: tuple[int, ...] = (0,), step: int = 400) -> Check:
-        return Check(minute, ranks, "Run gpt, {ranks}: no series any more, and no end was reported."
+        return Check(minute, ranks, "Run gpt, {ranks}: all series are gone, and no rank reported an end."
                      f" Latest step seen: {step}.")
 
     all_gone: Series = {}

@@ -233,8 +233,8 @@ def slow_rank(rank: int, kind: str, begins: float = 0, until: float = LENGTH) ->
 
 def straggler_spec() -> Spec:
     def fires(minute: float, share: str, ranks: tuple[int, ...] = (2,)) -> Check:
-        return Check(minute, ranks, "Run gpt: compared with its other ranks, one adds "
-                     f"{share} of a typical step to every step. It is rank {{first}}.")
+        return Check(minute, ranks, "Run gpt: one rank makes every step "
+                     f"{share} longer than the others do. It is rank {{first}}.")
 
     def among(*slow: Series) -> Series:
         together = ranks_of(4)

@@ -73,6 +73,11 @@ enum class TraceNonfinite : std::uint8_t { off, next_step, always };
 /// Whether processes that hold shards of the same parameters exchange the norms of their shards.
 enum class NormSharing : std::uint8_t { automatic, off };
 
+/// Which ranks publish the gauges of groups. rank0: one of the run, local0: one per node. Where ranks hold the same
+/// parameters, as under DDP, their gauges are equal. Counters, incidents, the page and the API have the groups of every
+/// rank.
+enum class GroupSeries : std::uint8_t { all, local0, rank0 };
+
 /// Settings from code. The same keys exist on the command line as --gradvane-<key>=<value>, in the
 /// environment as GRADVANE_<KEY>, and in a YAML file. The command line overrides the environment,
 /// which overrides the file, which overrides code. docs/configuration.md describes every key.
@@ -94,6 +99,7 @@ struct Options {
   int update_sample = 4096;  ///< elements per parameter, for the update ratio; 0: no update ratio
   std::string groups = "auto";  ///< auto, depth:N, or name=regex;name=regex;...
   int max_groups = 150;
+  GroupSeries group_series = GroupSeries::all;  ///< ranks whose groups have gauges in /metrics
   int max_series = 2000;              ///< per process; series beyond it are counted, not exported
   double vanishing_threshold = 1e-7;  ///< gradient norm of a parameter that counts as vanishing
   double exploding_threshold = 10.0;  ///< gradient norm of a parameter that counts as exploding

@@ -16,16 +16,15 @@ _agents = 0
 """that this process has started while it had a process group"""
 
 
-def of_group(launcher_run_id: str) -> dict[str, str]:
-    """Options of this process: rank and world_size, and run_id where the launcher gave none. Empty without a process
-    group. The store is asked once, and an answer that does not come within five seconds is done without."""
+def of_group(lacks_run_id: bool) -> dict[str, str]:
+    """Options of this process: rank and world_size, and run_id if it lacks one. Empty without a process group. The store is asked once, and an answer that does not come within five seconds is done without."""
     global _agents
     import torch.distributed as dist
 
     if not (dist.is_available() and dist.is_initialized()):
         return {}
     found = {"rank": str(dist.get_rank()), "world_size": str(dist.get_world_size())}
-    if launcher_run_id or dist.get_world_size() < 2:
+    if not lacks_run_id or dist.get_world_size() < 2:
         return found
     _agents += 1
     if run_id := _agreed(dist, f"gradvane/run_id/{_agents}"):

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from gradvane import _imports
 from gradvane._watch import phases, profilers
+from gradvane._watch.events import contained
 
 if TYPE_CHECKING:
     import types
@@ -61,7 +62,7 @@ def install(watcher: Watcher) -> None:
     _replace(torch.autograd.profiler.profile, "__exit__", profilers.exit_profiler)
     _replace_in([getattr(torch.utils.data.dataloader, "_BaseDataLoaderIter", None)], "__next__", phases.timed("data"))
     _replace_in([torch, torch.serialization], "save", phases.timed("checkpoint"))
-    _watch_checkpoints()
+    _watch_checkpoints(watcher)
     if torch.version.cuda is not None:  # without CUDA nobody counts
         profilers.when_proton_comes(_watch_proton)
     _replace(torch.amp.GradScaler, "scale", _scale)
@@ -95,7 +96,8 @@ def _watch_proton(functions: Any) -> None:
             _replace(functions, name, make)
 
 
-def _watch_checkpoints() -> None:
+@contained
+def _watch_checkpoints(_: Watcher) -> None:
     """A program may import torch.distributed.checkpoint at any time: each step looks."""
     global _has_checkpoints
     if not _has_checkpoints and (modules := phases.checkpoint_modules()):
@@ -228,7 +230,7 @@ def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs:
     if watcher is not None:
         watcher.after_step(optimizer)
         profilers.tell_gone(_watching)
-        _watch_checkpoints()
+        _watch_checkpoints(watcher)
 
 
 def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:

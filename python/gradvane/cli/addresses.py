@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterable
 
 from gradvane.cli.live_runs import LiveRun, live_runs
 
@@ -19,13 +20,19 @@ def add_to(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", nargs="?", help="name or run_id of a live run on this machine, or the address of an agent; "
                         f"default: the only live run, else {DEFAULT}")
     parser.add_argument("--rank", type=int, metavar="R", help="of a run with several processes; default: the lowest")
+    add_directories_to(parser)
 
 
-def url_of(word: str | None, rank: int | None = None) -> str:
+def add_directories_to(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dir", action="append", default=[], metavar="DIR", help="look for run directories here too; "
+                        "may be repeated. GRADVANE_RUN_DIR is looked in anyway")
+
+
+def url_of(word: str | None, rank: int | None = None, directories: Iterable[str] = ()) -> str:
     """Without a slash at its end. Raises UnknownRunError."""
     if word and ("://" in word or _HAS_PORT.fullmatch(word) or word == "localhost"):
         return (word if "://" in word else f"http://{word}").rstrip("/")
-    entries = live_runs()
+    entries = live_runs(directories)
     if not word and not entries:
         return DEFAULT
     found = [entry for entry in entries if not word or word in (entry.run, entry.run_id)]

@@ -5,23 +5,27 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+from collections.abc import Iterable
 
 from gradvane.cli.main import WORDS
 from gradvane.cli.telling import write
 
+# A run may have any name. Nothing of it is evaluated: `compgen -W` would.
 _BASH = """\
 _gradvane() {
-  local word=${COMP_WORDS[COMP_CWORD]} words=""
+  local word=${COMP_WORDS[COMP_CWORD]} words="" line
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
-    COMPREPLY=($(compgen -W "@WORDS@" -- "$word"))
-    return
-  fi
-  case ${COMP_WORDS[1]} in
+    words="@WORDS@"
+  else
+    case ${COMP_WORDS[1]} in
 @CASES@
-  esac
+    esac
+  fi
   # What nothing here completes is completed as the name of a file.
-  [[ -n $words ]] && COMPREPLY=($(compgen -W "$words" -- "$word"))
+  while IFS= read -r line; do
+    [[ -n $line && $line == "$word"* ]] && COMPREPLY+=("$(printf %q "$line")")
+  done <<< "$words"
   return 0
 }
 complete -o default -F _gradvane gradvane
@@ -52,17 +56,21 @@ def main(arguments: list[str]) -> int:
 
 def script(shell: str) -> str:
     cases = "\n".join(_case(name) for name in WORDS)
-    text = _BASH.replace("@WORDS@", " ".join([*WORDS, "--help", "--version"])).replace("@CASES@", cases)
+    text = _BASH.replace("@WORDS@", _lines([*WORDS, "--help", "--version"])).replace("@CASES@", cases)
     return _HEAD.replace("SHELL", shell) + (_ZSH if shell == "zsh" else "") + text
 
 
 def _case(name: str) -> str:
-    otherwise = ""
+    others = ""
     if WORDS[name].usage == "[RUN]":
-        otherwise = ' || words="$(gradvane ls --names 2>/dev/null)"'
+        others = ' || words="$(gradvane ls --names 2>/dev/null)"'
     elif name == "completions":
-        otherwise = f' || words="{" ".join(_SHELLS)}"'
-    return f'    {name}) [[ $word == -* ]] && words="{" ".join(options_of(name))}"{otherwise} ;;'
+        others = f' || words="{_lines(_SHELLS)}"'
+    return f'    {name}) [[ $word == -* ]] && words="{_lines(options_of(name))}"{others} ;;'
+
+
+def _lines(words: Iterable[str]) -> str:
+    return "\n".join(words)
 
 
 def options_of(name: str) -> list[str]:

@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     for check in CHECKS:
         try:
             findings = list(check())
-        except Exception as error:  # what could not be checked is told as well
+        except Exception as error:  # a check that failed is a finding too
             findings = [Finding("warning", f"{check.__name__.strip('_')} could not be checked: {described(error)}")]
         for finding in findings:
             has_problem |= finding.grade == "problem"
@@ -85,7 +85,7 @@ def _torch() -> Iterator[Finding]:
     try:
         native()
     except GradvaneError as error:
-        yield Finding("problem", f"the native part: {error}", "install gradvane again beside this torch (docs/install.md)")
+        yield Finding("problem", f"the native part: {error}", "install gradvane again next to this torch (docs/install.md)")
         return
     yield Finding("ok", "the native part loads")
 
@@ -143,7 +143,7 @@ def _endpoint() -> Iterator[Finding]:
                           "set an address of this machine, and a port that you may use")
             return
     if host.startswith("127.") or host == "::1":
-        yield Finding("ok", f"the address {address} is reached from this machine alone; docs/prometheus.md says how others can")
+        yield Finding("ok", f"the address {address} can be reached from this machine only; docs/prometheus.md shows how others can reach it")
     else:
         yield Finding("warning", f"the address {address} can be reached by others, and there is no password",
                       "do this only on a network that you trust")

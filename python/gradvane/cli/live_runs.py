@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import stat
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gradvane.cli.agent_api import UnreachableError, fetch
 
@@ -30,20 +32,22 @@ class LiveRun:
     rank: int
     world_size: int
     url: str
+    host: str
+    """name of the machine; empty: not known"""
     pid: int
     state: str
     started: float
     directory: str
     status: dict[str, Any] | None = None
-    """what the endpoint answered; None where it did not"""
+    """the endpoint's answer; None if there was none"""
 
 
 def live_runs(directories: Iterable[str] = ()) -> list[LiveRun]:
-    """Every process of a run that is live, in the order of name, run_id and rank. `directories` are looked in besides the default
-    ones: run directories, or those above them.
+    """Every process of a run that is live, in the order of name, run_id and rank. It looks in the default
+    directories, in GRADVANE_RUN_DIR and in `directories`: run directories, or those above them.
 
-    What a dead process left is not in it: a file counts if its process runs and began before the file says, or if the
-    endpoint answers as the process that the file names.
+    What a dead process left is not in it: a file counts if its process runs on this machine and began before the
+    file's start time, or if the endpoint answers as the process that the file names.
     """
     found = {(entry.url, entry.pid): entry for entry in _entries(directories)}
     if not found:
@@ -62,7 +66,8 @@ def _with_status(entry: LiveRun) -> LiveRun | None:
     process = (status or {}).get("process") or {}
     if process.get("pid") == entry.pid and process.get("run_id") == entry.run_id:
         return LiveRun(**{**vars(entry), "status": status, "state": str((status or {}).get("state", entry.state))})
-    return entry if entry.state not in _ENDED and _runs(entry.pid, entry.started) else None
+    is_here = entry.host in ("", socket.gethostname())
+    return entry if is_here and entry.state not in _ENDED and _runs(entry.pid, entry.started) else None
 
 
 def _runs(pid: int, started: float) -> bool:
@@ -94,7 +99,8 @@ def _run_directories(directories: Iterable[str]) -> Iterator[Path]:
         for above in _folders(Path(base)):
             if above.name.split(".")[0] == f"gradvane-{os.geteuid()}":
                 yield from _folders(above)
-    for given in directories:
+    named = os.environ.get("GRADVANE_RUN_DIR")
+    for given in [*([named] if named else []), *directories]:
         yield Path(given)
         yield from _folders(Path(given))
 
@@ -125,11 +131,12 @@ def _read(path: Path) -> LiveRun | None:
         values = json.loads(os.read(descriptor, _LONGEST_FILE))
         entry = LiveRun(
             run=str(values["run"]), run_id=str(values["run_id"]), rank=int(values["rank"]),
-            world_size=int(values["world_size"]), url=str(values["url"]), pid=int(values["pid"]),
-            state=str(values["state"]), started=float(values["started"]), directory=str(path.parent),
+            world_size=int(values["world_size"]), url=str(values["url"]), host=str(values.get("host", "")),
+            pid=int(values["pid"]), state=str(values["state"]), started=float(values["started"]), directory=str(path.parent),
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        is_address = entry.url.startswith(("http://", "https://")) and urlsplit(entry.url).port != 0  # ValueError: no port
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, AttributeError):
         return None
     finally:
         os.close(descriptor)
-    return entry if entry.url.startswith(("http://", "https://")) else None
+    return entry if is_address else None

@@ -8,6 +8,7 @@ import sys
 import time
 
 from gradvane.cli.agent_api import plain
+from gradvane.cli.addresses import add_directories_to
 from gradvane.cli.live_runs import LiveRun, live_runs
 from gradvane.cli.telling import write
 
@@ -20,8 +21,7 @@ def parser() -> argparse.ArgumentParser:
     how = made.add_mutually_exclusive_group()
     how.add_argument("--json", action="store_true", help="print a JSON array")
     how.add_argument("--names", action="store_true", help="print the names alone, each once")
-    made.add_argument("--dir", action="append", default=[], metavar="DIR", help="look for run directories here too; "
-                        "may be repeated")
+    add_directories_to(made)
     return made
 
 

@@ -24,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     try:
-        url = addresses.url_of(options.run, options.rank) + "/"
+        url = addresses.url_of(options.run, options.rank, options.dir) + "/"
     except addresses.UnknownRunError as error:
         return complain("open", str(error))
     write(url)

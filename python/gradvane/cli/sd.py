@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.server
+import ipaddress
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
+from gradvane.cli.addresses import add_directories_to
 from gradvane.cli.live_runs import LiveRun, live_runs
 from gradvane.cli.telling import complain, say, write
 
@@ -58,8 +60,7 @@ def parser() -> argparse.ArgumentParser:
                         "%(default)s")
     made.add_argument("--address", metavar="HOST", help="host in the targets, for a Prometheus on another machine; "
                         "default: that of each run's URL")
-    made.add_argument("--dir", action="append", default=[], metavar="DIR", help="look for run directories here too; "
-                        "may be repeated")
+    add_directories_to(made)
     return made
 
 
@@ -112,7 +113,7 @@ def _replace(path: str, text: str) -> None:
 
 
 def _watch(path: str, every: float, targets: Callable[[], str]) -> None:
-    """Raises OSError where FILE cannot be written at all. A disk that is full later is waited for, and told once."""
+    """Raises OSError if FILE cannot be written at first. If the disk is full later, that is logged once and tried again."""
     with _until_told() as over:
         written = targets()
         _replace(path, written)
@@ -136,12 +137,16 @@ def _serve(bind: str, port: int, targets: Callable[[], str]) -> None:
         server_version = "gradvane"
 
         def do_GET(self) -> None:
+            if bind == _LOOPBACK and not _is_of_this_machine(self.headers.get("Host", "")):
+                self.send_error(403, "the Host header names another machine")
+                return
             body = targets().encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            with contextlib.suppress(ConnectionError):  # who asked is gone
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
             """Prometheus comes every minute: no line for each."""
@@ -155,6 +160,21 @@ def _serve(bind: str, port: int, targets: Callable[[], str]) -> None:
         say("sd", f"serving http://{host}:{server.server_port}/ for http_sd_configs")
         over.wait()
         server.shutdown()
+
+
+def _is_of_this_machine(host: str) -> bool:
+    """Addresses and the machine's own names. A page in a browser may have had another name point here."""
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return False
+    if name in ("", "localhost", socket.gethostname().lower()):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

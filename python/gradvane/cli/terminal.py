@@ -35,7 +35,7 @@ def parser(command: str) -> argparse.ArgumentParser:
     )
     addresses.add_to(made)
     if command == "status":
-        made.add_argument("--json", action="store_true", help="print what /api/v1/status says")
+        made.add_argument("--json", action="store_true", help="print the answer of /api/v1/status")
         made.add_argument("--check", action="store_true", help="for probes: one line, and an exit status")
     else:
         made.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="default %(default)s")
@@ -45,7 +45,7 @@ def parser(command: str) -> argparse.ArgumentParser:
 def main(command: str, arguments: list[str]) -> int:
     options = parser(command).parse_args(arguments)
     try:
-        url = addresses.url_of(options.run, options.rank)
+        url = addresses.url_of(options.run, options.rank, options.dir)
         if command == "top":
             return _top(url, max(options.every, 0.1))
         status = fetch(url, "/api/v1/status")
@@ -106,7 +106,7 @@ def _top(url: str, every: float) -> int:
 
 
 def _watch(url: str, every: float, seen: list[dict[str, Any]], draw: Callable[[], None]) -> None:
-    """Until nobody has answered three times in a row."""
+    """Until three requests in a row had no answer."""
     gone = 0
     while gone < 3:
         time.sleep(every)

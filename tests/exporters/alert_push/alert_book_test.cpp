@@ -115,6 +115,17 @@ TEST_F(Book, EndsAnAlertOfWhichTheRuleDoesNotKeepFiringAtOnce) {
   EXPECT_EQ(alerts[0].ends_at, kBegin + 30);
 }
 
+TEST_F(Book, LeavesOtherRanksTimeToReportThatTheAlertLasts) {
+  book_ = AlertBook({.others = AlertBook::kAgain + std::chrono::seconds(30)});
+  open(1, IncidentClass::stalled, 0);
+  (void)tell(1);
+  close(1, IncidentClass::stalled, 0, 30);
+  EXPECT_EQ(tell(31)[0].ends_at, kBegin + 120);
+  open(2, IncidentClass::nonfinite_grad, 0);
+  close(2, IncidentClass::nonfinite_grad, 0, 1);
+  EXPECT_EQ(tell(32)[0].ends_at, kBegin + 900) << "this one lasts long enough anyway";
+}
+
 TEST_F(Book, EndsWithTheIncidentWhereTheWindowsAreZero) {
   book_ = AlertBook({.event = std::chrono::seconds(0), .keep_firing = std::chrono::seconds(0)});
   open(1, IncidentClass::nonfinite_grad, 0);

@@ -42,31 +42,35 @@ class Live {
 
 constexpr bool kShared = true;
 
+bool is_taken(const std::filesystem::path& named, const record::RunInfo& run, bool has_shared_id) {
+  return holder_of_name(named, run, has_shared_id).has_value();
+}
+
 TEST(LiveRuns, ARankOfTheSameNameInAnotherRunTakesTheName) {
   const Scratch scratch;
-  EXPECT_FALSE(is_name_taken(scratch.path(), run_of("train", "b", 0), !kShared));
+  EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "b", 0), !kShared));
   const Live other(scratch.path(), run_of("train", "a", 0));
-  EXPECT_TRUE(is_name_taken(scratch.path(), run_of("train", "b", 0), !kShared));
-  EXPECT_TRUE(is_name_taken(scratch.path(), run_of("train", "b", 0), kShared));
-  EXPECT_FALSE(is_name_taken(scratch.path(), run_of("train", "a", 0), kShared))
-      << "who gives the same run_id says that it is the same run";
-  EXPECT_FALSE(is_name_taken(scratch.path(), run_of("eval", "b", 0), !kShared));
+  EXPECT_TRUE(is_taken(scratch.path(), run_of("train", "b", 0), !kShared));
+  EXPECT_TRUE(is_taken(scratch.path(), run_of("train", "b", 0), kShared));
+  EXPECT_EQ(holder_of_name(scratch.path(), run_of("train", "a", 0), kShared), "a")
+      << "one step of Slurm may start several programs: the caller decides";
+  EXPECT_FALSE(is_taken(scratch.path(), run_of("eval", "b", 0), !kShared));
 }
 
 TEST(LiveRuns, OtherRanksAreOtherRunsOnlyIfTheIdsAreSharedByAllRanks) {
   const Scratch scratch;
   const Live other(scratch.path(), run_of("train", "a", 0));
-  EXPECT_FALSE(is_name_taken(scratch.path(), run_of("train", "b", 1), !kShared))
+  EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "b", 1), !kShared))
       << "ranks without a launcher each have an id";
-  EXPECT_TRUE(is_name_taken(scratch.path(), run_of("train", "b", 1), kShared));
-  EXPECT_FALSE(is_name_taken(scratch.path(), run_of("train", "a", 1), kShared));
+  EXPECT_TRUE(is_taken(scratch.path(), run_of("train", "b", 1), kShared));
+  EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "a", 1), kShared));
 }
 
 TEST(LiveRuns, AProcessThatHasNoFileYetTakesTheNameOfItsRank) {
   const Scratch scratch;
   const Live starting(scratch.path(), run_of("train", "a", 0), /*has_file=*/false);
-  EXPECT_TRUE(is_name_taken(scratch.path(), run_of("train", "b", 0), kShared));
-  EXPECT_FALSE(is_name_taken(scratch.path(), run_of("train", "b", 1), kShared));
+  EXPECT_EQ(holder_of_name(scratch.path(), run_of("train", "b", 0), kShared), "");
+  EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "b", 1), kShared));
 }
 
 TEST(LiveRuns, WhatADeadProcessLeftTakesNoName) {
@@ -75,29 +79,29 @@ TEST(LiveRuns, WhatADeadProcessLeftTakesNoName) {
     const Live other(scratch.path(), run_of("train", "a", 0));
   }
   ASSERT_TRUE(std::filesystem::exists(scratch.path() / "endpoint.rank0.json"));
-  EXPECT_FALSE(is_name_taken(scratch.path(), run_of("train", "b", 0), kShared));
+  EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "b", 0), kShared));
   std::ofstream(scratch.path() / "rank0.lock") << "";  // as a killed process leaves it
-  EXPECT_FALSE(is_name_taken(scratch.path(), run_of("train", "b", 0), kShared));
+  EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "b", 0), kShared));
 }
 
 TEST(LiveRuns, LookingTakesNoLockAndWaitsForNothing) {
   const Scratch scratch;
-  ASSERT_FALSE(is_name_taken(scratch.path(), run_of("train", "b", 0), kShared));
+  ASSERT_FALSE(is_taken(scratch.path(), run_of("train", "b", 0), kShared));
   EXPECT_TRUE(std::filesystem::is_empty(scratch.path()));
   ASSERT_EQ(::mkfifo((scratch.path() / "rank0.lock").c_str(), 0600), 0);
   std::filesystem::create_symlink("/dev/zero", scratch.path() / "rank1.lock");
   std::ofstream(scratch.path() / "rank2.lock") << "";
   std::ofstream(scratch.path() / "endpoint.rank2.json") << "{\"run\": [";
-  EXPECT_FALSE(is_name_taken(scratch.path(), run_of("train", "b", 2), kShared));
-  EXPECT_FALSE(is_name_taken(scratch.path() / "none", run_of("train", "b", 0), kShared));
+  EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "b", 2), kShared));
+  EXPECT_FALSE(is_taken(scratch.path() / "none", run_of("train", "b", 0), kShared));
 }
 
 TEST(LiveRuns, TheDefaultDirectoryIsLookedInIfNoneIsNamed) {
   const Scratch scratch;
   ASSERT_EQ(::setenv("TMPDIR", scratch.path().c_str(), 1), 0);
-  EXPECT_FALSE(is_name_taken({}, run_of("train", "b", 0), !kShared));
+  EXPECT_FALSE(is_taken({}, run_of("train", "b", 0), !kShared));
   const Live other({}, run_of("train", "a", 0));
-  EXPECT_TRUE(is_name_taken({}, run_of("train", "b", 0), !kShared));
+  EXPECT_TRUE(is_taken({}, run_of("train", "b", 0), !kShared));
   ASSERT_EQ(::unsetenv("TMPDIR"), 0);
 }
 

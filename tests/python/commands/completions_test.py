@@ -14,14 +14,15 @@ from gradvane.options import KEYS
 
 def completed(folder, *words, runs=""):
     """What bash offers for the last word."""
-    (folder / "gradvane").write_text(f"#!/bin/sh\necho '{runs}'\n")
+    (folder / "names").write_text(runs)
+    (folder / "gradvane").write_text(f"#!/bin/sh\ncat '{folder}/names'\n")
     (folder / "gradvane").chmod(0o755)
     quoted = " ".join(f"'{word}'" for word in words)
     program = (f"PATH={folder}:$PATH\n{completions.script('bash')}\nCOMP_WORDS=(gradvane {quoted})\nCOMP_CWORD={len(words)}\n"
                "_gradvane\n((${#COMPREPLY[@]})) && printf '%s\\n' \"${COMPREPLY[@]}\"\ntrue\n")
     done = subprocess.run(["bash", "--norc", "-eu", "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.split()
+    return done.stdout.splitlines()
 
 
 def test_bash_completes_every_command_option_and_run(tmp_path):
@@ -29,12 +30,20 @@ def test_bash_completes_every_command_option_and_run(tmp_path):
     assert completed(tmp_path, "sta") == ["status"]
     assert completed(tmp_path, "run", "--step-") == ["--step-log", "--step-log-max-bytes"]
     assert completed(tmp_path, "run", "--quiet", "--req") == ["--require"]
-    assert completed(tmp_path, "status", "--") == ["--help", "--rank", "--json", "--check"]
+    assert completed(tmp_path, "status", "--") == ["--help", "--rank", "--dir", "--json", "--check"]
     assert completed(tmp_path, "top", "--e") == ["--every"]
-    assert completed(tmp_path, "open", "g", runs="gpt train") == ["gpt"]
+    assert completed(tmp_path, "open", "g", runs="gpt\ntrain\n") == ["gpt"]
     assert completed(tmp_path, "completions", "") == ["bash", "zsh"]
     assert completed(tmp_path, "replay", "a") == [], "bash completes names of files itself"
     assert completed(tmp_path, "none", "a") == []
+
+
+def test_a_run_of_any_name_is_offered_and_nothing_of_it_is_evaluated(tmp_path):
+    made = tmp_path / "made"
+    names = f"my run\n$(touch {made})\n`touch {made}`\n*\n"
+    assert completed(tmp_path, "top", "my", runs=names) == ["my\\ run"]
+    assert len(completed(tmp_path, "top", "", runs=names)) == 4
+    assert not made.exists()
 
 
 def test_what_is_offered_is_what_the_commands_take(tmp_path):

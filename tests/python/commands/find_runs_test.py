@@ -5,9 +5,11 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from types import SimpleNamespace
 
@@ -130,7 +132,26 @@ def test_a_process_that_got_the_number_of_a_dead_one_is_not_taken_for_it(tmp_pat
     assert found_in(monkeypatch, tmp_path) == []
 
 
-@pytest.mark.parametrize("changed", [{"url": "file:///etc/passwd"}, {"pid": "many"}, {"rank": None}, {"url": ""}])
+def test_a_process_of_another_machine_is_not_looked_for_on_this_one(tmp_path, monkeypatch):
+    endpoint_file(tmp_path, host=socket.gethostname())
+    assert len(found_in(monkeypatch, tmp_path)) == 1
+    endpoint_file(tmp_path, host="another")  # its directory is shared, and this process has the number by chance
+    assert found_in(monkeypatch, tmp_path) == []
+
+
+def test_the_run_directory_of_the_environment_is_looked_in(tmp_path, monkeypatch):
+    run = endpoint_file(tmp_path).parent
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "none"))
+    monkeypatch.setenv("GRADVANE_RUN_DIR", str(run))
+    assert "x" in [entry.run for entry in live_runs.live_runs()]
+    monkeypatch.delenv("GRADVANE_RUN_DIR")
+    assert "x" not in [entry.run for entry in live_runs.live_runs()]
+    assert addresses.url_of("x", directories=[str(run)]) == "http://127.0.0.1:9"
+
+
+@pytest.mark.parametrize("changed", [
+    {"url": "file:///etc/passwd"}, {"pid": "many"}, {"rank": None}, {"url": ""}, {"rank": float("inf")},
+    {"url": "http://127.0.0.1:99999"}, {"url": "http://127.0.0.1:x"}, {"url": "http://[::1"}])
 def test_a_file_that_makes_no_sense_is_no_run(tmp_path, monkeypatch, changed):
     endpoint_file(tmp_path, **changed)
     assert found_in(monkeypatch, tmp_path) == []
@@ -175,6 +196,19 @@ def test_ranks_of_one_run_share_its_name_and_its_id(tmp_path):
         assert refused.stderr == "gradvane status: no rank 7 of this run is live on this machine; there is 0, 1\n"
 
 
+def test_programs_of_one_slurm_step_are_runs_of_their_own(tmp_path):
+    srun = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
+    with trainings(*(Training(tmp_path, **srun) for _ in range(3))) as all_of_them:
+        entries = {entry["pid"]: entry for entry in listed(tmp_path)}
+        first, *others = (entries[one.process.pid] for one in all_of_them)
+        assert (first["run"], first["run_id"]) == ("train", "1234.0")
+        assert all(entry["run"] == f"train-{entry['run_id']}" for entry in others)
+        assert len({entry["run_id"] for entry in entries.values()}) == 3
+    named = {**srun, "GRADVANE_RUN_ID": "mine"}
+    with trainings(*(Training(tmp_path, **named) for _ in range(2))):
+        assert {(entry["run"], entry["run_id"]) for entry in listed(tmp_path)} == {("train", "mine")}
+
+
 # ---- names instead of addresses --------------------------------------------------------------------
 
 
@@ -209,17 +243,17 @@ def test_the_browser_is_opened_only_if_there_is_a_graphical_one(tmp_path):
     ("http://node7:9464/", "http://node7:9464"), ("node7:9464", "http://node7:9464"), ("localhost", "http://localhost"),
     ("[::1]:9464", "http://[::1]:9464"), ("https://x", "https://x")])
 def test_an_address_is_not_looked_up(word, url, monkeypatch):
-    monkeypatch.setattr(addresses, "live_runs", lambda: pytest.fail("runs were looked for"))
+    monkeypatch.setattr(addresses, "live_runs", lambda _: pytest.fail("runs were looked for"))
     assert addresses.url_of(word) == url
 
 
 def run_of(name, run_id="a", rank=0, url="http://127.0.0.1:1"):
-    return live_runs.LiveRun(name, run_id, rank, 2, url, 1, "running", 0.0, "/")
+    return live_runs.LiveRun(name, run_id, rank, 2, url, "", 1, "running", 0.0, "/")
 
 
 def test_without_a_word_the_only_run_is_meant(monkeypatch):
     found = []
-    monkeypatch.setattr(addresses, "live_runs", lambda: found)
+    monkeypatch.setattr(addresses, "live_runs", lambda _: found)
     assert addresses.url_of(None) == "http://127.0.0.1:9464"
     found[:] = [run_of("x", rank=1, url="http://127.0.0.1:2"), run_of("x")]
     assert addresses.url_of(None) == "http://127.0.0.1:1", "of the lowest rank"
@@ -285,6 +319,14 @@ def test_a_disk_that_is_full_for_a_while_does_not_end_the_watch(tmp_path, monkey
     assert capsys.readouterr().err == "gradvane sd: targets.json: No space left on device; it will be tried again\n"
 
 
+def answer_to(url, host):
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"Host": host}), timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def test_sd_answers_http(tmp_path):
     with trainings(Training(tmp_path, "--run", "sd-http")):
         server = subprocess.Popen([sys.executable, "-m", "gradvane", "sd", "--http", "0", "--address", "node7"], cwd=tmp_path,
@@ -295,6 +337,8 @@ def test_sd_answers_http(tmp_path):
                 assert answer.headers["Content-Type"] == "application/json"
                 [group] = mine(json.load(answer), "sd-http")
             assert re.fullmatch(r"node7:\d+", group["targets"][0])
+            for host, status in (("localhost:1", 200), ("[::1]:1", 200), (socket.gethostname(), 200), ("evil.example", 403)):
+                assert answer_to(url, host) == status, host
             server.send_signal(signal.SIGINT)
             assert server.wait(timeout=30) == 0
         finally:

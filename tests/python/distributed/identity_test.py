@@ -73,18 +73,18 @@ def group_of(monkeypatch, store, size=2):
 
 
 def test_without_a_process_group_nothing_is_known():
-    assert identity.of_group("") == {}
+    assert identity.of_group(True) == {}
 
 
-def test_a_launchers_id_and_a_world_of_one_need_no_store(monkeypatch):
-    assert group_of(monkeypatch, None)("1234.0") == {"rank": "1", "world_size": "2"}
-    assert group_of(monkeypatch, None, size=1)("") == {"rank": "1", "world_size": "1"}
+def test_a_known_id_and_a_world_of_one_need_no_store(monkeypatch):
+    assert group_of(monkeypatch, None)(False) == {"rank": "1", "world_size": "2"}
+    assert group_of(monkeypatch, None, size=1)(True) == {"rank": "1", "world_size": "1"}
 
 
 def test_a_store_that_cannot_or_does_not_answer_costs_the_id_and_no_error(monkeypatch):
-    assert group_of(monkeypatch, object())("") == {"rank": "1", "world_size": "2"}
+    assert group_of(monkeypatch, object())(True) == {"rank": "1", "world_size": "2"}
     server = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
     client = dist.TCPStore("127.0.0.1", server.port, 1, is_master=False)
-    assert "run_id" in group_of(monkeypatch, client)("")
+    assert "run_id" in group_of(monkeypatch, client)(True)
     del server
-    assert group_of(monkeypatch, client)("") == {"rank": "1", "world_size": "2"}
+    assert group_of(monkeypatch, client)(True) == {"rank": "1", "world_size": "2"}

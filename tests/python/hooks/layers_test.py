@@ -28,6 +28,26 @@ def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
+def published(agent) -> list[str]:
+    """Groups with a gradient norm in /metrics."""
+    assert agent.flush()
+    with urllib.request.urlopen(f"{agent.url}/metrics", timeout=10) as answer:
+        metrics = answer.read().decode()
+    assert re.search(r"^gradvane_grad_norm\{", metrics, re.MULTILINE)
+    return re.findall(r'^gradvane_group_grad_norm\{[^}]*\bgroup="([^"]+)"', metrics, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("option", "rank", "local_rank", "has_groups"), [
+    ("all", 9, 1, True), ("local0", 8, 0, True), ("local0", 9, 1, False), ("rank0", 0, 0, True), ("rank0", 8, 0, False),
+])
+def test_replicas_may_leave_the_gauges_of_groups_to_one_rank(watching, option, rank, local_rank, has_groups):
+    model = Deep(3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    agent = watching(model, optimizer, port=0, group_series=option, rank=rank, local_rank=local_rank, world_size=16)
+    train(model, optimizer)
+    assert len(published(agent)) == (4 if has_groups else 0)
+
+
 @pytest.mark.parametrize(("layers", "names"), [
     (80, [f"layers.{i:02}" for i in range(80)]),
     (300, [f"layers.{i:03}-{i + 2:03}" for i in range(0, 300, 3)]),
@@ -39,11 +59,7 @@ def test_layers_are_groups_whose_names_sort_in_their_order_and_a_line_says_if_th
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     agent = watching(model, optimizer, port=0)
     train(model, optimizer)
-    assert agent.flush()
-    with urllib.request.urlopen(f"{agent.url}/metrics", timeout=10) as answer:
-        metrics = answer.read().decode()
-    groups = re.findall(r'^gradvane_group_grad_norm\{[^}]*\bgroup="([^"]+)"', metrics, re.MULTILINE)
-    assert sorted(groups) == ["embed", *names]
+    assert sorted(published(agent)) == ["embed", *names]
     watching.steps()
     said = [record.message for record in caplog.records if "layers are shown" in record.message]
     assert said == ([] if layers == 80 else ["300 layers are shown in groups of 3, because max_groups is 150"])

@@ -25,6 +25,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("update_sample", "4096", "0 or more", "Elements per parameter kept for the update ratio, at most 65,536 in all. 0: no update ratio."),
         ("groups", "auto", "auto, depth:N with N >= 1, or name=regex;name=regex", "Which parameters share a series. auto: one group per layer, or finer, up to 50 groups."),
         ("max_groups", "150", "1 to 1000", "auto joins neighbouring layers if there are more. Any other rule puts the rest into the group \"other\"."),
+        ("group_series", "all", "all, local0, rank0", "Ranks that publish the gauges of groups in /metrics: all, one per node, or one. One is enough for replicas (DDP). The page, the API and counters have the groups of every rank."),
         ("max_series", "2000", "100 or more", "Most series of this process; what is beyond is counted and not exported."),
         ("vanishing_threshold", "1e-07", "a finite number of at least 0", "A parameter's gradient norm below it counts as vanishing."),
         ("exploding_threshold", "10", "a finite number of at least 0", "A parameter's gradient norm above it counts as exploding, and so does a gradient that is not finite."),
@@ -37,6 +38,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
     ],
     "Start, stalls and end": [
         ("stall_seconds", "300", "a finite number of at least 0", "No step for this long: the run counts as stalled. 0: never."),
+        ("stall_pause_seconds", "3600", "a finite number of at least 0", "An evaluation or a checkpoint is no stall: it stops that clock, for at most this long. 0: it does not."),
         ("linger_seconds", "5", "a finite number of at least 0", "At the end of the process, wait this long for one more scrape, if there ever was one. Ctrl-C ends the wait."),
         ("linger_incident_seconds", "15", "a finite number of at least 0", "The same where an incident is open, or opened since the last scrape, or the run failed."),
         ("expect_scraper", "off", "on, off (also true, false, yes, no, 1, 0)", "Wait for a scrape at the end even where there never was one: for runs that may die before the first."),
@@ -74,7 +76,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
     ],
     "Alertmanager": [
         ("alertmanager_url", "", "http://host:port, with a path prefix if there is one", "Incidents that have an alert are sent to this Alertmanager at once, in addition to what Prometheus sends. No TLS: name a proxy on this machine. Empty: none."),
-        ("alertmanager_labels", "", "name=value,name=value", "Labels that Prometheus puts on its target, above all job and instance, so that Alertmanager sees both reports as one alert."),
+        ("alertmanager_labels", "", "name=value,name=value", "Labels that Prometheus' alerts have besides, above all job, so that Alertmanager sees both reports as one alert."),
     ],
     "The flight recorder": [
         ("recorder", "on", "on, off (also true, false, yes, no, 1, 0)", "Keep the last steps, all parameters, in memory, and write them to a file when something goes wrong. `gradvane replay` shows what such a file holds."),
