@@ -34,6 +34,7 @@ failure: str | None = None
 on_nothing: Callable[[], object] | None = None
 """called at the end of a program in which no agent ever started"""
 _has_started = False
+_MOST_INCIDENTS = 256
 _ends_at_exit = False
 _ends_with_child = 0
 """process that multiprocessing started, and whose end is ours too"""
@@ -54,8 +55,9 @@ class Agent:
         from gradvane._naming import Names
         from gradvane._ranks import identity
         from gradvane._watch.watcher import Watcher
+        from gradvane.options import as_texts
 
-        self._options = {key: _text(value) for key, value in options.items()}
+        self._options = as_texts(options)
         lacks_run_id = module.lacks_run_id(_pairs(self._options), command_line)
         pairs = _pairs({**identity.of_group(lacks_run_id), **self._options})
         name = default_run or _script_name()
@@ -89,6 +91,7 @@ class Agent:
         self.is_renamed = bool(self._native.is_renamed())
         """a run with the default name is live on this machine, so this one has its run_id in its name"""
         self.incident_count = 0
+        self._incidents: dict[int, Incident] = {}
         self.recording = ""
         """path of the latest one of an incident"""
         self._watcher = Watcher(self._native, Names())
@@ -163,6 +166,12 @@ class Agent:
         step = self._native.record()
         return step_of(step) if step.step > 0 else None
 
+    @property
+    def incidents(self) -> tuple[Incident, ...]:
+        """The latest 256, the oldest first, each as it was last reported. They come from another thread, a step or
+        more after what they report; after flush() they are there within a moment."""
+        return tuple(self._incidents.copy().values())
+
     def on_incident(self, callback: Callable[[Incident], object]) -> None:
         """Calls `callback` when an incident opens and when it clears, on a thread of the agent's. What it
         raises is logged."""
@@ -218,7 +227,9 @@ class Agent:
 
     def has_options(self, options: dict[str, Any]) -> bool:
         """Whether it was started with these."""
-        return {key: _text(value) for key, value in options.items()} == self._options
+        from gradvane.options import as_texts
+
+        return as_texts(options) == self._options
 
     def _end(self, end: Callable[[], object]) -> None:
         global _live
@@ -247,6 +258,7 @@ class Agent:
             if opened is not None:
                 incident = incident_of(opened)
                 self.incident_count += incident.closed_at is None
+                self._keep(incident)
                 self._watcher.tracer.incident(incident)
                 for callback in list(self._callbacks):
                     try:
@@ -255,6 +267,11 @@ class Agent:
                         logger.warning("an on_incident callback failed", exc_info=True)
             if is_over:
                 return
+
+    def _keep(self, incident: Incident) -> None:
+        self._incidents[incident.id] = incident
+        while len(self._incidents) > _MOST_INCIDENTS:
+            del self._incidents[next(iter(self._incidents))]
 
     def _say_lines(self) -> None:
         for line in self._native.take_lines():
@@ -313,12 +330,6 @@ def _end_with_program(agent: Agent) -> None:
         agent._end(lambda: agent._native.stop(True) if why is None else agent._native.fail(why, True))
     except KeyboardInterrupt:  # meant for our wait: the program itself has ended already
         pass
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
 
 
 def _pairs(options: Mapping[str, str]) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import os
-from typing import Literal, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypedDict
 
 Path = str | os.PathLike[str]
 
@@ -17,12 +19,12 @@ class Options(TypedDict, total=False):
     config: Path
     run_dir: Path
     address: str
-    allowed_hosts: str
+    allowed_hosts: str | Iterable[str]
     port: int
     mode: Literal["lagged", "immediate"]
     weight_every: int
     update_sample: int
-    groups: str
+    groups: str | Mapping[str, str]
     max_groups: int
     group_series: Literal["all", "local0", "rank0"]
     max_series: int
@@ -48,7 +50,7 @@ class Options(TypedDict, total=False):
     sync_profiler: Literal["auto", "gate", "yield", "share"]
     sync_library: Path
     sync_report: Path
-    detect: str
+    detect: str | Iterable[str]
     cooldown_seconds: float
     loss_window: int
     loss_sigma: float
@@ -63,7 +65,7 @@ class Options(TypedDict, total=False):
     overflow_streak: int
     cost_budget: float
     alertmanager_url: str
-    alertmanager_labels: str
+    alertmanager_labels: str | Mapping[str, str]
     recorder: bool
     recorder_dir: Path
     recorder_steps: int
@@ -77,3 +79,34 @@ class Options(TypedDict, total=False):
 
 
 KEYS: tuple[str, ...] = tuple(Options.__annotations__)
+
+
+def as_texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as every other way to configure Gradvane writes them. None: as if the option was not given.
+
+    Raises ValueError if a part of a list or mapping contains the character that separates the parts.
+    """
+    return {key: _text(key, value) for key, value in options.items() if value is not None}
+
+
+def _text(key: str, value: object) -> str:
+    if isinstance(value, enum.Enum):
+        value = value.value
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, os.PathLike):
+        return str(os.fspath(value))
+    between = ";" if key == "groups" else ","
+    if isinstance(value, Mapping):
+        return _joined(key, between, (f"{name}={of_it}" for name, of_it in value.items()))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return _joined(key, between, map(str, value))
+    return str(value)
+
+
+def _joined(key: str, between: str, parts: Iterable[str]) -> str:
+    known = list(parts)
+    for part in known:
+        if between in part:
+            raise ValueError(f"{key} = '{part}' is not allowed, since '{between}' separates its parts")
+    return between.join(known)

@@ -1,0 +1,42 @@
+"""Options as Python has them: enumerations, lists, mappings, None; and the incidents that an agent keeps."""
+
+import enum
+import pathlib
+import time
+
+import pytest
+import torch
+
+import gradvane
+from gradvane.options import as_texts
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    ({"mode": enum.Enum("Mode", {"LAGGED": "lagged"}).LAGGED}, {"mode": "lagged"}),
+    ({"recorder": True, "sync": None, "port": 0}, {"recorder": "on", "port": "0"}),
+    ({"step_log": pathlib.Path("a/b")}, {"step_log": "a/b"}),
+    ({"detect": ["all", "-stalled"]}, {"detect": "all,-stalled"}),
+    ({"allowed_hosts": ("a", "b")}, {"allowed_hosts": "a,b"}),
+    ({"groups": {"head": "^(head|lm),x", "body": "."}}, {"groups": "head=^(head|lm),x;body=."}),
+    ({"alertmanager_labels": {"job": "training", "team": "x"}}, {"alertmanager_labels": "job=training,team=x"}),
+    ({"groups": "auto"}, {"groups": "auto"}),
+])
+def test_an_option_may_be_what_python_has_for_it(value, text):
+    assert as_texts(value) == text
+
+
+def test_options_as_lists_and_mappings_reach_the_run(watching):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    options = {"groups": {"first": "^0", "rest": "."}, "detect": ["nonfinite_grad"], "run_id": None}
+    agent = watching(model, optimizer, **options)
+    (model(torch.ones(1, 2)).sum() * float("nan")).backward()
+    optimizer.step()
+    assert agent.flush()
+    until = time.monotonic() + 30
+    while not agent.incidents and time.monotonic() < until:
+        time.sleep(0.01)
+    [incident] = agent.incidents
+    assert (incident.kind, incident.first_step) == ("nonfinite_grad", 1)
+    with pytest.raises(ValueError, match="alertmanager_labels = 'a=x,y' is not allowed, since ',' separates its parts"):
+        gradvane.attach(model, optimizer, alertmanager_labels={"a": "x,y"})
