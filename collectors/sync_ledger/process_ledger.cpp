@@ -73,6 +73,12 @@ void end_process_ledger() noexcept {
   if (SyncLedger* ledger = in_use.load()) ledger->end();
 }
 
+bool has_injected_library() noexcept {
+  void* library = ::dlopen(kInjectedLibrary, RTLD_NOW | RTLD_NOLOAD);
+  if (library != nullptr) ::dlclose(library);  // it stays: this gives back what dlopen() has counted
+  return library != nullptr;
+}
+
 bool ledger_is_shared() noexcept { return shared_ledger() != nullptr; }
 
 }  // namespace gradvane::collectors

@@ -84,6 +84,8 @@ class SyncLedger {
 [[nodiscard]] SyncLedger& process_ledger() noexcept;
 /// end() of it, if there is one by now.
 void end_process_ledger() noexcept;
+/// Whether the driver has loaded an injected library into this process.
+[[nodiscard]] bool has_injected_library() noexcept;
 /// Whether it belongs to an injected library.
 [[nodiscard]] bool ledger_is_shared() noexcept;
 

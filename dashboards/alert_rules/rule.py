@@ -43,11 +43,13 @@ def runbook(name: str) -> str:
 
 
 def runbook_url(name: str, base: str) -> str:
-    """Without a base: at any process of the run that answers, else the file in the checkout."""
+    """Without a base: at a process of the run that answers, or of any other run; else the file in the checkout."""
     file = f"{runbook(name)}.md"
     if base:
         return f"{base}/{file}"
-    query = "topk(1, gradvane_run_start_timestamp_seconds{job=%[1]q,run=%[2]q})"
+    anyone = "gradvane_run_start_timestamp_seconds"
+    of_run = f"{anyone}{{job=%[1]q,run=%[2]q}}"
+    query = f"topk(1, {of_run}) or topk(1, {anyone}) unless on () {of_run}"
     return (f"{{{{ with printf `{query}` $labels.job $labels.run | query }}}}"
             f'http://{{{{ . | first | label "instance" }}}}/runbooks/{runbook(name)}'
             f"{{{{ else }}}}docs/runbooks/{file}{{{{ end }}}}")

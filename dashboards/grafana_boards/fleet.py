@@ -108,7 +108,7 @@ def speed() -> Row:
         graph("Step time of each rank", "Mean. Ranks that join their gradients each step have the same one: look at "
               "the two beside it then.", units.Seconds, [Query(mean_step_of_rank(), "rank {{rank}}")],
               Look(width=8, from_zero=True, runbooks=("straggler-rank",))),
-        graph("Data phase of each rank", "Seconds in a step, where the loop marks its phases. The line above the "
+        graph("Data phase of each rank", "Seconds per step. The line above the "
               "others is the rank that all of them wait for.", units.Seconds,
               [Query(data_phase(), "rank {{rank}}")], Look(width=8, from_zero=True, has_page=False,
                                                            nothing="No phases are marked.")),

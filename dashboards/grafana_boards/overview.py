@@ -133,8 +133,8 @@ def speed() -> Row:
               + [Query(f"sum({rate('gradvane_step_duration_seconds_sum')})"
                        f" / (sum({rate('gradvane_step_duration_seconds_count')}) > 0)", "mean")],
               Look(width=8, from_zero=True, has_page=False)),
-        graph("Phases of a step", "Where the time of a step goes, mean of the ranks, as far as the loop marks its "
-              "phases. A growing data phase: the loader is too slow.", units.Seconds,
+        graph("Phases of a step", "Where the time of a step goes, mean of the ranks, for phases that were "
+              "seen or marked. A growing data phase: the loader is too slow.", units.Seconds,
               [Query(per_step("gradvane_phase_seconds_total", labels="phase"), "{{phase}}")],
               Look(width=8, stacked=True, from_zero=True, has_page=False, runbooks=("straggler-rank",))),
         graph("Tokens and samples a second", "All ranks together, as the loop counts them.", units.Short, [

@@ -57,9 +57,9 @@ def what() -> Row:
     worst = by("group, site", "max", "sum without (kind) (" + series("gradvane_nonfinite_steps_total") + ")")
     return Row("What happened", (
         incidents_table(ALL_OF_WHERE, 24, 8),
-        bars("Incidents so far", "Since each process started, of all ranks; one that lasts for many steps counts "
-             "once. Many of one class: the same thing happens again and again.", units.Short,
-             Query(by("class", "sum", series("gradvane_incidents_total")) + " > 0", "{{class}}", now=True),
+        bars("Incidents so far", "Since each process started, on the rank that has most; one that lasts for many steps "
+             "counts once. Many of one class: the same thing happens again and again.", units.Short,
+             Query(by("class", "max", series("gradvane_incidents_total")) + " > 0", "{{class}}", now=True),
              width=8, colour="orange", decimals=0, nothing="No incident since the processes started."),
         graph("Elements that were not finite", "How many, by where and what. Infinity in gradients first: something "
               "overflowed; NaN first: 0/0, or a square root or logarithm of what it should not see.", units.Short,

@@ -123,6 +123,7 @@ class Agent:
         if metrics is not None:
             scalars = {**metrics, **scalars}
             loss = scalars.pop("loss", None) if loss is None else loss
+        scalars.pop("step", None)  # as other loggers take it: ours are of the step in progress
         if loss is not None:
             self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else torch.tensor(float(loss)))
         for name, value in scalars.items():
@@ -220,7 +221,7 @@ class Agent:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if kind is None:
+        if kind is None or (isinstance(error, SystemExit) and not error.code):
             self.detach()
         else:
             self.fail(kind.__name__ if error is None else described(error))
@@ -257,7 +258,7 @@ class Agent:
             self._say_lines()
             if opened is not None:
                 incident = incident_of(opened)
-                self.incident_count += incident.closed_at is None
+                self.incident_count = max(self.incident_count, incident.id)  # one sequence per run, from 1
                 self._keep(incident)
                 self._watcher.tracer.incident(incident)
                 for callback in list(self._callbacks):

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gradvane._autostart import OFF
+from gradvane._autostart import is_quiet
 
 if TYPE_CHECKING:
     from gradvane._agent import Agent
@@ -18,7 +18,7 @@ logger = logging.getLogger("gradvane")
 
 def begins(agent: Agent) -> None:
     """Where the page is. `gradvane run` and a script that shows log messages have said so already."""
-    if agent.url:
+    if agent.url and not _is_logged():
         why = "a run with the default name is live already; " if agent.is_renamed else ""
         _say(f"{agent.run}: {agent.url} ({why}GRADVANE_QUIET=1 hides this line)")
 
@@ -36,11 +36,16 @@ def ended(agent: Agent) -> None:
     _say(f"{agent.run} ended: {', '.join(parts)}")
 
 
+def _is_logged() -> bool:
+    """Whether lines of the log are shown: by `gradvane run`, or by a script that shows messages at level INFO."""
+    return logger.isEnabledFor(logging.INFO) and logger.hasHandlers()
+
+
 def _say(line: str) -> None:
-    if (os.environ.get("GRADVANE_QUIET") or "off").lower() not in OFF or os.environ.get("LOCAL_RANK", "0") != "0":
+    if is_quiet() or os.environ.get("LOCAL_RANK", "0") != "0":
         return
-    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
-        return
-    if sys.stderr is not None:
+    if _is_logged():
+        logger.info(line)
+    elif sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # closed, or a pipe without a reader
             print(f"gradvane: {line}", file=sys.stderr, flush=True)

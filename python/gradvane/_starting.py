@@ -28,6 +28,8 @@ class _Nobody:
 class _Waiting:
     """Stands in for a Watcher until something trains: the first event starts the agent and goes on to it."""
 
+    _profilers = 0
+    """those that the injected library has given way to"""
     phases = _Nobody()
     """Loading data and saving train nothing."""
 
@@ -48,10 +50,21 @@ class _Waiting:
         """Trains nothing."""
 
     def profiler_begins(self, name: str) -> None:
-        """Trains nothing. An agent that comes later is told of it by hooks."""
+        """Trains nothing, but an injected library may count host syncs already, and has to give way. An agent that
+        comes later learns of the profiler from hooks.install()."""
+        from gradvane._loading import native
+
+        with contextlib.suppress(Exception):  # this torch cannot be watched: a line says so when training begins
+            if native().profiler_begins(name):
+                self._profilers += 1
 
     def profiler_ended(self) -> None:
-        """Trains nothing."""
+        """One that the injected library has given way to."""
+        from gradvane._loading import native
+
+        if self._profilers:
+            self._profilers -= 1
+            native().profiler_ended()
 
 
 def install() -> None:

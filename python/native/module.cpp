@@ -245,6 +245,17 @@ PYBIND11_MODULE(_native, module) {
   module.def("note_process_ends", &agent::note_process_ends);
   module.def("lacks_run_id", &lacks_run_id, "code"_a, "command_line"_a);
   // After the last run: the ledger of host syncs must not look at an interpreter that ends.
+  // Of a process without an agent, whose syncs an injected library may count.
+  module.def(
+      "profiler_begins",
+      [](const std::string& name) {
+        if (!collectors::has_injected_library() || !collectors::ledger_is_shared()) return false;
+        collectors::process_ledger().profiler_begins(lasting(name));
+        return true;
+      },
+      WithoutGil(), "name"_a);
+  module.def(
+      "profiler_ended", [] { collectors::process_ledger().profiler_ended(); }, WithoutGil());
   module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
   define_records(module);

@@ -261,15 +261,16 @@ def test_the_first_rank_is_that_of_the_smallest_step_and_then_of_the_smallest_nu
 
 
 def test_a_runbook_is_at_a_process_that_answers_and_else_in_the_checkout(tmp_path):
-    """Rank 0 is killed, then rank 1 as well."""
+    """Rank 0 is killed, then rank 1 as well, then another run."""
     rules = yaml.safe_load(RULES.read_text())
     (url,) = [rule["annotations"]["runbook_url"] for group in rules["groups"] for rule in group["rules"]
               if rule["alert"] == "GradvaneTrainingTargetDown"]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "one", "rules": [
-        {"alert": "Runbook", "expr": "count by (job, run) (last_over_time(gradvane_run_info[1h]))",
+        {"alert": "Runbook", "expr": "count by (job, run) (last_over_time(gradvane_run_info{run='gpt'}[1h]))",
          "annotations": {"runbook_url": url}}]}]}, width=10**6))
-    series = killed(0) | killed(1, after=40)
+    other = {key.replace('run="gpt"', 'run="next"'): values for key, values in killed(2, after=50).items()}
+    series = killed(0) | killed(1, after=40) | other
     labels = {"job": "gradvane", "run": "gpt"}
     passed, said = promtool_test(tmp_path, file, [{
         "interval": "30s", "input_series": [{"series": key, "values": values} for key, values in series.items()],
@@ -277,7 +278,8 @@ def test_a_runbook_is_at_a_process_that_answers_and_else_in_the_checkout(tmp_pat
             {"eval_time": f"{minute}m", "alertname": "Runbook", "exp_alerts": [
                 {"exp_labels": labels, "exp_annotations": {"runbook_url": expected_url}}]}
             for minute, expected_url in ((30, "http://host-1:9464/runbooks/training-target-down"),
-                                         (50, "docs/runbooks/training-target-down.md"))]}])
+                                         (45, "http://host-2:9464/runbooks/training-target-down"),
+                                         (55, "docs/runbooks/training-target-down.md"))]}])
     assert passed, said
 
 

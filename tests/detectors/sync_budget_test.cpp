@@ -143,6 +143,20 @@ TEST_F(SyncBudgetTest, StepsThatTheBudgetHeldForAndNobodyCountedAreSaid) {
   EXPECT_EQ(summary.steps_uncounted, 3) << "the budget did not hold for the first two";
 }
 
+TEST_F(SyncBudgetTest, TheTrainingsBudgetIsNotBrokenByWhatOnlyMayWait) {
+  set_budget(1);
+  sites_ = {{"train.py:9", SyncKind::alloc_free, 7, 0.2}, {"train.py:4", SyncKind::d2h_read, 2, 0.1}};
+  StepRecord record = step(1);
+  for (const SyncKind kind :
+       {SyncKind::alloc_free, SyncKind::async_copy_blocked, SyncKind::module_load})
+    record.syncs->calls[0][index_of(kind)] = 7;
+  observe(record);
+  EXPECT_THAT(reports_, IsEmpty());
+  observe(step(2));
+  ASSERT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(reports_[0].evidence, "Step 2: 2 host syncs, budget 1: train.py:4 (d2h_read, 2).");
+}
+
 TEST_F(SyncBudgetTest, OurOwnBudgetIsNotBrokenByWhatOnlyMayWait) {
   set_budget(std::nullopt);
   StepRecord record = step(0);

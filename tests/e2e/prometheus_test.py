@@ -80,6 +80,7 @@ def test_promtool_finds_nothing_to_complain_about(run):
 NOT_IN_THIS_RUN = {
     "gradvane_shard_grad_norm",  # nothing is sharded
     "gradvane_incident_info",  # nothing has gone wrong
+    "gradvane_run_end_info",  # nor has it ended
     "gradvane_loss_scale", "gradvane_user_metric", "gradvane_samples_total",
     "gradvane_device_memory_allocated_bytes", "gradvane_device_memory_reserved_bytes",
     # No GPU to wait for, so nothing is counted.

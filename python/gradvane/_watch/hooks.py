@@ -44,10 +44,12 @@ def current() -> Watcher | None:
 
 def install(watcher: Watcher) -> None:
     global _current
-    is_new, _current = watcher is not _current, watcher
-    if is_new:
-        for name in profilers.running():  # begun when there was nobody to be told
+    previous, _current = _current, watcher
+    if watcher is not previous:
+        for name in profilers.running():
             watcher.profiler_begins(name)
+            if previous is not None:  # after the new one, so that the subscription is not taken in between
+                previous.profiler_ended()
     if _handles:
         return
     _take_out()

@@ -25,6 +25,17 @@ def test_an_option_may_be_what_python_has_for_it(value, text):
     assert as_texts(value) == text
 
 
+def test_log_takes_the_step_that_other_loggers_take(watching):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    model(torch.ones(1, 2)).sum().backward()
+    gradvane.log({"accuracy": 0.5}, step=7)
+    optimizer.step()
+    [step] = watching.steps()
+    assert step["user"] == {"accuracy": 0.5}
+
+
 def test_options_as_lists_and_mappings_reach_the_run(watching):
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

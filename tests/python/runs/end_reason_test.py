@@ -26,6 +26,8 @@ LINGERS = ("--expect-scraper", "on", "--linger-seconds", "300", "--linger-incide
 @pytest.mark.parametrize(("ending", "reason"), [
     ("", "finished"), ("raise ValueError('no')", "error"), ("sys.exit(3)", "exit_status"),
     ("raise KeyboardInterrupt", "interrupted"),
+    ("try: raise KeyboardInterrupt\nexcept KeyboardInterrupt: sys.exit(1)", "interrupted"),
+    ("sys.exit(130)", "interrupted"), ("sys.exit(143)", "terminated"),
     ("os.kill(os.getpid(), signal.SIGTERM)\nwhile True: time.sleep(0.01)", "terminated")])
 def test_the_last_scrape_has_the_reason(tmp_path, ending, reason):
     script = running.write(tmp_path, TRAINING + ending)

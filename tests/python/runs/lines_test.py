@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 import running
@@ -50,7 +51,26 @@ def test_a_second_run_of_one_script_says_why_it_has_another_name(tmp_path):
 
 def test_an_incident_is_counted_and_its_recording_named(tmp_path):
     lines = said(SCRIPT.replace("SCALE", "(float('nan') if step == 1 else 1)"), tmp_path)
-    assert re.fullmatch(r"gradvane: tiny ended: 3 steps, \d incidents?, gradvane replay \S+\.gvrec", lines[-1])
+    assert re.fullmatch(r"gradvane: tiny ended: 3 steps, 1 incident, gradvane replay \S+\.gvrec", lines[-1])
+
+
+def test_gradvane_run_says_the_outcome_too_unless_it_is_quiet(tmp_path):
+    script = running.write(tmp_path, SCRIPT.replace("SCALE", "1"))
+    run = functools.partial(running.python, "-m", "gradvane", "run", script, cwd=tmp_path)
+    lines = run().stderr.splitlines()
+    assert lines[-1] == "gradvane: tiny ended: 3 steps, no incidents"
+    assert sum("http://" in line for line in lines) == 1
+    assert "ended" not in run(LOCAL_RANK="1", RANK="1", WORLD_SIZE="2").stderr
+    assert run(GRADVANE_QUIET="1").stderr == ""
+
+
+def test_a_block_that_is_left_by_a_good_exit_ends_well(tmp_path):
+    text = SCRIPT.replace("SCALE", "1").replace("gradvane.attach(", "agent = gradvane.attach(")
+    good, bad = (running.python(running.write(tmp_path, text + f"    with agent: raise SystemExit({code})\n"), cwd=tmp_path,
+                                check=False) for code in (0, 3))
+    assert (good.returncode, bad.returncode) == (0, 3)
+    assert good.stderr.endswith("\ngradvane: tiny ended: 3 steps, no incidents\n")
+    assert "ended" not in bad.stderr
 
 
 def test_quiet_says_nothing_and_neither_do_other_ranks_of_a_machine(tmp_path):

@@ -112,6 +112,28 @@ def test_a_kineto_that_keeps_the_subscription_is_told_of_in_a_line(tmp_path):
                              "process (by Kineto, since PyTorch's profiler was given it).") == 1
 
 
+def test_an_injected_library_gives_way_to_a_profiler_that_begins_before_training(tmp_path):
+    script = running.write(tmp_path, BEGIN + PROFILED + """
+    cuda.fake_item(10)  # from here on the driver is there
+    def subscribed():
+        import time
+        time.sleep(0.3)
+        return cuda.fake_is_subscribed()
+    seen = [subscribed()]
+    with profiler():
+        seen.append(subscribed())
+    seen.append(subscribed())
+    with profiler():
+        seen.append(subscribed())
+        train(2)
+        seen.append(subscribed())
+    train(2)
+    print(*seen, subscribed())
+    """)
+    _, done = running.watched(script, cwd=tmp_path, **planted.ways("injected"))
+    assert done.stdout == "1 0 1 0 0 1\n", done.stderr
+
+
 FAILS = """
     import torch.autograd.profiler as torchs
     import gc
@@ -200,3 +222,21 @@ def test_tritons_proton_gets_the_subscription_while_it_runs(tmp_path, imported):
     """)
     done = running.python(script, cwd=tmp_path, **planted.ways("injected"))
     assert done.stdout == "1 0 1 no such mode 1\ntriton._C.libproton start\n"
+
+
+def test_proton_that_starts_before_training_in_an_injected_program_works(tmp_path):
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "libproton.py").write_text(PROTON)
+    script = running.write(tmp_path, BEGIN + """
+    import triton._C
+    triton._C.__path__ = [os.path.abspath("fake")]
+    from triton._C.libproton import proton
+    cuda.fake_item(10)
+    session = proton.start("a", "shadow", "tree", "cupti", "")
+    train(2)
+    proton.finalize(session, "hatchet")
+    train(2)
+    print("profiled")
+    """)
+    _, done = running.watched(script, cwd=tmp_path, **planted.ways("injected"))
+    assert done.stdout == "profiled\n", done.stderr

@@ -370,3 +370,20 @@ def test_a_program_that_cannot_be_started_ends_as_in_a_shell(tmp_path):
     running.write(tmp_path, "x", "data")
     done = syncs("--", "./data", cwd=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (126, "gradvane syncs: ./data: Permission denied\n")
+
+
+@pytest.mark.parametrize("way", ["injected", "agent"])
+def test_what_a_compiler_has_written_is_passed_over_for_the_line_that_calls_it(tmp_path, way):
+    cache = tmp_path / "cache" / "ab"
+    cache.mkdir(parents=True)
+    (cache / "generated.py").write_text("def call(cuda):\n    cuda.fake_item(20000)\n")
+    script = running.write(tmp_path, TRAINING.replace("    def train(steps):", f"""
+    sys.path.insert(0, {str(cache)!r})
+    import generated
+    def train(steps):""").replace("            cuda.fake_item(20000)  # always", "            generated.call(cuda)  # always"))
+    assert "generated.call" in script.read_text()
+    done = syncs("--json", "--", sys.executable, script, cwd=tmp_path, way=way,
+                 TORCHINDUCTOR_CACHE_DIR=str(tmp_path / "cache"))
+    (document,) = documents(done)
+    assert f"train.py:{planted.line_of(script, 'always')}" in [site["location"] for site in document["sites"]]
+    assert all("generated" not in site["location"] for site in document["sites"])
