@@ -68,7 +68,7 @@ Judge::PerOptimizer& Judge::rules_of(std::int32_t optimizer) {
 
 void Judge::observe(const record::StepRecord& step, const record::StepDetail& detail,
                     const record::ModelInfo& model, const Moment& seen) {
-  stall_.step(seen);
+  stall_.step(seen, step.step_seconds);
   nonfinite_.observe(step, model);
   PerOptimizer& rules = rules_of(step.optimizer);
   rules.skip.observe(step, nonfinite_.is_open());

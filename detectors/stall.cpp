@@ -9,19 +9,20 @@ namespace gradvane::detectors {
 
 StallDetector::StallDetector(std::int32_t rank, double after_seconds, IncidentBook& book,
                              Report report)
-    : after_seconds_(after_seconds),
+    : limit_(after_seconds),
       slot_(record::IncidentClass::stalled, rank, {1, 1, 0}, book),
       report_(std::move(report)) {}
 
-void StallDetector::step(const Moment& now) {
+void StallDetector::step(const Moment& now, std::optional<double> step_seconds) {
   last_step_ = now;
+  limit_.add(step_seconds);
   slot_.judge(false, now, {}, report_);
 }
 
 void StallDetector::tick(const Moment& now, double paused_seconds) {
-  if (!last_step_ || after_seconds_ <= 0 || !slot_.is_judged() || slot_.is_open()) return;
+  if (!last_step_ || !slot_.is_judged() || slot_.is_open()) return;
   const double since = now.monotonic - last_step_->monotonic;
-  if (since - paused_seconds <= after_seconds_) return;
+  if (!limit_.is_over(since - paused_seconds)) return;
   Moment moment = now;
   moment.run_step = last_step_->run_step;
   slot_.judge(

@@ -195,7 +195,7 @@ inline constexpr std::array kIncidentClassTable{
                       .title = "No step for long",
                       .gravity = Gravity::standstill,
                       .alert = "GradvaneTrainingStalled",
-                      .opens = "no step has ended for `stall_seconds`",
+                      .opens = "no step has ended for `stall_seconds` and 20 median steps",
                       .closes = "the next step",
                       .setting = "300"},
     IncidentClassInfo{.kind = IncidentClass::data_dropped,

@@ -222,8 +222,9 @@ constexpr std::array kTable{
         "the suffix when the world is larger than one. Empty: none."),
     whole<&Options::step_log_max_bytes, std::int64_t{4096}, kMaxInt64>(
         "step_log_max_bytes", "4096 or more", "The step log is rotated at this size."),
-    amount<&Options::stall_seconds>("stall_seconds",
-                                    "No step for this long: the run counts as stalled. 0: never."),
+    amount<&Options::stall_seconds>(
+        "stall_seconds",
+        "No step for this long, and for 20 median steps: the run counts as stalled. 0: never."),
     amount<&Options::stall_pause_seconds>(
         "stall_pause_seconds",
         "An evaluation or a checkpoint is no stall: it stops that clock, for at most this long. 0: "

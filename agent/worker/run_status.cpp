@@ -12,7 +12,7 @@ using record::RunState;
 
 RunStatus::RunStatus(Outlets& outlets, double stall_seconds, const Pauses& pauses)
     : outlets_(outlets),
-      stall_seconds_(stall_seconds),
+      stall_limit_(stall_seconds),
       pauses_(pauses),
       last_step_(std::chrono::steady_clock::now()) {
   status_.state = name_of(RunState::starting);
@@ -42,6 +42,7 @@ void RunStatus::note_arrival(std::chrono::steady_clock::time_point now) {
 
 void RunStatus::note(const record::StepRecord& record, const record::ModelInfo& model) {
   StepResult latest = step_result(record, model);
+  stall_limit_.add(record.step_seconds);
   if (record.step_seconds) {
     // The first sample starts it: an average that starts at 0 would read low for long.
     mean_step_seconds_ = mean_step_seconds_ == 0
@@ -59,8 +60,7 @@ void RunStatus::note(const record::StepRecord& record, const record::ModelInfo& 
 
 void RunStatus::look(std::chrono::steady_clock::time_point now) {
   const std::chrono::duration<double> since = now - last_step_;
-  if (state_ == RunState::running && stall_seconds_ > 0 &&
-      since.count() - paused_seconds(now) > stall_seconds_)
+  if (state_ == RunState::running && stall_limit_.is_over(since.count() - paused_seconds(now)))
     set_state(RunState::stalled,
               "no step for " + std::to_string(static_cast<int>(since.count())) + " seconds");
 }

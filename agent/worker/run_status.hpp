@@ -8,6 +8,7 @@
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/outlets.hpp"
 #include "agent/worker/pauses.hpp"
+#include "detectors/stall.hpp"
 #include "record/run_info.hpp"
 #include "record/step_record.hpp"
 
@@ -17,7 +18,8 @@ namespace gradvane::agent {
 /// Threading: status() from any thread; all else from the worker's.
 class RunStatus {
  public:
-  /// After `stall_seconds` without a step the run counts as stalled, `pauses` not counted; 0: never.
+  /// Without a step for as long as StallLimit allows, `pauses` not counted, the run counts as stalled.
+  /// @param stall_seconds  the least; 0: never
   RunStatus(Outlets& outlets, double stall_seconds, const Pauses& pauses);
 
   [[nodiscard]] Status status() const;
@@ -46,7 +48,7 @@ class RunStatus {
 
  private:
   Outlets& outlets_;
-  double stall_seconds_;
+  detectors::StallLimit stall_limit_;
   const Pauses& pauses_;
   record::RunState state_ = record::RunState::starting;
   std::chrono::steady_clock::time_point last_step_;

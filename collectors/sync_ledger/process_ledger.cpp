@@ -75,7 +75,8 @@ void end_process_ledger() noexcept {
 
 bool has_injected_library() noexcept {
   void* library = ::dlopen(kInjectedLibrary, RTLD_NOW | RTLD_NOLOAD);
-  if (library != nullptr) ::dlclose(library);  // it stays: this gives back what dlopen() has counted
+  if (library != nullptr)
+    ::dlclose(library);  // it stays: this gives back what dlopen() has counted
   return library != nullptr;
 }
 

@@ -254,8 +254,7 @@ PYBIND11_MODULE(_native, module) {
         return true;
       },
       WithoutGil(), "name"_a);
-  module.def(
-      "profiler_ended", [] { collectors::process_ledger().profiler_ended(); }, WithoutGil());
+  module.def("profiler_ended", [] { collectors::process_ledger().profiler_ended(); }, WithoutGil());
   module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
   define_records(module);

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <optional>
+
 #include "tests/detectors/fake_steps.hpp"
 
 namespace gradvane::detectors {
@@ -33,6 +36,18 @@ TEST_F(StallTest, OpensOnceWhenNoStepHasEndedForLongAndClosesWithTheNext) {
   step(500);
   ASSERT_THAT(reports_, SizeIs(2));
   EXPECT_EQ(reports_[1].closed_at, 1500);
+}
+
+TEST_F(StallTest, ARunWithLongStepsGetsTwentyOfThem) {
+  double now = 0;
+  for (int i = 0; i < 10; ++i, now += 10) stall_.step({++step_, wall_ + now, now}, 10.0);
+  stall_.step({++step_, wall_ + now, now}, 3000.0);  // one of them had an evaluation in it
+  stall_.step({++step_, wall_ + now, now}, std::nan(""));
+  tick(now + 200);
+  EXPECT_THAT(reports_, IsEmpty());
+  tick(now + 201);
+  ASSERT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(reports_[0].evidence, "No step has ended for 201 seconds, since step 12.");
 }
 
 TEST_F(StallTest, ARunThatHasNotBegunIsNotStalled) {

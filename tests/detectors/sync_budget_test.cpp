@@ -145,7 +145,8 @@ TEST_F(SyncBudgetTest, StepsThatTheBudgetHeldForAndNobodyCountedAreSaid) {
 
 TEST_F(SyncBudgetTest, TheTrainingsBudgetIsNotBrokenByWhatOnlyMayWait) {
   set_budget(1);
-  sites_ = {{"train.py:9", SyncKind::alloc_free, 7, 0.2}, {"train.py:4", SyncKind::d2h_read, 2, 0.1}};
+  sites_ = {{"train.py:9", SyncKind::alloc_free, 7, 0.2},
+            {"train.py:4", SyncKind::d2h_read, 2, 0.1}};
   StepRecord record = step(1);
   for (const SyncKind kind :
        {SyncKind::alloc_free, SyncKind::async_copy_blocked, SyncKind::module_load})

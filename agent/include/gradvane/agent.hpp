@@ -107,7 +107,8 @@ struct Options {
   int history_steps = 4096;   ///< steps kept for /api/v1/steps
   std::string step_log = {};  ///< file with one JSON object per step; empty: none
   std::int64_t step_log_max_bytes = 256 << 20;
-  double stall_seconds = 300;  ///< the run counts as stalled after this long without a step
+  /// The run counts as stalled after this long without a step, and at least 20 median steps. 0: never.
+  double stall_seconds = 300;
   /// Most seconds that one evaluation or checkpoint stops the stall clock.
   double stall_pause_seconds = 3600;
   /// How long the end of a run waits for one more scrape, if there was a scrape before.

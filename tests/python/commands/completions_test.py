@@ -76,7 +76,7 @@ def test_run_help_has_every_option_in_its_group(tmp_path):
     assert all(len(line) <= 100 for line in lines)
     at = lines.index("  --stall-seconds")
     assert " ".join(line.strip() for line in lines[at + 1:at + 3]).startswith(
-        "No step for this long: the run counts as stalled. 0: never. Allowed: a finite number")
+        "No step for this long, and for 20 median steps: the run counts as stalled. 0: never. Allowed:")
 
 
 def test_no_torch_is_imported_for_the_words(tmp_path):
