@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 from typing import TYPE_CHECKING, Literal, get_args
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 Phase = Literal["data", "forward", "backward", "optimizer", "evaluation", "checkpoint"]
 
+logger = logging.getLogger("gradvane")
 _lock = threading.RLock()
 
 
@@ -37,8 +39,8 @@ def attach(
     trains in this process, found when it begins to.
 
     Options are those of docs/configuration.md; environment variables outdo them. Where an agent is live
-    already and no options are given, it watches this model too; with options, it is detached and a new one
-    starts.
+    already and no options are given, it watches this model too; with other options, it is detached, with a
+    warning, and a new one starts.
 
     An optimizer that Accelerate or Lightning has wrapped may be handed over as it is.
 
@@ -49,6 +51,7 @@ def attach(
     with _lock:
         agent = _agent.live()
         if agent is not None and options and not agent.has_options({**options}):
+            logger.warning("attach() with other options: the run %s ends here, and another one begins", agent.run)
             agent.detach()
             agent = None
         if agent is not None:

@@ -102,12 +102,13 @@ def test_attach_detach_and_attach_again_leave_nothing_behind(watching):
     assert len(running.steps_in(watching._log)) == 5
 
 
-def test_new_options_start_a_new_run(watching):
+def test_new_options_start_a_new_run_and_a_line_says_so(watching, caplog):
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     first = watching(model, optimizer, run="one")
     second = watching(model, optimizer, run="two")
     assert first is not second
+    assert "attach() with other options: the run one ends here, and another one begins" in caplog.messages
     assert first.status()["state"] == "finished" and second.status()["state"] == "starting"
 
 
