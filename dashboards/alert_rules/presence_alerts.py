@@ -55,6 +55,17 @@ def ranks_missing(windows: Windows) -> Alert:
         hold=windows.missing_for)
 
 
+def name_shared(windows: Windows) -> Alert:
+    """Two processes with one run and rank are two trainings. One job scrapes a process once."""
+    return Alert(
+        "GradvaneRunNameShared", "warning", "Two trainings have one name",
+        f"max by ({OF_RUN}) (count by ({OF_RUN}, rank) (gradvane_run_info)) > 1",
+        ("Run {{ $labels.run }}: {{ $value }} processes report as one rank. Their numbers are mixed in charts and rules.",
+         first_of(f"count by (job, run, rank) ({selector('gradvane_run_info', *SAME)}) > 1",
+                  "First rank: {{ .Labels.rank }}.")),
+        hold=windows.missing_for)
+
+
 def run_vanished(windows: Windows) -> Alert:
     """All of a run is gone, with its targets, and no rank reported an end.
 

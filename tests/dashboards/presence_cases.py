@@ -106,5 +106,31 @@ def vanished_spec() -> Spec:
     ))
 
 
+def elsewhere(series: Series) -> Series:
+    """The same run, as another host has it."""
+    return {key.replace('instance="host-', 'instance="other-'): values for key, values in series.items()}
+
+
+def shared_spec() -> Spec:
+    def fires(minute: float, rank: int = 0) -> Check:
+        return Check(minute, (rank,), "Run gpt: 2 processes report as one rank. Their numbers are mixed in charts and rules."
+                     f" First rank: {rank}.")
+
+    nan = {name("gradvane_run_info", world_size="4", local_rank="0", torch="2.11.0"): during((LENGTH, "NaN"))}
+    return Spec("GradvaneRunNameShared", "run-name-shared", "warning", "Two trainings have one name", (
+        Case("zero_initialised", healthy() | elsewhere(healthy()), (Check(4), fires(6), fires(50))),
+        Case("late_series", healthy() | begun(elsewhere(healthy(minutes=40)), 20), (Check(24), fires(26))),
+        Case("healthy", ranks_of(4), (Check(5), Check(20), Check(50))),
+        Case("clears", healthy() | ended(elsewhere(healthy()), 20), (fires(19), Check(21), Check(50))),
+        # Back on another host; the old target goes with a scrape or two.
+        Case("counter_restart", ended(healthy(), 20) | begun(elsewhere(healthy(minutes=41)), 19), (Check(20), Check(50))),
+        Case("nan_gauge", healthy() | nan, (Check(20), Check(50))),
+        Case("stale_end", ended(healthy(), 20) | ended(elsewhere(healthy()), 20), (fires(19), Check(21))),
+        Case("many_ranks", ranks_of(4) | elsewhere(ranks_of(4)), (fires(20),)),
+        Case("one_rank_of_four", ranks_of(4) | elsewhere(healthy(2)), (fires(20, 2),)),
+        Case("another_job", healthy() | of_job(elsewhere(healthy()), "other"), (Check(20),)),
+    ))
+
+
 def presence_specs() -> tuple[Spec, ...]:
-    return missing_spec(), vanished_spec()
+    return missing_spec(), vanished_spec(), shared_spec()
