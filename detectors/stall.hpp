@@ -5,6 +5,7 @@
 // step, may take as long as they like. The next step ends it. Evaluations and checkpoints do not count.
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <optional>
 
 #include "detectors/incident_slot.hpp"
@@ -13,8 +14,8 @@
 
 namespace gradvane::detectors {
 
-/// How long a run may go without a step: the least, or 20 times the median of the last 64 steps if that is longer. A run
-/// whose steps take minutes is not stalled in each of them.
+/// How long a run may go without a step: the least, or, from the eighth step on, 20 times the median of the last 64 if
+/// that is longer. A run whose steps take minutes is not stalled in each of them.
 class StallLimit {
  public:
   /// @param least_seconds  0: for ever
@@ -24,11 +25,14 @@ class StallLimit {
     if (step_seconds && std::isfinite(*step_seconds)) steps_.add(*step_seconds);
   }
   [[nodiscard]] bool is_over(double seconds) const {
-    return least_seconds_ > 0 && seconds > std::max(least_seconds_, kMedians * steps_.median());
+    // The first steps may compile for an hour, and show nothing.
+    const double known = steps_.size() < kEnough ? 0 : kMedians * steps_.median();
+    return least_seconds_ > 0 && seconds > std::max(least_seconds_, known);
   }
 
  private:
   static constexpr double kMedians = 20;
+  static constexpr std::size_t kEnough = 8;
 
   double least_seconds_;
   Window steps_{64};

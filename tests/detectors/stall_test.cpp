@@ -50,6 +50,12 @@ TEST_F(StallTest, ARunWithLongStepsGetsTwentyOfThem) {
   EXPECT_EQ(reports_[0].evidence, "No step has ended for 201 seconds, since step 12.");
 }
 
+TEST_F(StallTest, AFewLongStepsAtTheBeginningShowNothing) {
+  for (int i = 0; i < 7; ++i) stall_.step({++step_, wall_, 0}, 3600.0);
+  tick(31);
+  EXPECT_THAT(reports_, SizeIs(1));
+}
+
 TEST_F(StallTest, ARunThatHasNotBegunIsNotStalled) {
   for (int second = 0; second < 1000; ++second) tick(second);
   EXPECT_THAT(reports_, IsEmpty());

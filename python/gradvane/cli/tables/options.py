@@ -37,7 +37,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("step_log_max_bytes", "268435456", "4096 or more", "The step log is rotated at this size."),
     ],
     "Start, stalls and end": [
-        ("stall_seconds", "300", "a finite number of at least 0", "No step for this long: the run counts as stalled. 0: never."),
+        ("stall_seconds", "300", "a finite number of at least 0", "No step for this long, and for 20 median steps: the run counts as stalled. 0: never."),
         ("stall_pause_seconds", "3600", "a finite number of at least 0", "An evaluation or a checkpoint is no stall: it stops that clock, for at most this long. 0: it does not."),
         ("linger_seconds", "5", "a finite number of at least 0", "At the end of the process, wait this long for one more scrape, if there ever was one. Ctrl-C ends the wait."),
         ("linger_incident_seconds", "15", "a finite number of at least 0", "The same where an incident is open, or opened since the last scrape, or the run failed."),
