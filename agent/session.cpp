@@ -23,9 +23,10 @@ void name_by_default(record::RunInfo& run, const ResolvedOptions& resolved) {
   const bool is_of_launcher =
       has_shared_id && run.run_id == record::launcher_run_id(record::process_environment());
   const bool is_same = holder == run.run_id;
-  // One step of Slurm may start several programs, and its id is no name for each. A user who gives two processes one
-  // run_id says that they are one run.
-  if (is_same && is_of_launcher) run.run_id = record::new_run_id(run.start_time);
+  // One step of Slurm may start several programs, and its id is no name for each. Ranks of one program keep it, since no
+  // rank could find the new id of another. A user who gives two processes one run_id has said that they are one run.
+  if (is_same && is_of_launcher && run.world_size == 1)
+    run.run_id = record::new_run_id(run.start_time);
   if (holder && (!is_same || is_of_launcher)) run.run += "-" + run.run_id;
   for (record::Setting& setting : run.settings)
     if (setting.key == "run") setting.value = run.run;

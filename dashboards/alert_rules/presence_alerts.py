@@ -41,8 +41,8 @@ def target_down(windows: Windows, jobs: str) -> Alert:
 
 def ranks_missing(windows: Windows) -> Alert:
     """Also where the target is gone with the process, as in Kubernetes. Nothing while no rank is there: that is a run
-    that has ended, or GradvaneRunVanished. A rank that has finished is not missing: at a good end rank 0 may work on
-    for a long time. Of a run that is started again with new targets, it hides a missing rank until it is forgotten."""
+    that has ended, or GradvaneRunVanished. A rank that has finished is not missing for as long as it is remembered, an
+    hour: at a good end rank 0 may work on. Of a run that is started again with new targets, it hides a missing rank."""
     alive = f"gradvane_run_state{{{ALIVE}}} == 1"
     finished = f'last_over_time(gradvane_run_state{{state="finished"}}[{windows.vanished}]) == 1'
     ranks = f"count by ({OF_RUN}) (count by ({OF_RUN}, rank) ({alive} or {finished}))"

@@ -11,8 +11,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gradvane import _lines
-from gradvane._errors import GradvaneError, described
+from gradvane import _lines, _threads
+from gradvane._errors import GradvaneError, reason_of
 from gradvane._records import Incident, StepRecord, TracedModule, incident_of, status_of, step_of
 
 if TYPE_CHECKING:
@@ -120,10 +120,10 @@ class Agent:
         """As gradvane.log()."""
         import torch
 
+        scalars.pop("step", None)  # as other loggers take it: ours are of the step in progress
         if metrics is not None:
             scalars = {**metrics, **scalars}
             loss = scalars.pop("loss", None) if loss is None else loss
-        scalars.pop("step", None)  # as other loggers take it: ours are of the step in progress
         if loss is not None:
             self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else torch.tensor(float(loss)))
         for name, value in scalars.items():
@@ -171,7 +171,7 @@ class Agent:
     def incidents(self) -> tuple[Incident, ...]:
         """The latest 256, the oldest first, each as it was last reported. They come from another thread, a step or
         more after what they report; after flush() they are there within a moment."""
-        return tuple(self._incidents.copy().values())
+        return tuple(incident for _, incident in sorted(self._incidents.copy().items()))
 
     def on_incident(self, callback: Callable[[Incident], object]) -> None:
         """Calls `callback` when an incident opens and when it clears, on a thread of the agent's. What it
@@ -224,7 +224,7 @@ class Agent:
         if kind is None or (isinstance(error, SystemExit) and not error.code):
             self.detach()
         else:
-            self.fail(kind.__name__ if error is None else described(error))
+            self.fail(kind.__name__ if error is None else reason_of(error))
 
     def has_options(self, options: dict[str, Any]) -> bool:
         """Whether it was started with these."""
@@ -272,7 +272,7 @@ class Agent:
     def _keep(self, incident: Incident) -> None:
         self._incidents[incident.id] = incident
         while len(self._incidents) > _MOST_INCIDENTS:
-            del self._incidents[next(iter(self._incidents))]
+            del self._incidents[min(self._incidents)]
 
     def _say_lines(self) -> None:
         for line in self._native.take_lines():
@@ -294,11 +294,16 @@ def end_at_exit() -> None:
     _end_with_child()
 
 
+def multiprocessing_parent() -> object | None:
+    """The process that started this one by multiprocessing; None: nothing did."""
+    process = sys.modules.get("multiprocessing.process")
+    return None if process is None else process.parent_process()
+
+
 def _end_with_child() -> None:
     """A forked child of multiprocessing leaves by os._exit, which runs multiprocessing's own finalizers alone."""
     global _ends_with_child
-    process = sys.modules.get("multiprocessing.process")
-    if process is None or process.parent_process() is None or _ends_with_child == os.getpid():
+    if multiprocessing_parent() is None or _ends_with_child == os.getpid():
         return
     _ends_with_child = os.getpid()
     from multiprocessing import util
@@ -315,6 +320,8 @@ def _at_exit() -> None:
         from gradvane._loading import native
 
         native().end_host_syncs()
+    if multiprocessing_parent() is None:  # a child leaves by os._exit
+        _threads.join_left()
 
 
 def _end_with_program(agent: Agent) -> None:
@@ -326,7 +333,7 @@ def _end_with_program(agent: Agent) -> None:
     if isinstance(error, SystemExit):
         error = error if error.code else None
     if why is None and error is not None and not hasattr(sys, "ps1"):  # where a person types, an error is not the end
-        why = described(error)
+        why = reason_of(error)
     try:
         agent._end(lambda: agent._native.stop(True) if why is None else agent._native.fail(why, True))
     except KeyboardInterrupt:  # meant for our wait: the program itself has ended already

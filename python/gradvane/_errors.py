@@ -1,5 +1,9 @@
 """What can go wrong before training runs, and how an exception is told."""
 
+from __future__ import annotations
+
+import signal
+
 
 class GradvaneError(RuntimeError):
     """Set-up failed. The message says what to change. Nothing raises it once training runs."""
@@ -15,6 +19,19 @@ def described(error: BaseException) -> str:
     kind = type(error).__name__
     said = text_of(error)
     return text_of(f"{kind}: {said}") if said else kind
+
+
+def reason_of(error: BaseException) -> str:
+    """Why a run ended, for its status. A trainer may turn Ctrl-C and SIGTERM into an exit status: Lightning leaves with
+    1 after Ctrl-C, others with 128 and the signal's number."""
+    if not isinstance(error, SystemExit):
+        return described(error)
+    code = error.code
+    if code == 128 + signal.SIGINT or isinstance(error.__context__, KeyboardInterrupt):
+        return "KeyboardInterrupt"
+    if code == 128 + signal.SIGTERM:
+        return "SIGTERM"
+    return f"exit status {code}" if isinstance(code, int) else text_of(code)
 
 
 def text_of(value: object) -> str:

@@ -30,6 +30,7 @@ class _Waiting:
 
     _profilers = 0
     """those that the injected library has given way to"""
+    faults = 0
     phases = _Nobody()
     """Loading data and saving train nothing."""
 
@@ -54,7 +55,7 @@ class _Waiting:
         comes later learns of the profiler from hooks.install()."""
         from gradvane._loading import native
 
-        with contextlib.suppress(Exception):  # this torch cannot be watched: a line says so when training begins
+        with contextlib.suppress(Exception):  # this torch cannot be watched: a line reports it when training begins
             if native().profiler_begins(name):
                 self._profilers += 1
 
@@ -65,6 +66,11 @@ class _Waiting:
         if self._profilers:
             self._profilers -= 1
             native().profiler_ended()
+
+    def forget_profilers(self) -> None:
+        """No one sees their end from now on."""
+        while self._profilers:
+            self.profiler_ended()
 
 
 def install() -> None:
@@ -82,6 +88,8 @@ def start() -> bool:
         _functions.attach()
     except Exception as error:
         if waiting is not None:
+            if isinstance(waiting, _Waiting):
+                waiting.forget_profilers()
             hooks.uninstall(waiting)
         _autostart.note_refused()
         logger.warning("this run is not watched: %s", error)

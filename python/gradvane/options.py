@@ -84,7 +84,8 @@ KEYS: tuple[str, ...] = tuple(Options.__annotations__)
 def as_texts(options: Mapping[str, Any]) -> dict[str, str]:
     """Options as every other way to configure Gradvane writes them. None: as if the option was not given.
 
-    Raises ValueError if a part of a list or mapping contains the character that separates the parts.
+    Raises ValueError for a set, which has no order, and if a part of a list or mapping contains the character that
+    separates the parts.
     """
     return {key: _text(key, value) for key, value in options.items() if value is not None}
 
@@ -98,9 +99,14 @@ def _text(key: str, value: object) -> str:
         return str(os.fspath(value))
     between = ";" if key == "groups" else ","
     if isinstance(value, Mapping):
-        return _joined(key, between, (f"{name}={of_it}" for name, of_it in value.items()))
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return _joined(key, between, map(str, value))
+        for name in value:
+            if "=" in str(name):
+                raise ValueError(f"{key}: the name '{name}' is not allowed, since '=' ends a name")
+        return _joined(key, between, (f"{name}={_text(key, part)}" for name, part in value.items()))
+    if isinstance(value, (set, frozenset)):
+        raise ValueError(f"{key} = {value!r} is not allowed, since a set has no order; give a list")
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        return _joined(key, between, (_text(key, part) for part in value))
     return str(value)
 
 

@@ -244,7 +244,6 @@ PYBIND11_MODULE(_native, module) {
   // From now on the end of a run waits for a scrape, and Ctrl-C ends that wait and nothing else.
   module.def("note_process_ends", &agent::note_process_ends);
   module.def("lacks_run_id", &lacks_run_id, "code"_a, "command_line"_a);
-  // After the last run: the ledger of host syncs must not look at an interpreter that ends.
   // Of a process without an agent, whose syncs an injected library may count.
   module.def(
       "profiler_begins",
@@ -255,6 +254,7 @@ PYBIND11_MODULE(_native, module) {
       },
       WithoutGil(), "name"_a);
   module.def("profiler_ended", [] { collectors::process_ledger().profiler_ended(); }, WithoutGil());
+  // After the last run: the ledger of host syncs must not look at an interpreter that ends.
   module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
   define_records(module);

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from gradvane import _threads
 from gradvane._ranks import sharding
 from gradvane._ranks.norms import RankNorms
 
@@ -101,6 +102,7 @@ class Courier:
         self._over.set()
         self._native.exchange_closes()
         self._thread.join(timeout=0.5)
+        _threads.keep(self._thread)
 
     def _carry(self) -> None:
         try:

@@ -10,6 +10,8 @@ import threading
 import time
 from typing import Any
 
+from gradvane import _threads
+
 _ANSWER_WITHIN = 5.0
 """seconds"""
 _agents = 0
@@ -17,7 +19,8 @@ _agents = 0
 
 
 def of_group(lacks_run_id: bool) -> dict[str, str]:
-    """Options of this process: rank and world_size, and run_id if it lacks one. Empty without a process group. The store is asked once, and an answer that does not come within five seconds is done without."""
+    """Options of this process: rank and world_size, and run_id if it lacks one. Empty without a process group. The
+    store is asked once, and an answer that does not come within five seconds is done without."""
     global _agents
     import torch.distributed as dist
 
@@ -39,7 +42,9 @@ def _agreed(dist: Any, key: str) -> str:
     proposal = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + "-" + secrets.token_hex(2)
     with contextlib.suppress(queue.Empty, RuntimeError):  # RuntimeError: no thread could be started
         # A connection to a server that is gone is tried for minutes, whatever the timeout of ours.
-        threading.Thread(target=_ask, args=(dist, key, proposal, answer), name="gradvane-run-id", daemon=True).start()
+        thread = threading.Thread(target=_ask, args=(dist, key, proposal, answer), name="gradvane-run-id", daemon=True)
+        thread.start()
+        _threads.keep(thread)
         return answer.get(timeout=_ANSWER_WITHIN)
     return ""
 

@@ -7,7 +7,6 @@ import difflib
 import io
 import os
 import runpy
-import signal
 import sys
 import textwrap
 import types
@@ -16,7 +15,7 @@ from importlib.machinery import SourceFileLoader
 from typing import NoReturn
 
 from gradvane import _autostart
-from gradvane._errors import described, text_of
+from gradvane._errors import described, reason_of
 from gradvane.options import KEYS
 
 _USAGE = """\
@@ -108,7 +107,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(2)
     if os.environ.get("GRADVANE", "").lower() not in _autostart.OFF:
         _autostart.arm(_run_name(request), request.options, hides_lines=request.is_quiet)
-        if request.is_module and request.target in _LAUNCHERS and not request.is_quiet:
+        if request.is_module and request.target in _LAUNCHERS and not request.is_quiet and not _autostart.is_quiet():
             sys.stderr.write(
                 "gradvane: a launcher starts its processes without us; to watch them: "
                 "torchrun [its options] -m gradvane run script.py\n"
@@ -160,21 +159,10 @@ def _run(request: Request) -> None:
     except SystemExit as leaving:
         code = leaving.code
         if code not in (None, 0):
-            _autostart.note_failure(_reason_of(leaving))
+            _autostart.note_failure(reason_of(leaving))
         raise
     except BaseException as error:
         _end_by(error)
-
-
-def _reason_of(leaving: SystemExit) -> str:
-    """A trainer may turn Ctrl-C and SIGTERM into an exit status: Lightning leaves with 1 after Ctrl-C, others with
-    128 and the signal's number."""
-    code = leaving.code
-    if code == 128 + signal.SIGINT or isinstance(leaving.__context__, KeyboardInterrupt):
-        return "KeyboardInterrupt"
-    if code == 128 + signal.SIGTERM:
-        return "SIGTERM"
-    return f"exit status {code}" if isinstance(code, int) else text_of(code)
 
 
 def _run_script(path: str, program: types.ModuleType) -> None:

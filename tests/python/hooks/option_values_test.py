@@ -17,12 +17,20 @@ from gradvane.options import as_texts
     ({"step_log": pathlib.Path("a/b")}, {"step_log": "a/b"}),
     ({"detect": ["all", "-stalled"]}, {"detect": "all,-stalled"}),
     ({"allowed_hosts": ("a", "b")}, {"allowed_hosts": "a,b"}),
+    ({"allowed_hosts": {"a": 1}.keys()}, {"allowed_hosts": "a"}),
+    ({"detect": [enum.Enum("Class", {"A": "stalled"}).A]}, {"detect": "stalled"}),
     ({"groups": {"head": "^(head|lm),x", "body": "."}}, {"groups": "head=^(head|lm),x;body=."}),
     ({"alertmanager_labels": {"job": "training", "team": "x"}}, {"alertmanager_labels": "job=training,team=x"}),
     ({"groups": "auto"}, {"groups": "auto"}),
 ])
 def test_an_option_may_be_what_python_has_for_it(value, text):
     assert as_texts(value) == text
+
+
+@pytest.mark.parametrize("value", [{"detect": {"all", "-stalled"}}, {"groups": {"a=b": "x"}}, {"detect": ["a,b"]}])
+def test_what_has_no_order_or_would_be_read_otherwise_is_refused(value):
+    with pytest.raises(ValueError, match="is not allowed, since"):
+        as_texts(value)
 
 
 def test_log_takes_the_step_that_other_loggers_take(watching):
