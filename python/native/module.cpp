@@ -9,6 +9,7 @@
 #include "agent/public/option_table.hpp"
 #include "agent/worker/process_signals.hpp"
 #include "python/native/gil_released.hpp"
+#include "python/native/options_of_python.hpp"
 #include "python/native/python_agent.hpp"
 #include "python/native/record_classes.hpp"
 #include "python/native/torch_ops.hpp"

@@ -6,7 +6,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "agent/public/option_table.hpp"
+#include "python/native/options_of_python.hpp"
+#include "python/native/thread_times.hpp"
 
 namespace gradvane::python {
 namespace {
@@ -14,67 +15,12 @@ namespace {
 using agent::Clock;
 using agent::UnbookedTime;
 
-/// Times of one thread that trains, by its UnbookedTime.
-struct InThread {
-  std::uint64_t agent = 0;  ///< whose times these are
-  Clock::duration step_began{};
-  Clock::duration backward_began{};
-  /// Since then a backward pass has its forward pass. Absent: not known.
-  std::optional<Clock::duration> forward_began{};
-  /// Data was waited for, so what lies between it and the backward pass is the forward pass.
-  bool has_data = false;
-  /// The loop itself says where the forward pass is.
-  bool marks_forward = false;
-};
-
-InThread& in_thread(std::uint64_t agent) noexcept {
-  static thread_local InThread here;
-  if (here.agent != agent) here = {.agent = agent};
-  return here;
-}
-
-/// Where data was waited for, the forward pass lies between that, a step or a backward pass and the next backward
-/// pass. Elsewhere the loop may be getting its data itself.
-void forward_may_begin(InThread& here, Clock::time_point now) noexcept {
-  if (here.has_data && !here.marks_forward) here.forward_began = UnbookedTime::at(now);
-}
-
 std::uint64_t next_number() noexcept {
   static std::atomic<std::uint64_t> last{0};
   return ++last;
 }
 
-Options options_of(const std::vector<std::string>& code, std::vector<std::string> command_line) {
-  Options options;
-  for (const std::string& item : code) {
-    const std::size_t equals = item.find('=');
-    const std::string key = item.substr(0, equals);
-    const agent::OptionSpec* option = agent::find_option(key);
-    if (option == nullptr) {
-      std::string known;
-      for (const agent::OptionSpec& one : agent::option_table())
-        known += (known.empty() ? "" : ", ") + std::string(one.key);
-      throw std::invalid_argument("there is no option '" + key + "'; there are: " + known);
-    }
-    if (!option->set(options, item.substr(equals + 1)))
-      throw std::invalid_argument(key + " = '" + item.substr(equals + 1) +
-                                  "' is not allowed; allowed: " + std::string(option->allowed));
-  }
-  options.command_line = std::move(command_line);
-  return options;
-}
-
 }  // namespace
-
-bool lacks_run_id(const std::vector<std::string>& code, std::vector<std::string> command_line) {
-  try {
-    const Options options = options_of(code, std::move(command_line));
-    const agent::ResolvedOptions resolved = agent::resolve(options, agent::process_environment());
-    return resolved.options.enabled && resolved.options.run_id.empty();
-  } catch (const std::exception&) {
-    return false;
-  }
-}
 
 PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>& code,
                          std::vector<std::string> command_line)

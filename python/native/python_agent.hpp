@@ -22,10 +22,6 @@
 
 namespace gradvane::python {
 
-/// Whether a run with these options is measured and has no run_id yet. False if an option is not
-/// allowed, which the constructor reports.
-bool lacks_run_id(const std::vector<std::string>& code, std::vector<std::string> command_line);
-
 /// What reads tensors is called with the GIL, the rest without. A lock lets one thread in at a time, since
 /// backward passes may run hooks on threads of their own. Only the constructor, attach(), grad_norm() and clip_grad_norm() throw;
 /// other faults are counted. In a forked child every call does nothing. A PythonAgentPtr must own

@@ -1,6 +1,5 @@
-"""What the hooks hand over to: decides which optimizer an event belongs to, and tells the native agent.
-
-Whatever fails in here is counted, logged once, and leaves training alone.
+"""What the hooks hand over to: decides which optimizer an event belongs to, and calls the native agent. Whatever fails in
+here is counted, logged once, and leaves training alone.
 """
 
 from __future__ import annotations
@@ -90,9 +89,7 @@ class Watcher:
 
     def only(self) -> int | None:
         """What calls without an optimizer mean."""
-        indices = [known.index for known in self._known.values()]
-        if self._loop is not None:
-            indices.append(self._loop)
+        indices = [known.index for known in self._known.values()] + ([] if self._loop is None else [self._loop])
         return indices[0] if len(indices) == 1 else None
 
     def _adopt(self, optimizer: Optimizer) -> int:
@@ -366,8 +363,7 @@ class Watcher:
             self._here.clip_depth = 0
 
     def own_clip(self, params: list[Any]) -> tuple[int, bool] | None:
-        """As before_clip(): the optimizer whose gradients these are, and whether they have just been read. None where
-        torch has to clip."""
+        """The optimizer whose gradients these are, and whether they were just read. None: torch has to clip."""
         clipped = self.before_clip(params)
         if clipped is None or not clipped[1] or self._native.is_sharded(clipped[0][0]):
             return None
@@ -375,8 +371,8 @@ class Watcher:
 
     @contained
     def before_total_norm(self, gradients: list[Any]) -> None:
-        """Reads what a norm is about to be taken of. Gradients of other optimizers are left alone, as other threads
-        may be training them; where none is known, as of copies, all are read."""
+        """Reads what a norm is taken of: not gradients of other optimizers, which other threads may train, unless none
+        is known."""
         if self._here.clip_depth > 0:
             return
         owners = self._native.owners_of_gradients(gradients)

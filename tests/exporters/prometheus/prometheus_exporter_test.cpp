@@ -200,20 +200,6 @@ TEST_F(PrometheusExporterTest, AStepShowsInItsMetrics) {
   EXPECT_DOUBLE_EQ(value(Metric::agent_seconds_total, {"hooks"}), 0.004);
 }
 
-TEST_F(PrometheusExporterTest, ARankWithoutGaugesOfGroupsHasAllElse) {
-  metrics_ = std::make_shared<MetricSet>(fakes::fake_run());
-  PrometheusExporter other(metrics_, /*has_groups=*/false);
-  ASSERT_EQ(other.start(fakes::fake_run(), model_), ExportResult::ok);
-  for (int i = 0; i < 12; ++i) {
-    const auto& [record, detail] = training_.next();
-    ASSERT_EQ(other.export_step(record, detail, *model_), ExportResult::ok);
-  }
-  EXPECT_TRUE(is_absent(Metric::group_grad_norm, {"blocks.0.mlp"}));
-  EXPECT_TRUE(is_absent(Metric::group_weight_norm, {"embedding"}));
-  EXPECT_EQ(value(Metric::weight_norm), 25.1);
-  EXPECT_EQ(value(Metric::steps_total), 12);
-}
-
 TEST_F(PrometheusExporterTest, AValueThatAStepDoesNotMeasureKeepsItsLastOne) {
   for (int i = 0; i < 13; ++i) step();
   EXPECT_EQ(value(Metric::weight_norm), 25.1);  // of step 10

@@ -2,14 +2,11 @@
 
 import datetime
 import math
-import signal
 import struct
-import sys
 import threading
 import time
 
 import pytest
-import running
 import torch.distributed as dist
 
 import gradvane  # noqa: F401  (conftest has put it on the path)
@@ -371,38 +368,3 @@ def test_a_file_store_is_not_written_to(tmp_path, monkeypatch):
 
 def test_the_store_is_given_little_time_to_answer():
     assert datetime.timedelta(seconds=1) <= courier_module._ANSWER_WITHIN <= datetime.timedelta(seconds=10)
-
-
-@pytest.mark.parametrize("kept", [True, False])
-@pytest.mark.skipif(sys.version_info >= (3, 14), reason="such threads hang there, and abort nothing")
-def test_a_thread_in_a_call_of_the_store_does_not_abort_the_end_of_the_program(tmp_path, kept):
-    """The control: without our wait it does, if the call returns while the interpreter ends."""
-    script = running.write(tmp_path, f"""
-        import contextlib, datetime, threading, time
-        import torch, torch.distributed as dist
-        import gradvane
-        from gradvane import _threads
-
-        class EndsSlowly:
-            def __init__(self):
-                self.sleep = time.sleep
-            def __del__(self):
-                self.sleep(3)
-
-        slow = EndsSlowly()
-        model = torch.nn.Linear(2, 1)
-        gradvane.attach(model, torch.optim.SGD(model.parameters(), 0.1), port=-1).detach()
-        store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
-
-        def ask():
-            with contextlib.suppress(Exception):
-                store.wait(["never"], datetime.timedelta(seconds=1))
-
-        thread = threading.Thread(target=ask, daemon=True)
-        thread.start()
-        if {kept}:
-            _threads.keep(thread)
-        time.sleep(0.2)
-        """)
-    done = running.python(script, cwd=tmp_path, check=False)
-    assert done.returncode == (0 if kept else -signal.SIGABRT), done.stderr

@@ -1,0 +1,111 @@
+"""Trainings of two ranks each: one pair of processes does them all."""
+
+from program import Program
+
+RANKS = """
+def rank(number, port, told):
+    import torch.distributed as dist
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(number), WORLD_SIZE="2",
+                      LOCAL_RANK=str(number))
+    dist.init_process_group("gloo", rank=number, world_size=2)
+    try:
+        for name, body in BODIES.items():
+            weights = body(number)
+            way.end_agent()
+            if number == 0:
+                told.put((name, weights))
+            dist.barrier()
+    finally:
+        dist.destroy_process_group()
+
+def trained_by_two_ranks():
+    # by the name of the training; one pair of ranks does them all, because a start costs seconds
+    import socket
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    told = mp.get_context("spawn").SimpleQueue()
+    torch.multiprocessing.spawn(rank, (port, told), nprocs=2)
+    return dict(told.get() for _ in BODIES)
+
+def all_numbers(model):
+    whole = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
+    return torch.cat([p.detach().flatten() for p in whole]).tolist()
+
+def data_parallel(number):
+    model, optimizer = tiny.make()
+    net = torch.nn.parallel.DistributedDataParallel(model)
+    torch.manual_seed(number)
+    way.attach(model, optimizer)
+    tiny.train(net, optimizer, clip=torch.nn.utils.clip_grad_norm_)
+    way.detach()
+    tiny.train(net, optimizer, clip=torch.nn.utils.clip_grad_norm_)
+    return all_numbers(model)
+
+def fully_sharded(clip):
+    def train(number):
+        from torch.distributed.fsdp import fully_shard
+        model, optimizer = tiny.make()
+        fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        torch.manual_seed(number)
+        way.attach(model, optimizer)
+        tiny.train(model, optimizer, 3, clip)
+        way.detach()
+        tiny.train(model, optimizer, 3, clip)
+        return all_numbers(model)
+    return train
+
+def tensor_parallel(clip):
+    def train(number):
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
+        parallelize_module(model, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        optimizer = torch.optim.SGD(model.parameters(), 0.05)
+        way.attach(model, optimizer)
+        tiny.train(model, optimizer, 3, clip)
+        way.detach()
+        tiny.train(model, optimizer, 3, clip)
+        return all_numbers(model)
+    return train
+
+def by_hand(number):
+    import torch.distributed as dist
+    model, optimizer = tiny.make()
+    torch.manual_seed(number)
+    def steps():
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().mean().backward()
+            if way.WAY.startswith("attach"):
+                import gradvane
+                gradvane._agent.live() and gradvane._agent.live().grad_norm()
+            for p in model.parameters():
+                dist.all_reduce(p.grad)
+            way.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+    way.attach(model, optimizer)
+    steps()
+    way.detach()
+    steps()
+    return all_numbers(model)
+
+BODIES = {
+    "data parallel": data_parallel,
+    "by hand": by_hand,
+    "FSDP2, torch's clip": fully_sharded(torch.nn.utils.clip_grad_norm_),
+    "FSDP2, our clip": fully_sharded(way.clip_grad_norm_),
+    "tensors, torch's clip": tensor_parallel(torch.nn.utils.clip_grad_norm_),
+    "tensors, our clip": tensor_parallel(way.clip_grad_norm_),
+}
+"""
+
+
+def ranks(name: str, body: str, first: bool = False, within: float = 0.0) -> Program:
+    """The first one trains them all."""
+    begin = "trained = trained_by_two_ranks()\n" if first else ""
+    return Program(name, f"_, optimizer = tiny.make()\n{begin}model = torch.tensor(trained[{body!r}])",
+                   top=RANKS if first else "", whole=True, together="ranks", weights_within=within,
+                   again_if="terminate called without an active exception")
