@@ -294,7 +294,7 @@ def end_at_exit() -> None:
     _end_with_child()
 
 
-def multiprocessing_parent() -> object | None:
+def _multiprocessing_parent() -> object | None:
     """The process that started this one by multiprocessing; None: nothing did."""
     process = sys.modules.get("multiprocessing.process")
     return None if process is None else process.parent_process()
@@ -303,7 +303,7 @@ def multiprocessing_parent() -> object | None:
 def _end_with_child() -> None:
     """A forked child of multiprocessing leaves by os._exit, which runs multiprocessing's own finalizers alone."""
     global _ends_with_child
-    if multiprocessing_parent() is None or _ends_with_child == os.getpid():
+    if _multiprocessing_parent() is None or _ends_with_child == os.getpid():
         return
     _ends_with_child = os.getpid()
     from multiprocessing import util
@@ -320,7 +320,7 @@ def _at_exit() -> None:
         from gradvane._loading import native
 
         native().end_host_syncs()
-    if multiprocessing_parent() is None:  # a child leaves by os._exit
+    if _multiprocessing_parent() is None:  # a child leaves by os._exit
         _threads.join_left()
 
 

@@ -42,6 +42,13 @@ def data_parallel(number):
     tiny.train(net, optimizer, clip=torch.nn.utils.clip_grad_norm_)
     return all_numbers(model)
 
+def half_watched(model, optimizer, clip):
+    way.attach(model, optimizer)
+    tiny.train(model, optimizer, 3, clip)
+    way.detach()
+    tiny.train(model, optimizer, 3, clip)
+    return all_numbers(model)
+
 def fully_sharded(clip):
     def train(number):
         from torch.distributed.fsdp import fully_shard
@@ -49,11 +56,7 @@ def fully_sharded(clip):
         fully_shard(model)
         optimizer = torch.optim.SGD(model.parameters(), 0.05)
         torch.manual_seed(number)
-        way.attach(model, optimizer)
-        tiny.train(model, optimizer, 3, clip)
-        way.detach()
-        tiny.train(model, optimizer, 3, clip)
-        return all_numbers(model)
+        return half_watched(model, optimizer, clip)
     return train
 
 def tensor_parallel(clip):
@@ -64,11 +67,7 @@ def tensor_parallel(clip):
         model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 1))
         parallelize_module(model, init_device_mesh("cpu", (2,)), {"0": ColwiseParallel(), "2": RowwiseParallel()})
         optimizer = torch.optim.SGD(model.parameters(), 0.05)
-        way.attach(model, optimizer)
-        tiny.train(model, optimizer, 3, clip)
-        way.detach()
-        tiny.train(model, optimizer, 3, clip)
-        return all_numbers(model)
+        return half_watched(model, optimizer, clip)
     return train
 
 def by_hand(number):

@@ -7,8 +7,8 @@ import json
 import sys
 import time
 
-from gradvane.cli.agent_api import plain
 from gradvane.cli.addresses import add_directories_to
+from gradvane.cli.agent_api import plain
 from gradvane.cli.live_runs import LiveRun, live_runs
 from gradvane.cli.telling import write
 
