@@ -4,7 +4,9 @@ from program import Program
 
 RANKS = """
 def rank(number, port, told):
+    import sitecustomize
     import torch.distributed as dist
+    sitecustomize.load_meta_registrations()  # sharded tensors need them
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(number), WORLD_SIZE="2",
                       LOCAL_RANK=str(number))
     dist.init_process_group("gloo", rank=number, world_size=2)

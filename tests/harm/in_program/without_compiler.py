@@ -8,6 +8,7 @@ import importlib
 import sys
 import types
 
+import sitecustomize
 import torch
 
 NAME = "torch._dynamo"
@@ -27,6 +28,7 @@ class NotYet(types.ModuleType):
             raise AttributeError(name)
         sys.modules.pop(NAME, None)
         torch.__dict__.pop("_dynamo", None)
+        sitecustomize.load_meta_registrations()
         return getattr(importlib.import_module(NAME), name)
 
 
