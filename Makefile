@@ -82,6 +82,7 @@ dashboards-preview: deps  ## draw every panel with Grafana's own components (0.6
 
 bench: deps  ## measure, write bench/results/ and print one table
 	@$(call configure_and_build,release)
+	"$$GRADVANE_CMAKE" --build --preset release --target bench/all --parallel $(JOBS)
 	exec scripts/bench.sh
 
 sass: deps  ## count the kernel's machine instructions against docs/sass.json
