@@ -47,8 +47,8 @@ record::RunInfo describe_run(const ResolvedOptions& resolved) {
   run.start_time = record::unix_time();
   run.settings = resolved.settings;
   run.run_id = options.run_id;
-  if (run.run_id.empty()) run.run_id = record::parent_run_id(record::process_environment());
-  if (run.run_id.empty()) run.run_id = record::new_run_id(run.start_time);
+  if (run.run_id.empty())
+    run.run_id = record::unnamed_run_id(run.start_time, record::process_environment());
   if (run.run.empty()) name_by_default(run, resolved);
   return run;
 }

@@ -92,8 +92,8 @@ record::RunInfo describe(const Settings& settings) {
   run.version = GRADVANE_VERSION;
   run.start_time = record::unix_time();
   run.run_id = settings.run_id;
-  if (run.run_id.empty()) run.run_id = record::parent_run_id(record::process_environment());
-  if (run.run_id.empty()) run.run_id = record::new_run_id(run.start_time);
+  if (run.run_id.empty())
+    run.run_id = record::unnamed_run_id(run.start_time, record::process_environment());
   return run;
 }
 

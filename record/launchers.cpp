@@ -126,4 +126,9 @@ std::string new_run_id(double time) {
   return std::string(text.data(), length) + digits.data();
 }
 
+std::string unnamed_run_id(double time, const Environment& environment) {
+  std::string parent = parent_run_id(environment);
+  return parent.empty() ? new_run_id(time) : parent;
+}
+
 }  // namespace gradvane::record

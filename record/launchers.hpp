@@ -36,4 +36,8 @@ struct LauncherNumber {
 /// Empty elsewhere.
 [[nodiscard]] std::string parent_run_id(const Environment& environment);
 
+/// For a run that neither its user nor a launcher has named: parent_run_id(), else new_run_id().
+/// @param time  seconds since the epoch
+[[nodiscard]] std::string unnamed_run_id(double time, const Environment& environment);
+
 }  // namespace gradvane::record

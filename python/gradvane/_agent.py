@@ -12,7 +12,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from gradvane import _lines, _threads
-from gradvane._errors import GradvaneError, reason_of
+from gradvane._errors import GradvaneError, is_good_exit, reason_of
 from gradvane._records import Incident, StepRecord, TracedModule, incident_of, status_of, step_of
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class Agent:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if kind is None or (isinstance(error, SystemExit) and not error.code):
+        if kind is None or (error is not None and is_good_exit(error)):
             self.detach()
         else:
             self.fail(kind.__name__ if error is None else reason_of(error))
@@ -330,8 +330,8 @@ def _end_with_program(agent: Agent) -> None:
     native().note_process_ends()
     why = failure
     error = sys.exc_info()[1] or getattr(sys, "last_value", None)  # the first one ends a child of multiprocessing
-    if isinstance(error, SystemExit):
-        error = error if error.code else None
+    if error is not None and is_good_exit(error):
+        error = None
     if why is None and error is not None and not hasattr(sys, "ps1"):  # where a person types, an error is not the end
         why = reason_of(error)
     try:

@@ -31,7 +31,13 @@ def reason_of(error: BaseException) -> str:
         return "KeyboardInterrupt"
     if code == 128 + signal.SIGTERM:
         return "SIGTERM"
-    return f"exit status {code}" if isinstance(code, int) else text_of(code)
+    return f"exit status {code}" if isinstance(code, int) else text_of(code) or "exit status 1"
+
+
+def is_good_exit(error: BaseException) -> bool:
+    """Whether the program that `error` ends has the exit status 0. Python prints anything but None and integers, an
+    empty text too, and exits with 1."""
+    return isinstance(error, SystemExit) and (error.code is None or (isinstance(error.code, int) and error.code == 0))
 
 
 def text_of(value: object) -> str:

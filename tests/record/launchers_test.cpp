@@ -119,6 +119,12 @@ TEST(Launchers, TorchrunWithoutAnIdIsKnownByItsProcessOnOneNodeOnly) {
   EXPECT_EQ(status, 0);
 }
 
+TEST(Launchers, ARunThatNobodyNamedIsKnownByItsParentAndElseGetsANewId) {
+  const Variables torchrun = {{"TORCHELASTIC_RUN_ID", "none"}, {"GROUP_WORLD_SIZE", "1"}};
+  EXPECT_EQ(unnamed_run_id(1700000000, with(torchrun)), parent_run_id(with(torchrun)));
+  EXPECT_THAT(unnamed_run_id(1700000000, with({})), StartsWith("20231114T221320-"));
+}
+
 TEST(Launchers, ANewIdHasTheTimeInUtcAndIsNeverTheSameTwice) {
   EXPECT_THAT(new_run_id(1700000000.75),
               MatchesRegex("20231114T221320-[0-9a-f][0-9a-f][0-9a-f][0-9a-f]"));

@@ -15,7 +15,7 @@ from importlib.machinery import SourceFileLoader
 from typing import NoReturn
 
 from gradvane import _autostart
-from gradvane._errors import described, reason_of
+from gradvane._errors import described, is_good_exit, reason_of
 from gradvane.options import KEYS
 
 _USAGE = """\
@@ -157,8 +157,7 @@ def _run(request: Request) -> None:
             sys.argv = [request.target, *request.arguments]
             _run_script(request.target, program)
     except SystemExit as leaving:
-        code = leaving.code
-        if code not in (None, 0):
+        if not is_good_exit(leaving):
             _autostart.note_failure(reason_of(leaving))
         raise
     except BaseException as error:

@@ -66,11 +66,11 @@ def test_gradvane_run_says_the_outcome_too_unless_it_is_quiet(tmp_path):
 
 def test_a_block_that_is_left_by_a_good_exit_ends_well(tmp_path):
     text = SCRIPT.replace("SCALE", "1").replace("gradvane.attach(", "agent = gradvane.attach(")
-    good, bad = (running.python(running.write(tmp_path, text + f"    with agent: raise SystemExit({code})\n"), cwd=tmp_path,
-                                check=False) for code in (0, 3))
-    assert (good.returncode, bad.returncode) == (0, 3)
+    good, bad, empty = (running.python(running.write(tmp_path, text + f"    with agent: raise SystemExit({code})\n"),
+                                       cwd=tmp_path, check=False) for code in ("0", "3", "''"))
+    assert (good.returncode, bad.returncode, empty.returncode) == (0, 3, 1)
     assert good.stderr.endswith("\ngradvane: tiny ended: 3 steps, no incidents\n")
-    assert "ended" not in bad.stderr
+    assert "ended" not in bad.stderr + empty.stderr
 
 
 def test_quiet_says_nothing_and_neither_do_other_ranks_of_a_machine(tmp_path):

@@ -182,7 +182,7 @@ def test_the_scripts_logging_is_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(("ending", "state"), [
-    ("", "finished"), ("raise SystemExit(0)", "finished"), ("raise SystemExit(3)", "failed"),
+    ("", "finished"), ("raise SystemExit(0)", "finished"), ("raise SystemExit(3)", "failed"), ("raise SystemExit('')", "failed"),
     ("raise SystemExit('disk full')", "failed"), ("raise KeyError('x')", "failed")])
 def test_the_end_of_the_program_is_the_state_of_the_run(tmp_path, ending, state):
     script = running.write(tmp_path, TRAINING + f"    {ending}\n")
