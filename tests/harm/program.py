@@ -64,8 +64,6 @@ class Program:
     """0: the same bits"""
     differs: dict[str, str] = field(default_factory=dict)
     """What is not compared, and why: it differs on purpose."""
-    again_if: str = ""
-    """Torch itself prints this now and then, also in a plain run: then the program is run once more."""
     seconds: float = 60.0
     """how much longer than the plain run a watched one may take before it counts as hung"""
 

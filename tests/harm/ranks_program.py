@@ -108,5 +108,4 @@ def ranks(name: str, body: str, first: bool = False, within: float = 0.0) -> Pro
     """The first one trains them all."""
     begin = "trained = trained_by_two_ranks()\n" if first else ""
     return Program(name, f"_, optimizer = tiny.make()\n{begin}model = torch.tensor(trained[{body!r}])",
-                   top=RANKS if first else "", whole=True, together="ranks", weights_within=within,
-                   again_if="terminate called without an active exception")
+                   top=RANKS if first else "", whole=True, together="ranks", weights_within=within)
