@@ -44,7 +44,7 @@ def checked_model(model: object) -> Module | None:
 
 def listed_optimizers(optimizer: object) -> list[Optimizer]:
     """What attach() was given as the optimizer: none, one or several, without the wrappers of trainers. Raises TypeError
-    where one has no param_groups."""
+    where one has no param_groups, or steps in a way that nobody sees."""
     if optimizer is None:
         return []
     if hasattr(optimizer, "param_groups") or isinstance(optimizer, str) or not hasattr(optimizer, "__iter__"):
@@ -56,22 +56,52 @@ def listed_optimizers(optimizer: object) -> list[Optimizer]:
             raise TypeError(
                 f"attach: the optimizer is of type {type(one).__name__}, which has no param_groups; pass a "
                 "torch.optim.Optimizer or a list of them, or the model alone: every backward pass is a step then")
-    return [without_wrappers(cast("Optimizer", one)) for one in several]
+    found: list[Optimizer] = []
+    for one in several:
+        inner = without_wrappers(cast("Optimizer", one), set())
+        if not inner:
+            raise TypeError(
+                f"attach: the optimizer is of type {type(one).__name__}, whose steps cannot be seen: it runs no step hooks "
+                "of torch.optim.Optimizer, and no attribute of it holds an optimizer that does; pass the one that it "
+                "wraps, or the model alone: every backward pass is a step then")
+        found += [optimizer for optimizer in inner if not any(optimizer is known for known in found)]
+    return found
 
 
-def without_wrappers(optimizer: Optimizer) -> Optimizer:
-    """The one whose step() runs step hooks. Accelerate's and Lightning's wrappers have hooks that are never called: their
-    step() calls that of an optimizer inside them, and not at every call."""
-    while not runs_hooks(optimizer):
-        inner = getattr(optimizer, "optimizer", None)
-        if not hasattr(inner, "param_groups") or inner is optimizer:
-            break
-        optimizer = cast("Optimizer", inner)
-    return optimizer
+def without_wrappers(optimizer: Optimizer, seen: set[int]) -> list[Optimizer]:
+    """Those whose step() runs step hooks: the optimizer itself, or what it wraps. Accelerate's and Lightning's wrappers
+    have hooks that are never called: their step() calls that of an optimizer inside them, and not at every call.
+    `seen`: ids of those that have been looked into."""
+    if runs_hooks(optimizer):
+        return [optimizer]
+    seen.add(id(optimizer))
+    inner = getattr(optimizer, "optimizer", None)
+    if hasattr(inner, "param_groups") and id(inner) not in seen:  # its parameters may be copies in full precision
+        return without_wrappers(cast("Optimizer", inner), seen)
+    params = {id(param) for param in parameters_of(optimizer)}
+    found: list[Optimizer] = []
+    for held in _held(optimizer):
+        if id(held) in seen or not any(id(param) in params for param in parameters_of(held)):
+            continue
+        found += without_wrappers(held, seen)
+    return found
+
+
+def _held(optimizer: Optimizer) -> list[Optimizer]:
+    """The optimizers among its attributes, and in lists and dictionaries there."""
+    values: list[object] = []
+    for value in getattr(optimizer, "__dict__", {}).values():
+        if type(value) in (list, tuple):
+            values += cast("list[object]", value)
+        elif type(value) is dict:
+            values += cast("dict[object, object]", value).values()
+        else:
+            values.append(value)
+    return [cast("Optimizer", value) for value in values if hasattr(type(value), "step") and hasattr(value, "param_groups")]
 
 
 def runs_hooks(optimizer: Optimizer) -> bool:
-    return bool(getattr(type(optimizer).step, "hooked", False))
+    return bool(getattr(getattr(type(optimizer), "step", None), "hooked", False))
 
 
 def instances(kind: type) -> list[object]:

@@ -42,11 +42,12 @@ def attach(
     already and no options are given, it watches this model too; with other options, it is detached, with a
     warning, and a new one starts.
 
-    An optimizer that Accelerate or Lightning has wrapped may be handed over as it is.
+    A wrapped optimizer, as Accelerate, Lightning and others make it, may be passed as it is: the optimizers inside it
+    are watched.
 
     Raises GradvaneError where the agent cannot start, ValueError for an option that does not exist or is not
-    allowed and for an optimizer that has nothing to do with the model, and TypeError where the model is no module
-    or the optimizer has no param_groups.
+    allowed and for an optimizer that has nothing to do with the model, and TypeError where the model is no module,
+    the optimizer has no param_groups, or its steps cannot be seen.
     """
     with _lock:
         agent = _agent.live()

@@ -1,0 +1,130 @@
+"""Optimizers inside others, passed to attach() as they are: the steps are those of the one inside, or attach() says what to
+pass."""
+
+import pytest
+import torch
+from small_net import net
+
+import gradvane
+
+
+class OfOurs:
+    """Has parameters, and steps them without anything of torch's."""
+
+    def __init__(self, model):
+        self.param_groups = [{"params": list(model.parameters())}]
+
+    @torch.no_grad()
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            p -= 0.01 * p.grad
+
+
+class Wrapped:
+    """An optimizer inside a class that has none of torch's. It may hold others too, whose parameters are not its own."""
+
+    def __init__(self, inner, **others):
+        self._wrapped = inner
+        self.__dict__.update(others)
+
+    @property
+    def param_groups(self):
+        return self._wrapped.param_groups
+
+    def step(self):
+        self._wrapped.step()
+
+    def zero_grad(self):
+        self._wrapped.zero_grad()
+
+
+class WrappedByASubclass(torch.optim.Optimizer):
+    """As wrappers do that are to pass for an optimizer: it runs nothing of torch's own constructor."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.param_groups, self.defaults, self.state = inner.param_groups, inner.defaults, inner.state
+
+    def step(self, closure=None):
+        self.inner.step(closure)
+
+    def zero_grad(self, set_to_none=True):
+        self.inner.zero_grad(set_to_none)
+
+
+class OneForEach:
+    """An optimizer for each parameter, in a dictionary: torchao's offloading ones are like it."""
+
+    def __init__(self, model):
+        self.each = {name: torch.optim.SGD([p], 0.1) for name, p in model.named_parameters()}
+
+    @property
+    def param_groups(self):
+        return [group for optimizer in self.each.values() for group in optimizer.param_groups]
+
+    def step(self):
+        for optimizer in self.each.values():
+            optimizer.step()
+
+    def zero_grad(self):
+        for optimizer in self.each.values():
+            optimizer.zero_grad()
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), 0.1)
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda model: Wrapped(sgd(model)), lambda model: WrappedByASubclass(sgd(model)),
+    lambda model: Wrapped(Wrapped(WrappedByASubclass(sgd(model)))), lambda model: [Wrapped(sgd(model))],
+    lambda model: Wrapped(sgd(model), the_critics=sgd(net()))], ids=["plain", "subclass", "nested", "list", "holds another"])
+def test_a_wrapper_without_the_usual_attribute_counts_the_steps_of_what_it_wraps(watching, wrap):
+    model = net()
+    optimizer = wrap(model)
+    watching(model, optimizer)
+    (optimizer,) = optimizer if isinstance(optimizer, list) else [optimizer]
+    norms = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        for _ in range(3):
+            model(torch.randn(4, 6)).square().mean().backward()
+        norms.append(float(torch.stack([p.grad.double().norm() for p in model.parameters()]).norm()))
+        optimizer.step()
+    steps = watching.steps()
+    assert [(s["optimizer"], s["step"], s["micro_steps"], s["read_at"]) for s in steps] == [
+        (0, n, 3, "optimizer") for n in (1, 2, 3, 4, 5)]
+    assert [s["grad_norm"] for s in steps] == pytest.approx(norms, rel=1e-6)
+
+
+def test_a_wrapper_of_several_optimizers_has_the_steps_of_each(watching):
+    model = net()
+    optimizer = OneForEach(model)
+    watching(model, optimizer)
+    for _ in range(3):
+        optimizer.zero_grad()
+        for _ in range(2):
+            model(torch.randn(4, 6)).square().mean().backward()
+        optimizer.step()
+    steps = watching.steps()
+    assert {(s["optimizer"], s["step"]) for s in steps} == {(i, n) for i in range(len(optimizer.each)) for n in (1, 2, 3)}
+    assert len(steps) == 3 * len(optimizer.each)
+
+
+@pytest.mark.parametrize("optimizer", [OfOurs, lambda model: Wrapped(OfOurs(model)), lambda model: [sgd(model), OfOurs(net())]])
+def test_attach_says_what_to_pass_where_steps_could_not_be_seen(optimizer):
+    model = net()
+    with pytest.raises(TypeError, match="whose steps cannot be seen: .* pass the one that it wraps, or the model alone"):
+        gradvane.attach(model, optimizer(model), port=-1)
+    assert gradvane._agent.live() is None
+
+
+def test_an_optimizer_of_ones_own_is_watched_by_its_model_and_every_backward_pass_is_a_step(watching):
+    model = net()
+    optimizer = OfOurs(model)
+    watching(model)
+    for _ in range(4):
+        model.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
+        optimizer.step()
+    assert [(s["step"], s["read_at"]) for s in watching.steps()] == [(n, "backward") for n in (1, 2, 3, 4)]
