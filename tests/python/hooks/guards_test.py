@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import running
 import torch
 from small_net import net
 
@@ -78,17 +79,18 @@ def guarded(guard, clear, spoil, model, optimizer, *, clears_at_once=False):
     return steps
 
 
-CASES = [(guard, "optimizer", spoil, at_once) for guard in GUARDS for spoil in ("loss", "gradient")
-         for at_once in (False, True) if (guard, spoil) != ("loss", "gradient")]
-CASES += [(guard, clear, spoil, False) for guard, spoil in (("loss", "loss"), ("gradients", "gradient"), ("clip", "loss"))
+SEEN = [(guard, spoil) for guard in GUARDS for spoil in ("loss", "gradient") if (guard, spoil) != ("loss", "gradient")]
+CASES = [(guard, "optimizer", spoil, at_once, mode) for guard, spoil in SEEN
+         for at_once, mode in ((False, "lagged"), (True, "lagged"), (False, "immediate"))]
+CASES += [(guard, clear, spoil, False, "lagged") for guard, spoil in (("loss", "loss"), ("gradients", "gradient"), ("clip", "loss"))
           for clear in ("optimizer, to zero", "module")]
 
 
-@pytest.mark.parametrize(("guard", "clear", "spoil", "at_once"), CASES)
-def test_a_batch_that_the_loop_leaves_behind_is_told_once_with_its_blame(watching, guard, clear, spoil, at_once):
+@pytest.mark.parametrize(("guard", "clear", "spoil", "at_once", "mode"), CASES)
+def test_a_batch_that_the_loop_leaves_behind_is_told_once_with_its_blame(watching, guard, clear, spoil, at_once, mode):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
-    agent = watching(model, optimizer)
+    agent = watching(model, optimizer, mode=mode)
     incidents = []
     agent.on_incident(incidents.append)
     taken = guarded(GUARDS[guard], CLEARS[clear], spoil, model, optimizer, clears_at_once=at_once)
@@ -103,8 +105,39 @@ def test_a_batch_that_the_loop_leaves_behind_is_told_once_with_its_blame(watchin
         assert first["site"] == ("loss" if spoil == "loss" else "grad")
         if spoil == "gradient":
             assert (first["param"], first["element"], first["kind"]) == ("2.weight", 3, "pos_inf")
-    opened = [one for one in incidents if one.closed_at is None and one.steps == 1]
-    assert {one.kind for one in opened} == {"nonfinite_loss" if spoil == "loss" else "nonfinite_grad"}
+    told = [(one.first_step, one.last_step, one.steps, one.closed_at is not None) for one in incidents]
+    assert told == [(7, 7, 1, False), (7, 7, 2, True), (21, 21, 1, False), (21, 21, 1, True)], "when it opens and when it clears"
+    assert {one.kind for one in incidents} == {"nonfinite_loss" if spoil == "loss" else "nonfinite_grad"}
+    blame = gradvane.Blame("loss", "nan", "", 0) if spoil == "loss" else gradvane.Blame("grad", "pos_inf", "2.weight", 3)
+    assert [one.blame for one in incidents] == [blame] * 4
+    assert all(blame == one.order[0].blame and one.order[0].run_step == one.first_step for one in incidents)
+
+
+SCRIPT = """
+    import sys
+    import torch
+    sys.path[:0] = {folders!r}
+    import guards_test
+    torch.manual_seed(0)
+    model = guards_test.net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    guard, spoil = {case!r}
+    print(guards_test.guarded(guards_test.GUARDS[guard], guards_test.CLEARS["optimizer"], spoil, model, optimizer))
+"""
+
+
+@pytest.mark.parametrize("case", [("loss", "loss"), ("gradients", "gradient"), ("norm", "loss"), ("clip", "gradient"),
+                                  ("exception", "gradient")], ids=lambda case: case[0])
+def test_under_gradvane_run_each_bad_batch_has_a_record_and_each_row_of_them_its_lines(tmp_path, case):
+    folders = [str(running.TESTS / "hooks"), str(running.TESTS / "support"), str(running.TESTS)]
+    steps, done = running.watched(running.write(tmp_path, SCRIPT.format(folders=folders, case=case)), cwd=tmp_path)
+    assert done.stdout == f"{BATCHES - len(BAD)}\n"
+    bad = [(s["step"], s["first_nonfinite"]["site"]) for s in steps if s.get("skipped") == "loop"]
+    site = "loss" if case[1] == "loss" else "grad"
+    assert bad == [(7, site), (7, site), (21, site)] and len(steps) == BATCHES
+    began = {"loss": "the loss became nan", "grad": "the gradient of 2.weight became pos_inf at element 3"}[site]
+    for step in (7, 21):
+        assert done.stderr.count(f"Step {step}: {began}") == 1, done.stderr
 
 
 def test_gradients_that_are_dropped_by_hand_leave_the_loss_to_tell(watching):

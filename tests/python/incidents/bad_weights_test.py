@@ -13,6 +13,8 @@ import torch
 from small_net import net
 from torch import nn
 
+import gradvane
+
 FAULTS = 200
 EVERY = 7
 
@@ -48,9 +50,10 @@ def test_two_hundred_bad_weights_are_dated_between_the_last_finite_read_and_the_
 
     train(3)
     for _ in range(FAULTS):
+        row, column, kind = rng.randrange(5, 20), rng.randrange(4), rng.choice(["nan", "pos_inf", "neg_inf"])
         with torch.no_grad():
-            model.table.weight[rng.randrange(5, 20), rng.randrange(4)] = rng.choice([math.nan, math.inf, -math.inf])
-        planted.append(step)  # behind this step's update
+            model.table.weight[row, column] = {"nan": math.nan, "pos_inf": math.inf, "neg_inf": -math.inf}[kind]
+        planted.append((step, 4 * row + column, kind))  # behind this step's update
         train(rng.randint(2 * EVERY, 3 * EVERY))
         with torch.no_grad():
             model.table.weight.nan_to_num_(0.0, 0.0, 0.0)
@@ -59,9 +62,14 @@ def test_two_hundred_bad_weights_are_dated_between_the_last_finite_read_and_the_
     agent.detach()
     opened = [incident for incident in seen if incident.closed_at is None and incident.steps == 1]
     assert len(opened) == FAULTS
-    for behind, incident in zip(planted, opened, strict=True):
+    reads = [s["step"] for s in watching.steps() if "weight" in s["nonfinite"]]
+    for (behind, element, kind), incident in zip(planted, opened, strict=True):
         (found,) = incident.order
         assert found.last_finite <= behind < found.run_step <= behind + EVERY
+        assert found.last_finite == max(read for read in reads if read <= behind), "the last read that found it finite"
+        assert found.run_step == min(read for read in reads if read > behind), "the first one that could find it"
+        assert incident.first_step == found.run_step
+        assert found.blame == gradvane.Blame("weight", kind, "table.weight", element)
         if found.last_finite + 1 < found.run_step:
             assert f"Step {found.run_step}: the weight of table.weight was found" in incident.evidence
             assert f"last read, and finite, at step {found.last_finite}" in incident.evidence
