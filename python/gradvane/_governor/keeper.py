@@ -1,0 +1,241 @@
+"""Keeps the last good states of a training and goes back to one: what hooks and the agent call.
+
+Snapshots and rollbacks happen right after the step of the optimizer that ends an iteration. What follows in the loop, a
+scheduler's step for one, happens after a rollback as it would have happened after the step whose state is back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from gradvane._errors import GradvaneError
+from gradvane._governor import random_states
+from gradvane._governor.cadence import Cadence
+from gradvane._governor.copies import Copies
+from gradvane._governor.leader import Leader
+from gradvane._governor.restoring import Mismatch
+from gradvane._governor.rollback import NothingToRestore, Restorer
+from gradvane._governor.snapshots import Snapshots
+from gradvane._governor.state import TrainingState
+from gradvane._governor.streams import CudaStreams
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import torch
+    from torch.nn import Module
+    from torch.optim import Optimizer
+
+    from gradvane._governor.generations import Generation
+    from gradvane._governor.restoring import OptimizerPolicy
+    from gradvane._governor.rollback import Rollback
+    from gradvane._governor.streams import Streams
+
+logger = logging.getLogger("gradvane")
+
+
+class _Asked:
+    """A rollback that waits for its place in the loop."""
+
+    def __init__(self, reason: str, optimizer: OptimizerPolicy, lr_factor: float, bad_step: int | None) -> None:
+        self.reason, self.optimizer, self.lr_factor, self.bad_step = reason, optimizer, lr_factor, bad_step
+        self.steps = 0
+        """of any optimizer, since"""
+
+
+class Keeper:
+    """Belongs to the thread that trains. Its hooks do nothing while snapshots are off."""
+
+    def __init__(self, roots: Callable[[], list[Module]], optimizers: Callable[[], list[Optimizer]],
+                 streams: Streams | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._optimizers = optimizers
+        self._state = TrainingState(roots, optimizers)
+        self._copies = Copies(streams or CudaStreams())
+        self.badness: Callable[[], str | None] = lambda: None
+        """why no snapshot may be taken now; None if one may"""
+        self.snapshots = Snapshots(self._state, self._copies, clock, lambda: self.badness())
+        self._restorer = Restorer(self._state, self.snapshots, self._copies, clock)
+        self._cadence = Cadence(0, 0.0, 0.0)
+        self._leader = Leader()
+        self._callbacks: list[Callable[[Rollback], object]] = []
+        self._thread: int | None = None
+        self._asked: _Asked | None = None
+        self._batches = 0
+        self._has_batches = False
+        self._follows_batches = False
+        self.step = 0
+        """steps of the optimizer that leads"""
+        self.rollbacks = 0
+        self.failed_rollbacks = 0
+        self.last_failure = ""
+
+    def keep(self, every: int = 0, seconds: float = 0.0, budget: float = 0.0) -> None:
+        """Takes snapshots every `every` steps or `seconds`, with 0 for never; `budget`: the share of time that they may
+        take, 0 for no bound."""
+        self._cadence = Cadence(every, seconds, budget)
+
+    @property
+    def is_on(self) -> bool:
+        return self._cadence.is_on or self.snapshots.committed > 0 or self.snapshots.is_pending()
+
+    # Hooks ----------------------------------------------------------------------------------------
+
+    def before_step(self) -> None:
+        """An optimizer is about to write."""
+        self.snapshots.before_update()
+        self.snapshots.settle()
+
+    def after_step(self, optimizer: Any) -> Rollback | None:
+        """An optimizer has written. Goes back if that was asked for, else takes the snapshot that is due."""
+        leads = self._leader.stepped(id(optimizer), [id(one) for one in self._optimizers()])
+        is_shared = self._is_shared()
+        self.step += leads
+        if self._asked is not None:
+            self._asked.steps += 1
+            if leads or self._asked.steps > len(self._optimizers()):
+                return self._answer()
+            return None
+        if not leads:
+            return None
+        now = self._clock()
+        self.snapshots.settle()
+        if not self._cadence.is_due(self.step, now):
+            return None
+        if is_shared:
+            self.snapshots.refuse("threads", "optimizers step in more than one thread")
+            return None
+        if self.snapshots.take(self.step, self._batches, overlaps=True):
+            self._cadence.taken(self.step, now)
+            self._follows_batches = True
+        self._cadence.took(now, self._clock() - now - self.snapshots.allocating_seconds)
+        return None
+
+    def batch_comes(self) -> None:
+        """A DataLoader has given a batch to the thread that trains."""
+        self._batches += 1
+        self._has_batches = True
+        self.draws()
+
+    def draws(self) -> None:
+        """The loop has drawn what it draws between steps: a sampler's order at the start of an epoch, for one. A
+        snapshot's random numbers are those of the last such moment before the next backward pass, so that the batches
+        after a rollback go on with them."""
+        if not self._follows_batches:
+            return
+        generation = self.snapshots.latest()
+        if generation is not None and generation.captured is not None and generation.restores == 0:
+            devices = {layout.device for layout in generation.captured.layouts}
+            generation.captured.random = random_states.taken(devices)
+
+    def backward_begins(self) -> None:
+        self._follows_batches = False
+
+    # What a script asks ---------------------------------------------------------------------------
+
+    def snapshot(self) -> bool:
+        """Takes one now, whole: whatever the loop does next, streams wait for the copies. False if it was refused."""
+        self._check_thread()
+        self.snapshots.settle(wait=True)
+        self._follows_batches = False
+        began = self.snapshots.committed
+        self.snapshots.take(self.step, self._batches, overlaps=False)
+        self.snapshots.settle(wait=True)
+        return self.snapshots.committed > began
+
+    def ask(self, reason: str, optimizer: OptimizerPolicy = "restore", lr_factor: float = 1.0,
+            bad_step: int | None = None) -> None:
+        """Goes back after the step in progress or, between steps, after the next one: with several optimizers at the
+        end of the iteration. The first of several reasons counts."""
+        if self._asked is None:
+            self._asked = _Asked(reason, optimizer, lr_factor, bad_step)
+
+    def rollback(self, reason: str, optimizer: OptimizerPolicy = "restore", lr_factor: float = 1.0,
+                 bad_step: int | None = None) -> Rollback:
+        """Goes back now. Gradients are dropped: they are of weights that are gone. Raises GradvaneError, and has changed
+        nothing then."""
+        self._check_thread()
+        self._asked = None
+        done = self._go_back(reason, optimizer, lr_factor, bad_step)
+        for one in self._optimizers():
+            for group in one.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
+        self._report(done)
+        return done
+
+    def on_rollback(self, callback: Callable[[Rollback], object]) -> None:
+        self._callbacks.append(callback)
+
+    def snapshot_state(self, name: str, save: Any, load: Callable[[Any], object] | None = None) -> None:
+        self._state.add(name, save, load)
+
+    def writes_on(self, stream: torch.cuda.Stream) -> None:
+        """A stream that writes parameters or state, and is not the current one in a hook."""
+        self._copies.writes_on(stream.device, stream)
+
+    def latest(self) -> Generation | None:
+        return next(iter(self.snapshots.good()), None)
+
+    def age_seconds(self) -> float | None:
+        """Of the newest good snapshot; None: there is none."""
+        latest = self.latest()
+        return None if latest is None else self._clock() - latest.taken_at
+
+    def stop(self) -> None:
+        self._cadence = Cadence(0, 0.0, 0.0)
+        self._asked = None
+        self.snapshots.stop()
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _answer(self) -> Rollback | None:
+        asked, self._asked = self._asked, None
+        assert asked is not None
+        try:
+            done = self._go_back(asked.reason, asked.optimizer, asked.lr_factor, asked.bad_step)
+        except (Mismatch, NothingToRestore) as error:
+            self.failed_rollbacks += 1
+            self.last_failure = str(error)
+            logger.warning("no rollback: %s", error)
+            return None
+        self._report(done)
+        return done
+
+    def _go_back(self, reason: str, optimizer: OptimizerPolicy, lr_factor: float, bad_step: int | None) -> Rollback:
+        if self._copies.is_capturing():
+            raise GradvaneError("rollback: a CUDA graph is captured; call it between steps")
+        batches = self._batches if self._has_batches else None
+        done = self._restorer.restore(reason, self.step, batches, optimizer, lr_factor, bad_step)
+        self.rollbacks += 1
+        self._follows_batches = False
+        self._cadence.taken(self.step, self._clock())  # the state is a snapshot's: none is due
+        return done
+
+    def _report(self, done: Rollback) -> None:
+        errors = list(done.errors)
+        for callback in list(self._callbacks):
+            try:
+                callback(done)
+            except Exception as error:
+                errors.append(f"on_rollback: {type(error).__name__}: {error}")
+                logger.warning("an on_rollback callback failed", exc_info=True)
+        steps = f"{done.steps_lost} step{'' if done.steps_lost == 1 else 's'}"
+        logger.info("rollback to step %d (%s): %s", done.to_step, done.reason, f"{steps} lost")
+        for text in errors:
+            logger.warning("rollback: %s", text)
+
+    def _is_shared(self) -> bool:
+        """Whether optimizers step in several threads: none of them can know what another one writes."""
+        here = threading.get_ident()
+        self._thread = here if self._thread is None else self._thread
+        return self._thread != here
+
+    def _check_thread(self) -> None:
+        if self._thread not in (None, threading.get_ident()):
+            raise GradvaneError("snapshots and rollbacks belong to the thread that steps the optimizers; call it there")
+
+

@@ -1,0 +1,29 @@
+"""Which of several optimizers ends an iteration of the loop: snapshots and rollbacks happen at its steps.
+
+In a loop that steps a critic five times and then a generator, the state right after the generator's step is at one
+place of the loop, and that after some step of the critic is not.
+"""
+
+from __future__ import annotations
+
+_PATIENCE = 32
+"""steps of one optimizer until another one, which has not stepped at all, is not waited for"""
+
+
+class Leader:
+    def __init__(self) -> None:
+        self._steps: dict[int, int] = {}
+        self._leader: int | None = None
+
+    def stepped(self, key: int, everyone: list[int]) -> bool:
+        """Whether the optimizer `key`, of `everyone` that is known, leads: its first step was the last of the first
+        round. With a change of who is known, they choose again."""
+        if any(known not in everyone for known in self._steps) or (
+                self._leader is not None and any(one not in self._steps for one in everyone)):
+            self._steps, self._leader = {}, None
+        for one in everyone:
+            self._steps.setdefault(one, 0)
+        self._steps[key] = self._steps.get(key, 0) + 1
+        if self._leader is None and (all(self._steps.values()) or self._steps[key] >= _PATIENCE):
+            self._leader = key
+        return self._leader == key

@@ -1,0 +1,119 @@
+"""One way back to a snapshot: which one, what is written, and what is reported of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradvane._errors import GradvaneError
+from gradvane._governor import random_states, restoring
+from gradvane._governor.snapshots import undisturbed
+from gradvane._governor.trees import Restoring
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gradvane._governor.copies import Copies
+    from gradvane._governor.generations import Generation
+    from gradvane._governor.restoring import OptimizerPolicy
+    from gradvane._governor.snapshots import Snapshots
+    from gradvane._governor.state import TrainingState
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """What a rollback did. Steps are those of the optimizer that ends an iteration, since the agent began to watch."""
+
+    reason: str
+    step: int
+    """the one after which it happened"""
+    to_step: int
+    """the one whose state is back"""
+    generation: int
+    """number of the snapshot, from 1"""
+    optimizer: OptimizerPolicy
+    lr_factor: float
+    """what learning rates of the snapshot were multiplied by"""
+    batches_lost: int | None
+    """batches that a DataLoader gave since the snapshot; None: there was no DataLoader"""
+    snapshot_age_seconds: float
+    seconds: float
+    """on the thread that trains"""
+    errors: tuple[str, ...] = ()
+    """of the user's own functions that load a state"""
+
+    @property
+    def steps_lost(self) -> int:
+        return self.step - self.to_step
+
+
+class NothingToRestore(GradvaneError):
+    """There is no snapshot that may be restored."""
+
+
+class Restorer:
+    """Belongs to the thread that trains."""
+
+    def __init__(self, state: TrainingState, snapshots: Snapshots, copies: Copies, clock: Callable[[], float]) -> None:
+        self._state, self._snapshots, self._copies, self._clock = state, snapshots, copies, clock
+
+    def restore(self, reason: str, step: int, batches: int | None, optimizer: OptimizerPolicy, lr_factor: float,
+                bad_step: int | None) -> Rollback:
+        """Raises Mismatch or NothingToRestore, and has changed nothing then. `bad_step`: snapshots of it and of later
+        ones are given up first."""
+        began = self._clock()
+        if optimizer not in restoring.POLICIES:
+            raise GradvaneError(f"rollback: optimizer = {optimizer!r} is not allowed; allowed: "
+                                + ", ".join(restoring.POLICIES))
+        if not lr_factor > 0:
+            raise GradvaneError(f"rollback: lr_factor = {lr_factor} is not allowed; it must be above 0")
+        if bad_step is not None:
+            self._snapshots.forget_since(bad_step)
+        with undisturbed():
+            self._snapshots.settle(wait=True)
+            generation = self._intact()
+            captured = generation.captured
+            assert captured is not None
+            plan = restoring.plan(captured, self._state, optimizer)
+            plan.write()
+            slots = sorted(plan.targets)
+            assert generation.arena is not None and generation.plan is not None
+            views = generation.arena.views(generation.plan)
+            generation.read_by = self._copies.back([plan.targets[i] for i in slots], [views[i] for i in slots])
+            generation.restores += 1
+            factor = lr_factor**generation.restores
+            restoring.back_off(captured, factor)
+            random_states.put_back(captured.random)
+        errors = self._load_user_parts(generation)
+        return Rollback(reason, step, generation.step, generation.number, optimizer, factor,
+                        None if batches is None else batches - generation.batches, began - generation.taken_at,
+                        self._clock() - began, errors)
+
+    def _intact(self) -> Generation:
+        """The newest good one whose bytes are what they were."""
+        for generation in self._snapshots.good():
+            if generation.is_intact():
+                return generation
+            self._snapshots.damage(generation)
+        why = self._snapshots.last_refusal
+        raise NothingToRestore("there is no good snapshot to go back to" + (f"; the latest was refused: {why}" if why
+                                                                             else ""))
+
+    def _load_user_parts(self, generation: Generation) -> tuple[str, ...]:
+        errors = []
+        assert generation.captured is not None and generation.arena is not None and generation.plan is not None
+        for part in generation.captured.user:
+            try:
+                with undisturbed():
+                    own = Restoring(generation.captured.layouts)
+                    value = own.planned(part.value, None)
+                    own.write()
+                    views = generation.arena.views(generation.plan)
+                    flight = self._copies.back(list(own.targets.values()), [views[i] for i in own.targets])
+                    generation.read_by.events.update(flight.events)
+                part.load(value)
+            except Exception as error:
+                errors.append(f"{part.name}: {type(error).__name__}: {error}")
+        return tuple(errors)
+
+

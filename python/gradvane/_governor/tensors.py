@@ -1,0 +1,85 @@
+"""Which memory a tensor has that a copy on the host must have too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
+
+
+class Unsupported(Exception):
+    """A tensor or an object that cannot be copied; the text is one sentence with its name."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the copy of one tensor lies on the host."""
+
+    dtype: torch.dtype
+    device: torch.device
+    shape: tuple[int, ...]
+    stride: tuple[int, ...] | None
+    """of a dense tensor whose elements are in another order than row-major; None: row-major"""
+
+    @property
+    def numel(self) -> int:
+        numel = 1
+        for size in self.shape:
+            numel *= size
+        return numel
+
+    def fits(self, tensor: Tensor) -> bool:
+        """Whether a plain tensor can take the values in place."""
+        shape = tuple(distinct(tensor).shape)
+        return bool(tensor.dtype == self.dtype and tensor.device == self.device and shape == self.shape)
+
+
+def is_wrapper(tensor: Tensor) -> bool:
+    """Whether its values lie in tensors inside it: DTensor, and what torchao and others make."""
+    kind = type(tensor)
+    return kind not in _PLAIN and hasattr(kind, "__tensor_flatten__")
+
+
+def inner_tensors(tensor: Tensor) -> tuple[list[tuple[str, Tensor]], object]:
+    """The tensors inside a wrapper by attribute, and what else is needed to build one around other tensors."""
+    names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+    return [(name, getattr(tensor, name)) for name in names], context
+
+
+def distinct(tensor: Tensor) -> Tensor:
+    """Without dimensions along which it is the same element again and again (expand())."""
+    if 0 in tensor.stride():
+        for dimension, stride in enumerate(tensor.stride()):
+            if stride == 0 and tensor.shape[dimension] > 1:
+                tensor = tensor.narrow(dimension, 0, 1)
+    return tensor
+
+
+def layout_of(tensor: Tensor, name: str) -> Layout:
+    """Of a plain tensor. Raises Unsupported."""
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+        kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else str(tensor.layout)
+        raise Unsupported(f"{name} is {kind.removeprefix('torch.')}: only dense tensors can be copied")
+    if tensor.is_meta or not torch._C._has_storage(tensor):
+        raise Unsupported(f"{name} has no memory of its own (device {tensor.device})")
+    tensor = distinct(tensor)
+    stride = None if tensor.is_contiguous() else _dense_stride(tensor)
+    return Layout(tensor.dtype, tensor.device, tuple(tensor.shape), stride)
+
+
+def _dense_stride(tensor: Tensor) -> tuple[int, ...] | None:
+    """Its strides if its elements fill their memory without gaps, as in channels_last."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return None
+        expected *= size
+    return tuple(tensor.stride())
