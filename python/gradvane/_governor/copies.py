@@ -140,10 +140,14 @@ class Copies:
         return self._writers[device]
 
 
+def device_of(tensor: Tensor) -> torch.device:
+    return tensor.device
+
+
 def _by_device(tensors: Sequence[Tensor]) -> dict[torch.device, list[int]]:
     found: dict[torch.device, list[int]] = {}
     for i, tensor in enumerate(tensors):
-        found.setdefault(tensor.device, []).append(i)
+        found.setdefault(device_of(tensor), []).append(i)
     return found
 
 
