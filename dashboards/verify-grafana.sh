@@ -83,7 +83,7 @@ for file in "$boards"/*.json; do
   # Grafana puts $__rate_interval and its like in by itself; the dashboard's variables are its front end's, so they
   # are put in here: all of everything.
   asked=$(jq -c --arg source "$source" --arg run "$run" '
-    def filled: gsub("\\$run\\b"; ($run | gsub("\\\\"; "\\\\") | gsub("\""; "\\\"")))
+    def filled: gsub("=~\"\\$run\""; "=\"$run\"") | gsub("\\$run\\b"; ($run | gsub("\\\\"; "\\\\") | gsub("\""; "\\\"")))
       | gsub("\\$(job|instance|rank|group)\\b"; ".+") | gsub("\\$(cluster|namespace)\\b"; ".*") | gsub("\\$topk\\b"; "10");
     [.panels[] | (.panels // [])[], select(.type != "row")]
     | [.[] | .title as $title | .targets[] | {where: "\($title) [\(.refId)]", target: .}]

@@ -6,13 +6,14 @@ import json
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
-from grafana_boards import fleet, gradients, overview, stability, syncs
+from grafana_boards import compare, fleet, gradients, overview, stability, syncs
 from grafana_boards.house import Settings
 from grafana_boards.layout import Board, built
 
 
 def boards() -> list[Board]:
-    return [overview.board(), gradients.board(), stability.board(), syncs.board(), fleet.board()]
+    return [overview.board(), gradients.board(), stability.board(), syncs.board(), fleet.board(),
+            compare.board()]
 
 
 def in_sight(value: object) -> object:

@@ -12,6 +12,8 @@ SCHEMA_VERSION = 41
 TAG = "gradvane"
 RANGE = "now-30m"
 REFRESH = "10s"
+RANGE_OF_RUNS = "now-24h"
+REFRESH_OF_RUNS = "1m"
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 MOST_COLUMNS = 24
 
@@ -20,8 +22,9 @@ GRADIENTS = "gradvane-gradients"
 STABILITY = "gradvane-stability"
 SYNCS = "gradvane-syncs"
 FLEET = "gradvane-fleet"
+COMPARE = "gradvane-compare"
 TITLES = {OVERVIEW: "run overview", GRADIENTS: "gradients by layer", STABILITY: "stability", SYNCS: "host syncs",
-          FLEET: "fleet"}
+          FLEET: "fleet", COMPARE: "compare runs"}
 
 GREEN, YELLOW, ORANGE, RED = "green", "#EAB839", "orange", "red"
 BLUE, GREY, PURPLE = "blue", "#808080", "purple"
@@ -51,10 +54,10 @@ def page_link() -> build.DashboardLink:
     return build.DashboardLink("The agent's own page on ${__field.labels.instance}").url(PAGE).target_blank(True)
 
 
-def board_url(uid: str, narrowed: str = "&${rank:queryparam}") -> str:
+def board_url(uid: str, narrowed: str = "&${rank:queryparam}", run: str = "${run:queryparam}") -> str:
     """One of the dashboards, with the variables and the time as they are; `narrowed` says which ranks."""
     return (f"/d/{uid}/{uid}?${{datasource:queryparam}}&${{cluster:queryparam}}&${{namespace:queryparam}}"
-            f"&${{job:queryparam}}&${{run:queryparam}}{narrowed}&${{__url_time_range}}")
+            f"&${{job:queryparam}}&{run}{narrowed}&${{__url_time_range}}")
 
 
 def board_link(title: str, uid: str) -> build.DashboardLink:

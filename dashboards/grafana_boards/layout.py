@@ -9,8 +9,8 @@ from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard
 
 from grafana_boards.events import events
-from grafana_boards.house import MOST_COLUMNS, RANGE, REFRESH, SCHEMA_VERSION, TAG, TITLES, Settings
-from grafana_boards.house import board_link, header_links
+from grafana_boards.house import MOST_COLUMNS, RANGE, RANGE_OF_RUNS, REFRESH, REFRESH_OF_RUNS, SCHEMA_VERSION, TAG
+from grafana_boards.house import TITLES, Settings, board_link, header_links
 from grafana_boards.panels import Sized
 from grafana_boards.variables import variables
 
@@ -31,6 +31,8 @@ class Board:
     rows: tuple[Row, ...]
     with_group: bool = False
     with_topk: bool = False
+    many_runs: bool = False
+    """several runs are chosen, which share steps and not times: no events, and a range that holds more than one run"""
 
 
 def finished(sized: Sized, settings: Settings) -> dashboard.Panel:
@@ -82,13 +84,14 @@ def rows_of(board: Board, settings: Settings) -> list[dashboard.Panel | dashboar
 def built(board: Board, settings: Settings) -> dashboard.Dashboard:
     builder = (build.Dashboard(f"Gradvane: {TITLES[board.uid]}").uid(board.uid).description(board.says)
                .tags([TAG]).editable()
-               .time(RANGE, "now").refresh(REFRESH).timezone("browser")
+               .time(RANGE_OF_RUNS if board.many_runs else RANGE, "now")
+               .refresh(REFRESH_OF_RUNS if board.many_runs else REFRESH).timezone("browser")
                .tooltip(dashboard.DashboardCursorSync.CROSSHAIR).version(1))
     for link in header_links():
         builder = builder.link(link)
-    for variable in variables(board.with_group, board.with_topk):
+    for variable in variables(board.with_group, board.with_topk, board.many_runs):
         builder = builder.with_variable(variable)
-    for annotation in events():
+    for annotation in () if board.many_runs else events():
         builder = builder.annotation(annotation)
     found = builder.build()
     found.schema_version = SCHEMA_VERSION

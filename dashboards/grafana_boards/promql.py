@@ -5,6 +5,8 @@ from __future__ import annotations
 # Of a Prometheus that scrapes several clusters. Both match series without such a label, as long as all are chosen.
 PLACE = 'cluster=~"$cluster",namespace=~"$namespace"'
 CHOSEN = PLACE + ',job=~"$job",run="$run",instance=~"$instance",rank=~"$rank"'
+SEVERAL = PLACE + ',job=~"$job",run=~"$run",instance=~"$instance",rank=~"$rank"'
+"""Of a dashboard on which several runs are chosen."""
 PROCESS = "job, instance, run, rank"
 
 

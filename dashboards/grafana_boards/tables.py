@@ -53,6 +53,7 @@ def look_of(column: Column) -> list[dashboard.DynamicConfigValue]:
 # Where a label's cell leads to.
 LINKS = {
     "instance": {"title": "The agent's own page", "url": PAGE_OF_CELL, "targetBlank": True},
+    "run": {"title": "Overview of this run", "url": board_url(OVERVIEW, "", "var-run=${__value.raw}")},
     "rank": {"title": "Overview of this rank", "url": board_url(OVERVIEW, "&var-rank=${__value.raw}")},
     "group": {"title": "Only this group", "url": board_url(GRADIENTS, "&${rank:queryparam}&var-group=${__value.raw}")},
 }

@@ -23,10 +23,20 @@ def asked(name: str, label: str, query: str, says: str,
             .refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(sort))
 
 
-def variables(with_group: bool, with_topk: bool) -> list[build.DatasourceVariable | build.QueryVariable
-                                                          | build.CustomVariable]:
-    run = f'{PLACE},job=~"$job",run="$run"'
-    found: list[build.DatasourceVariable | build.QueryVariable | build.CustomVariable] = [
+def runs(many: bool) -> build.QueryVariable:
+    query = f'label_values({INFO}{{{PLACE},job=~"$job"}}, run)'
+    if many:
+        return asked("run", "Run", query, "The runs to compare.").multi(True)
+    return asked("run", "Run", query, "One run at a time.")
+
+
+Variable = build.DatasourceVariable | build.QueryVariable | build.CustomVariable
+
+
+def variables(with_group: bool, with_topk: bool, many_runs: bool = False) -> list[Variable]:
+    is_chosen = 'run=~"$run"' if many_runs else 'run="$run"'
+    run = f'{PLACE},job=~"$job",{is_chosen}'
+    found: list[Variable] = [
         build.DatasourceVariable("datasource").label("Data source").type("prometheus")
         .description("The Prometheus that scrapes the runs."),
         all_of(asked("cluster", "Cluster", f"label_values({INFO}, cluster)",
@@ -34,8 +44,9 @@ def variables(with_group: bool, with_topk: bool) -> list[build.DatasourceVariabl
         all_of(asked("namespace", "Namespace", f'label_values({INFO}{{cluster=~"$cluster"}}, namespace)',
                      "Namespaces, if scraping adds such a label."), everyone=".*"),
         all_of(asked("job", "Job", f"label_values({INFO}{{{PLACE}}}, job)", "Scrape jobs that have runs.")),
-        asked("run", "Run", f'label_values({INFO}{{{PLACE},job=~"$job"}}, run)', "One run at a time."),
-        all_of(asked("rank", "Rank", f"label_values({INFO}{{{run}}}, rank)", "Processes of the run.")),
+        runs(many_runs),
+        all_of(asked("rank", "Rank", f"label_values({INFO}{{{run}}}, rank)",
+                     "Processes of the runs." if many_runs else "Processes of the run.")),
         all_of(asked("instance", "Instance", f'label_values({INFO}{{{run},rank=~"$rank"}}, instance)',
                      "Endpoints of those ranks. A process that came back may have another.")),
     ]

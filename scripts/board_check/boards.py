@@ -57,5 +57,5 @@ def variables(board: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def events(board: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = board["annotations"]["list"]
+    found: list[dict[str, Any]] = board["annotations"].get("list", [])
     return found

@@ -28,7 +28,7 @@ END = BEGIN + 1800
 SCRAPE = 15
 STARTED = 60
 """seconds after BEGIN. The times below are since then."""
-RUN, TWO, JOB, RANKS = "gpt-small", "gan", "training", 4
+RUN, TWO, TUNED, JOB, RANKS = "gpt-small", "gan", "gpt-tuned", "training", 4
 GROUPS = ("embed", *(f"blocks.{block}" for block in range(8)), "ln_f", "head")
 KINDS = ("nan", "pos_inf", "neg_inf")
 SITES = ("loss", "grad", "weight")
@@ -261,9 +261,38 @@ def run_of_two_optimizers() -> list[Known]:
             for metric in gradients(0) for optimizer in range(2)]
 
 
+TUNED_BEGAN = minute(6)
+TUNED_STEPS = 4.0
+"""per second"""
+
+
+def tuned_run() -> list[Known]:
+    """One to compare with: it begins later, makes twice as many steps, and its numbers follow from its step."""
+    def step(t: float) -> int:
+        return math.floor(TUNED_STEPS * (t - TUNED_BEGAN))
+
+    def counter(amount: float) -> Course:
+        return lambda t: amount * TUNED_STEPS * (t - TUNED_BEGAN)
+
+    courses: dict[str, Course] = {
+        "gradvane_run_step": lambda t: float(step(t)),
+        "gradvane_loss": lambda t: 1.7 + 7.8 * math.exp(-step(t) / 900),
+        "gradvane_grad_norm": lambda t: 0.3 + 0.9 * math.exp(-step(t) / 1200),
+        "gradvane_update_ratio": lambda t: 6e-4 + 8e-4 * math.exp(-step(t) / 1500),
+        "gradvane_step_duration_seconds_sum": counter(0.25), "gradvane_step_duration_seconds_count": counter(1.0),
+        "gradvane_tokens_total": counter(4096)}
+    found = [Known(metric, {}, course) for metric, course in courses.items()]
+    found.append(Known("gradvane_run_info", {"world_size": "1", "local_rank": "0", "torch": "2.11.0"}, flat(1)))
+    found += [Known("gradvane_incidents_total", {"class": name}, flat(float(name == "loss_spike"))) for name in CLASSES]
+    found += [Known("gradvane_learning_rate", {"optimizer": "0", "param_group": name}, flat(rate))
+              for name, rate in (("0", 3e-4), ("1", 3e-5))]
+    mine = {"job": JOB, "instance": "node-e:9464", "run": TUNED, "rank": "0"}
+    return [Known(part.metric, {**mine, **part.labels}, only(part.course, TUNED_BEGAN)) for part in found]
+
+
 def known_series() -> list[Known]:
     """All of it, with the labels that scraping adds."""
-    found = alerts() + other_run() + run_of_two_optimizers()
+    found = alerts() + other_run() + run_of_two_optimizers() + tuned_run()
     for rank in range(RANKS):
         mine = {**target(rank), "run": RUN, "rank": str(rank)}
         parts = [Known(metric, {}, course) for metric, course in process(rank).items()]

@@ -22,15 +22,15 @@ sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dashboards")]
 
 from board_check.asking import Asker, Series  # noqa: E402
 from board_check.backfill import KnownPrometheus  # noqa: E402
-from board_check.boards import events, load, panels  # noqa: E402
-from board_check.expansion import Window  # noqa: E402
-from board_check.known_run import BEGIN, END, RUN, SCRAPE  # noqa: E402
+from board_check.boards import events, load, panels, variables  # noqa: E402
+from board_check.expansion import Window, chosen as written  # noqa: E402
+from board_check.known_run import BEGIN, END, RUN, SCRAPE, TUNED  # noqa: E402
 
 WIDTH = 1500
 CELL, HEAD, FOOT = 38, 72, 34
 FOOTNOTE = ("Graphs, numbers, bars and tables: drawn by Grafana 12.4's own components (@grafana/ui). Layout, "
-            "variables, dashed lines of events, state timelines and heat maps: by this preview. No Grafana server was "
-            "run.")
+            "variables, dashed lines of events, state timelines, heat maps and XY charts: by this preview. No Grafana "
+            "server was run.")
 PAGE = """<!doctype html><meta charset="utf-8"><title>{title}</title>
 <link rel="stylesheet" href="page.css"><div id="board"></div>
 <script>window.gradvaneBoard = {data};</script><script src="page.js"></script>
@@ -72,7 +72,12 @@ def occurrences(series: list[Series], at_value: bool, step: int) -> list[float]:
     return sorted(found)
 
 
-def page(asker: Asker, board: dict[str, Any]) -> tuple[str, int, int]:
+def takes_several(board: dict[str, Any]) -> bool:
+    """Whether several runs can be chosen on it."""
+    return any(each["name"] == "run" and each.get("multi") for each in variables(board))
+
+
+def page(asker: Asker, board: dict[str, Any], runs: str = RUN) -> tuple[str, int, int]:
     answers = {}
     for panel in panels(board):
         answers[panel["id"]] = [
@@ -86,7 +91,7 @@ def page(asker: Asker, board: dict[str, Any]) -> tuple[str, int, int]:
     height = max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in rows) * CELL + HEAD + FOOT
     window = asker.window
     start, end = (int(edge // window.step) * window.step for edge in (window.start, window.end))
-    picked = [("Data source", "Prometheus"), ("Job", "All"), ("Run", asker.values["run"]), ("Rank", "All"),
+    picked = [("Data source", "Prometheus"), ("Job", "All"), ("Run", runs), ("Rank", "All"),
               ("Instance", "All")]
     data = {"board": {"title": board["title"], "panels": rows, "height": height, "footnote": FOOTNOTE},
             "answers": answers, "events": marks, "picked": picked, "width": WIDTH,
@@ -118,7 +123,9 @@ def main() -> None:
             url, window = chosen.prometheus, Window(now - round(60 * chosen.minutes), now, chosen.scrape)
         asker = Asker(url, window, values)
         for board in load(ROOT / "dashboards" / "grafana"):
-            text, height, top = page(asker, board)
+            runs = [chosen.run, TUNED] if chosen.known and takes_several(board) else [chosen.run]
+            asker.values["run"] = written(runs if takes_several(board) else chosen.run, is_multi=takes_several(board))
+            text, height, top = page(asker, board, " + ".join(runs))
             (chosen.out / f"{board['uid']}.html").write_text(text, encoding="utf-8")
             print(board["uid"], WIDTH, height, top)
 

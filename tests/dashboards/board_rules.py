@@ -192,3 +192,20 @@ def instant_where_now(board: Board) -> list[str]:
     """Tables and bars show the end of the range: they ask for nothing else."""
     return [panel["title"] for panel in panels(board) if panel["type"] in ("table", "bargauge")
             for target in panel["targets"] if not target.get("instant") or target.get("range")]
+
+
+def is_plotted_by_step(panel: dict[str, Any]) -> bool:
+    """Two queries, x and y, become a data frame for each curve: what Grafana's XY chart draws."""
+    x_and_y = [target["refId"] for target in panel["targets"]] == ["A", "B"] and all(
+        target["format"] == "table" and target["range"] and not target["instant"] and 'run=~"$run"' in target["expr"]
+        and target["expr"].startswith("max by (whose) (") for target in panel["targets"])
+    steps = [(each["id"], each["options"]) for each in panel["transformations"]]
+    split = {"fields": ["whose"], "keepFields": False, "naming": {"asLabels": False}}
+    (series,) = panel["options"]["series"]
+    return (x_and_y and "gradvane_run_step{" in panel["targets"][0]["expr"]
+            and [name for name, _ in steps] == ["merge", "sortBy", "partitionByValues"] and steps[-1][1] == split
+            and series["x"]["matcher"] == {"id": "byName", "options": "Value #A"})
+
+
+def plotted_by_step(board: Board) -> list[str]:
+    return [panel["title"] for panel in panels(board) if panel["type"] == "xychart" and not is_plotted_by_step(panel)]

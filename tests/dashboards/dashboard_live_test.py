@@ -25,6 +25,7 @@ from stack.servers import Servers, address_of, endpoints_in  # noqa: E402
 
 BUILD = Path(os.environ["GRADVANE_BUILD_DIR"])
 BOARDS = load(ROOT / "dashboards" / "grafana")
+OVERVIEW = next(board for board in BOARDS if board["uid"] == "gradvane-overview")
 TARGETS = [target for board in BOARDS for target in targets(board)]
 # What must have been scraped before the dashboards are asked.
 SEEN = ("gradvane_amp_overflow_steps_total >= 2", 'gradvane_incidents_total{class="nonfinite_loss"} > 0',
@@ -131,7 +132,7 @@ def test_variables_offer_the_run(live):
 
 @pytest.mark.parametrize("name", ["Run starts", "Incidents", "Checkpoints", "Alerts", "Recordings"])
 def test_events_are_marked(live, name):
-    (event,) = [each for each in events(BOARDS[0]) if each["name"] == name]
+    (event,) = [each for each in events(OVERVIEW) if each["name"] == name]
     answer = live.ask(event["expr"], now=False)
     assert answer.status == 200 and not answer.said and answer.series
     if event.get("useValueForTime"):
@@ -140,7 +141,7 @@ def test_events_are_marked(live, name):
 
 
 def test_the_incident_is_marked_with_where_it_began(live):
-    (event,) = [each for each in events(BOARDS[0]) if each["name"] == "Incidents"]
+    (event,) = [each for each in events(OVERVIEW) if each["name"] == "Incidents"]
     found = [series.labels for series in live.ask(event["expr"], now=False).series]
     (bad,) = [labels for labels in found if labels["class"] == "nonfinite_loss"]
     assert bad["rank"] == "1" and bad["site"] == "loss" and int(bad["step"]) >= 40

@@ -18,11 +18,12 @@ from board_check.asking import Answer, Asker  # noqa: E402
 from board_check.backfill import KnownPrometheus, openmetrics  # noqa: E402
 from board_check.boards import Target, events, load, panels, targets, variables  # noqa: E402
 from board_check.expansion import ALL, Window, chosen, expanded  # noqa: E402
-from board_check.known_run import BAD, BEGIN, END, GROUPS, RUN, STARTED, TWO  # noqa: E402
+from board_check.known_run import BAD, BEGIN, END, GROUPS, RUN, STARTED, TUNED, TWO  # noqa: E402
 from board_rules import without_overlap  # noqa: E402
 from catalogue import FROM_SCRAPING, catalogue  # noqa: E402
 
 BOARDS = load(ROOT / "dashboards" / "grafana")
+OVERVIEW = next(board for board in BOARDS if board["uid"] == "gradvane-overview")
 TARGETS = [target for board in BOARDS for target in targets(board)]
 MOST_SERIES = 60
 """of one query, over 4 ranks and 11 groups"""
@@ -169,6 +170,15 @@ NUMBERS = [
     ("fleet", "Ranks side by side", "F", {"rank": "3"}, 30, 0.16),
     ("fleet", "Ranks side by side", "I", {"rank": "0"}, 30, 3),
     ("fleet", "Scrapes that answered", "A", {"instance": "node-b:9465"}, 10, 0),
+    ("compare", "Loss by step", "A", {"whose": RUN}, 10, 2 * 540),
+    ("compare", "Learning rate by step", "A", {"whose": RUN}, 30, 2 * 1140 + 1.6 * 600),
+    ("compare", "Learning rate by step", "B", {"whose": RUN}, 30, 6e-4),
+    ("compare", "Step time by step", "B", {"whose": RUN}, 10, 0.5),
+    ("compare", "Step time by step", "B", {"whose": RUN}, 30, 0.625),
+    ("compare", "Tokens per second by step", "B", {"whose": RUN}, 10, 4 * 2 * 8192),
+    ("compare", "Runs side by side", "A", {"run": RUN}, 30, 2 * 1140 + 1.6 * 600),
+    ("compare", "Runs side by side", "B", {"run": RUN}, 30, 4),
+    ("compare", "Runs side by side", "G", {"run": RUN}, 30, 4),
 ]
 
 
@@ -220,7 +230,7 @@ def test_columns_of_a_table_have_the_same_rows(asker):
 
 
 def occasions(asker: Asker, name: str) -> set[float]:
-    (event,) = [each for each in events(BOARDS[0]) if each["name"] == name]
+    (event,) = [each for each in events(OVERVIEW) if each["name"] == name]
     answer = asker.ask(event["expr"], now=False)
     assert answer.status == 200 and not answer.said
     if event.get("useValueForTime"):
@@ -236,14 +246,14 @@ def test_events_stand_where_they_were(asker, name, minutes):
 
 
 def test_an_incident_is_marked_with_where_it_began(asker):
-    (event,) = [each for each in events(BOARDS[0]) if each["name"] == "Incidents"]
+    (event,) = [each for each in events(OVERVIEW) if each["name"] == "Incidents"]
     found = [series.labels for series in asker.ask(event["expr"], now=False).series
              if series.labels["class"] == "nonfinite_grad"]
     assert len(found) == 4 and all(labels["param"].startswith("blocks.4.") and labels["step"] for labels in found)
 
 
 @pytest.mark.parametrize("name, offered", [
-    ("cluster", []), ("namespace", []), ("job", ["training"]), ("run", ["gpt-other", RUN]), ("rank", FOUR),
+    ("cluster", []), ("namespace", []), ("job", ["training"]), ("run", ["gpt-other", RUN, TUNED]), ("rank", FOUR),
     ("instance", ["node-a:9464", "node-a:9465", "node-b:9464", "node-b:9465"]), ("group", sorted(GROUPS))])
 def test_a_variable_offers_what_is_there(asker, name, offered):
     queries = {each["query"] for board in BOARDS for each in variables(board) if each["name"] == name}
@@ -253,7 +263,7 @@ def test_a_variable_offers_what_is_there(asker, name, offered):
 
 def test_a_rank_that_is_chosen_narrows_down_the_instances(known):
     asker = Asker(known.url, Window(BEGIN, END), values_of(rank=["2"]))
-    query = next(each["query"] for each in variables(BOARDS[0]) if each["name"] == "instance")
+    query = next(each["query"] for each in variables(OVERVIEW) if each["name"] == "instance")
     assert asker.label_values(query) == ["node-b:9464"]
 
 

@@ -20,7 +20,10 @@ from board_check.expansion import Window, expanded
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
 BOARDS = load(ROOT / "dashboards" / "grafana")
-UIDS = ["gradvane-fleet", "gradvane-gradients", "gradvane-overview", "gradvane-stability", "gradvane-syncs"]
+UIDS = ["gradvane-compare", "gradvane-fleet", "gradvane-gradients", "gradvane-overview", "gradvane-stability",
+        "gradvane-syncs"]
+SEVERAL_RUNS = "gradvane-compare"
+"""Several runs are chosen there, which share steps and not times: it has no events."""
 VALUES = {"cluster": ".*", "namespace": ".*", "job": ".+", "run": "r", "rank": ".+", "instance": ".+", "group": ".+", "topk": "10"}
 
 # Rule -> panel -> why it is left out there.
@@ -30,6 +33,7 @@ EXCLUDED = {
         "Alerts: ALERTS": "the same",
     },
     "target_counter_agg": {
+        "Runs side by side": "a count of incidents, as it was when each run ended",
         "Incidents so far": "a count of events since the process started: increase() would make fractions of it",
         "Bad steps of the worst groups": "the same",
         "Steps over the budget so far": "the same",
@@ -41,7 +45,7 @@ LINTER = ("template_datasource template_job template_instance template_label_pro
           "panel_datasource panel_title_description panel_no_targets target_rate_interval target_job target_instance "
           "target_counter_agg").split()
 HOUSE = ("editable portable numbers_unique names_unique without_overlap no_default_threshold raw_metrics_only shown_cells "
-         "in_sight instant_where_now").split()
+         "in_sight instant_where_now plotted_by_step").split()
 
 
 def judged(rule: str, board: rules.Board) -> list[str]:
@@ -73,10 +77,10 @@ def test_every_unit_is_one_that_grafana_knows():
     assert rules.panel_units(printed, known) == ["Loss: seconds"]
 
 
-def broken(how) -> rules.Board:
-    """The overview with something done to it and to its first panel."""
-    board = copy.deepcopy(next(board for board in BOARDS if board["uid"] == "gradvane-overview"))
-    how(board, next(panel for panel in panels(board) if panel["type"] == "timeseries"))
+def broken(how, uid: str = "gradvane-overview", kind: str = "timeseries") -> rules.Board:
+    """A dashboard with something done to it and to its first panel of that type."""
+    board = copy.deepcopy(next(board for board in BOARDS if board["uid"] == uid))
+    how(board, next(panel for panel in panels(board) if panel["type"] == kind))
     return board
 
 
@@ -135,6 +139,20 @@ def test_a_dashboard_that_does_not_keep_the_rule_is_seen(rule, how):
     assert judged(rule, broken(how)) != []
 
 
+@pytest.mark.parametrize("how", [
+    lambda panel: panel["targets"].pop(),
+    lambda panel: panel["targets"][0].update(format="time_series"),
+    lambda panel: panel["targets"][1].update(instant=True, range=False),
+    lambda panel: panel["targets"][1].update(expr=panel["targets"][1]["expr"].replace('run=~"$run"', 'run="$run"')),
+    lambda panel: panel["targets"][1].update(expr=panel["targets"][1]["expr"].replace("by (whose)", "by (run)")),
+    lambda panel: panel["transformations"].pop(0),
+    lambda panel: panel["transformations"][-1]["options"].update(fields=["run"]),
+    lambda panel: panel["options"]["series"][0]["x"]["matcher"].update(options="Step"),
+])
+def test_a_chart_that_is_not_plotted_by_step_is_seen(how):
+    assert rules.plotted_by_step(broken(lambda _, panel: how(panel), "gradvane-compare", "xychart")) == ["Loss by step"]
+
+
 def test_dashboards_have_their_fixed_addresses_and_are_of_one_schema():
     assert [board["uid"] for board in BOARDS] == UIDS
     assert sorted(path.stem for path in (ROOT / "dashboards" / "grafana").iterdir()) == UIDS
@@ -149,7 +167,7 @@ def test_variables_stand_in_the_order_in_which_they_narrow_down():
         names = [each["name"] for each in variables(board)]
         assert names[:7] == ["datasource", "cluster", "namespace", "job", "run", "rank", "instance"]
         assert set(names[7:]) <= {"group", "topk"}
-        assert "multi" not in rules.variable(board, "run") or not rules.variable(board, "run")["multi"]
+        assert bool(rules.variable(board, "run").get("multi")) == (board["uid"] == SEVERAL_RUNS)
         used = " ".join(expr for _, expr in rules.asks(board))
         assert {name for name in ("group", "topk") if f"${name}" in used} == set(names[7:])
 
@@ -208,6 +226,9 @@ def test_every_expression_is_promql(tmp_path):
 
 def test_what_happened_is_marked_on_every_dashboard():
     for board in BOARDS:
+        if board["uid"] == SEVERAL_RUNS:
+            assert events(board) == [] and "timeseries" not in {panel["type"] for panel in panels(board)}
+            continue
         names = {each["name"]: each for each in events(board)}
         assert {"Run starts", "Run ends", "Incidents", "Checkpoints", "Alerts"} <= set(names)
         assert "gradvane_incidents_total" in names["Incidents"]["expr"] and names["Incidents"]["enable"]

@@ -134,8 +134,8 @@ def test_a_query_that_fails_is_told_and_the_others_are_asked_all_the_same(grafan
 def test_queries_that_are_not_answered_at_all_are_told(grafana):
     grafana.broken = True
     done = verify(grafana.url, "secret")
-    assert done.returncode == 1 and "5 failures" in done.stderr
-    assert done.stdout.count("  FAILED   all of its queries: status 502 Bad gateway") == 5
+    assert done.returncode == 1 and "6 failures" in done.stderr
+    assert done.stdout.count("  FAILED   all of its queries: status 502 Bad gateway") == 6
 
 
 def test_dashboards_that_were_provisioned_are_only_asked(grafana):

@@ -3,7 +3,7 @@ import React from 'react';
 import * as chromatic from 'd3-scale-chromatic';
 import { theme } from './frames';
 
-const TEXT = { fill: theme.colors.text.secondary, fontSize: 11, fontFamily: theme.typography.fontFamily };
+export const TEXT = { fill: theme.colors.text.secondary, fontSize: 11, fontFamily: theme.typography.fontFamily };
 
 function ticks(window, width) {
   const most = width < 700 ? 4 : 9;

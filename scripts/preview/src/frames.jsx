@@ -63,6 +63,21 @@ export function seriesFrames(panel, answers, window) {
 }
 
 // As Grafana's data source makes tables: a column for each label, then the value.
+// The curves of an XY chart. `merge` and `partitionByValues` put x and y of a time together and split the rows by a
+// label; the second is in Grafana's core, so both are done here.
+export function curves(panel, answers) {
+  const [label] = panel.transformations.at(-1).options.fields;
+  const found = new Map();
+  for (const { target, result } of answers) {
+    for (const { metric, values } of result) {
+      const rows = found.get(metric[label]) ?? found.set(metric[label], new Map()).get(metric[label]);
+      for (const [when, text] of values) rows.set(when, { ...rows.get(when), [target.refId]: Number(text) });
+    }
+  }
+  return [...found].map(([name, rows]) => ({ name, points: [...rows].sort(([one], [other]) => one - other)
+    .map(([, row]) => row).filter(({ A, B }) => A !== undefined && B !== undefined) }));
+}
+
 async function transformed(panel, frames) {
   const [frame] = await firstValueFrom(transformDataFrame(panel.transformations, frames));
   return frame;

@@ -7,11 +7,12 @@ import { GlobalStyles, PanelChrome } from '@grafana/ui';
 import 'uplot/dist/uPlot.min.css';
 import { Bars, Graph, Rows, Tile } from './drawn_by_grafana';
 import { Heat, Strips } from './drawn_here';
-import { seriesFrames, tableFrame, theme } from './frames';
+import { Curves } from './curves_here';
+import { curves, seriesFrames, tableFrame, theme } from './frames';
 
 const CELL = 38;
 const GAP = 8;
-const HERE = { 'state-timeline': Strips, heatmap: Heat };
+const HERE = { 'state-timeline': Strips, heatmap: Heat, xychart: Curves };
 const GRAFANA = { timeseries: Graph, stat: Tile, bargauge: Bars };
 
 function Nothing({ panel, width, height }) {
@@ -72,8 +73,9 @@ async function main() {
   for (const panel of data.board.panels) {
     if (panel.type === 'row') continue;
     const answers = data.answers[panel.id];
-    prepared[panel.id] = panel.type === 'table' ? await tableFrame(panel, answers)
-      : seriesFrames(panel, answers, data.window);
+    if (panel.type === 'table') prepared[panel.id] = await tableFrame(panel, answers);
+    else if (panel.type === 'xychart') prepared[panel.id] = curves(panel, answers);
+    else prepared[panel.id] = seriesFrames(panel, answers, data.window);
   }
   document.body.style.margin = 0;
   createRoot(document.getElementById('board')).render(
