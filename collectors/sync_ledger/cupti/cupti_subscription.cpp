@@ -52,7 +52,10 @@ bool CuptiSubscription::still_calls_back() noexcept {
 }
 
 bool CuptiSubscription::is_alive() noexcept {
-  return !has_failed_.load() && (!has_sign_.load() || still_calls_back());
+  if (has_failed_.load()) return false;
+  if (!still_calls_back()) return !has_sign_.load();
+  if (!has_sign_.load()) has_sign_.store(true);
+  return true;
 }
 
 CuptiSubscription::Answer CuptiSubscription::ask(const cupti::Functions& functions,
@@ -90,7 +93,7 @@ bool CuptiSubscription::count_calls() noexcept {
   for (const CudaCall& call : cuda_calls())
     enabled_ += enable(call.domain, call.id, call.name) ? 1 : 0;
   (void)functions_->enable_callback(1, subscriber_, cupti::Domain::state, cupti::kStateFatalError);
-  // Where it gives no sign now, none can be missed later.
+  // While the driver is being set up there may be no sign yet: each look asks again.
   has_sign_.store(
       enable(cupti::Domain::driver, cupti::kDriverGetVersion, cupti::kDriverGetVersionName) &&
       still_calls_back());

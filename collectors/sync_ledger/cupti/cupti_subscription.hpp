@@ -54,8 +54,9 @@ class CuptiSubscription {
   [[nodiscard]] std::uint64_t generation() const noexcept {
     return generation_.load(std::memory_order_relaxed);
   }
-  /// Whether CUPTI still calls back, as far as that can be told: has_sign().
+  /// Whether CUPTI still calls back. True too while it never has: see has_sign().
   [[nodiscard]] bool is_alive() noexcept;
+  /// It has called back since it was asked for, so that its end would be seen.
   [[nodiscard]] bool has_sign() const noexcept { return has_sign_.load(); }
   /// CUPTI announced its own end.
   [[nodiscard]] bool has_failed() const noexcept { return has_failed_.load(); }
@@ -75,7 +76,7 @@ class CuptiSubscription {
   std::atomic<bool> is_open_{false};
   std::atomic<std::uint64_t> generation_{0};
   std::atomic<bool> has_failed_{false};
-  std::atomic<bool> has_sign_{false};  ///< still_calls_back() can tell
+  std::atomic<bool> has_sign_{false};
 };
 
 }  // namespace gradvane::collectors

@@ -13,7 +13,8 @@ using record::SyncReason;
 using record::SyncSource;
 
 constexpr std::int64_t kSecond = 1'000'000'000;
-constexpr std::int64_t kTryAgain = 60 * kSecond;  ///< where another tool has it
+constexpr std::int64_t kTryAgain = 60 * kSecond;   ///< where another tool has it
+constexpr std::int64_t kFirstSign = 60 * kSecond;  ///< more than a driver's set-up takes
 
 std::string word_of(const cupti::Functions& functions, int result) {
   const char* text = nullptr;
@@ -104,10 +105,19 @@ void SubscriptionKeeper::profiler_ended() noexcept {
   if (users_ > 0 && !subscription_.is_held()) subscribe();
 }
 
+/// Of one that never called back, nobody could see that it has died, and its handle could be a dead one later.
+bool SubscriptionKeeper::lacks_sign() const noexcept {
+  return !subscription_.has_sign() && world_.now() > sign_until_.load(std::memory_order_relaxed);
+}
+
 void SubscriptionKeeper::follow_loss() noexcept {
-  if (!subscription_.is_held() || subscription_.is_alive()) return;
-  stop(SyncReason::lost,
-       subscription_.has_failed() ? "it met an error" : "perhaps ended by another tool");
+  if (!subscription_.is_held()) return;
+  if (!subscription_.is_alive())
+    return stop(SyncReason::lost,
+                subscription_.has_failed() ? "it met an error" : "perhaps ended by another tool");
+  if (!lacks_sign()) return;
+  unsubscribe();
+  stop(SyncReason::lost, "given up: its end by another tool could not be seen");
 }
 
 void SubscriptionKeeper::look(bool may_subscribe) noexcept {
@@ -167,6 +177,7 @@ void SubscriptionKeeper::subscribe() noexcept try {
     return set_state(SyncSource::none, is_missing ? SyncReason::no_driver : SyncReason::refused,
                      word_of(*functions_, result));
   }
+  sign_until_.store(world_.now() + kFirstSign, std::memory_order_relaxed);
   if (!subscription_.count_calls()) return stop(SyncReason::refused, "no callback can be enabled");
   set_counting();
 } catch (...) {  // no memory for a word: nothing is counted then
@@ -191,7 +202,8 @@ void SubscriptionKeeper::set_counting() noexcept {
     std::snprintf(detail.data(), detail.size(), "this CUPTI knows %d of %d calls",
                   subscription_.enabled(), all);
   else if (!subscription_.has_sign())
-    std::snprintf(detail.data(), detail.size(), "whether another tool ends CUPTI cannot be seen");
+    std::snprintf(detail.data(), detail.size(),
+                  "an end of CUPTI by another tool could not be seen yet");
   const bool is_gated = wish_.profiler == ProfilerRule::keep && profiler_is_told_not_to_ask();
   set_state(SyncSource::cupti, is_gated ? SyncReason::gated : SyncReason::counting, detail.data());
 }
@@ -217,7 +229,7 @@ void SubscriptionKeeper::pass_time() noexcept {
 }
 
 std::uint64_t SubscriptionKeeper::check() noexcept {
-  if (subscription_.generation() % 2 == 1 && !subscription_.is_alive()) {
+  if (subscription_.generation() % 2 == 1 && (!subscription_.is_alive() || lacks_sign())) {
     const std::lock_guard lock(control_);
     follow_loss();
   }
@@ -234,6 +246,7 @@ void SubscriptionKeeper::subscribe_if_due() noexcept {
 void SubscriptionKeeper::describe(record::SyncSummary& summary) {
   const std::lock_guard lock(control_);
   pass_time();
+  if (subscription_.is_held()) set_counting();
   summary.source = source_;
   summary.reason = reason_;
   summary.detail = detail_;

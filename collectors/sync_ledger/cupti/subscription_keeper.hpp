@@ -48,6 +48,7 @@ class SubscriptionKeeper {
   void pass_time() noexcept;
   void adopt(const LedgerWish& wish) noexcept;
   void follow_loss() noexcept;
+  [[nodiscard]] bool lacks_sign() const noexcept;
   [[nodiscard]] bool yields() const noexcept;
   [[nodiscard]] bool shares() const noexcept;
 
@@ -58,6 +59,8 @@ class SubscriptionKeeper {
   std::atomic<bool> has_ended_{false};  ///< end() was called
   std::atomic<bool> is_subscribing_{false};
   std::atomic<bool> is_due_{false};  ///< the training thread is to subscribe
+  /// When CUPTI must have shown that it calls back. Monotonic nanoseconds.
+  std::atomic<std::int64_t> sign_until_{0};
 
   std::mutex control_;  ///< guards what follows, and subscription_
   const cupti::Functions* functions_ = nullptr;

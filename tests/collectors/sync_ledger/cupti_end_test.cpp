@@ -101,16 +101,64 @@ TEST_F(CuptiEndTest, WhereNoThreadTakesStepsTheLookItselfNoticesALoss) {
   EXPECT_EQ(ledger_->summary().reason, SyncReason::lost);
 }
 
-TEST_F(CuptiEndTest, ACuptiThatGivesNoSignOfLifeIsCountedWithAndThatIsSaid) {
-  cupti_.fall_silent(true);
+// A driver that is being set up may give no sign of life yet.
+TEST_F(CuptiEndTest, WhereTheFirstSignOfLifeComesLateALossIsSeenFromThenOn) {
+  cupti_.hide_signs(true);
   ledger_->join({});
-  cupti_.fall_silent(false);
   const SyncMark before = ledger_->end_step();
   call(kSync, kMicrosecond);
   const SyncMark after = ledger_->end_step();
   StepSyncs syncs;
-  EXPECT_TRUE(ledger_->step(before, after, syncs));
-  EXPECT_EQ(ledger_->summary().detail, "whether another tool ends CUPTI cannot be seen");
+  EXPECT_TRUE(ledger_->step(before, after, syncs)) << "it is counted meanwhile";
+  EXPECT_EQ(ledger_->summary().detail, "an end of CUPTI by another tool could not be seen yet");
+  pass(50 * kSecond);
+  cupti_.hide_signs(false);
+  (void)ledger_->end_step();
+  EXPECT_EQ(ledger_->summary().detail, "");
+  pass(50 * kSecond);
+  look_and_step();
+  EXPECT_EQ(ledger_->summary().source, SyncSource::cupti);
+  cupti_.finalize();
+  (void)ledger_->end_step();
+  ledger_->leave();
+  EXPECT_EQ(ledger_->summary().reason, SyncReason::switched_off);
+  EXPECT_EQ(cupti_.dead_handles(), 0);
+}
+
+TEST_F(CuptiEndTest, ACuptiThatNeverGivesASignOfLifeIsGivenUpForGood) {
+  for (const bool with_steps : {true, false}) {
+    SCOPED_TRACE(with_steps);
+    cupti_.reset();
+    cupti_.hide_signs(true);
+    ledger_ = immortal_ledger(fake_world());
+    ledger_->join({});
+    call(kSync, kMicrosecond);
+    const auto look = [&] {
+      if (with_steps) (void)ledger_->end_step();
+      ledger_->look(!with_steps);
+    };
+    pass(59 * kSecond);
+    look();
+    EXPECT_TRUE(cupti_.is_subscribed());
+    pass(2 * kSecond);
+    look();
+    EXPECT_FALSE(cupti_.is_subscribed());
+    const auto summary = ledger_->summary();
+    EXPECT_EQ(summary.reason, SyncReason::lost);
+    EXPECT_EQ(summary.detail, "given up: its end by another tool could not be seen");
+    EXPECT_EQ(calls_of(summary), (Calls{{"stream", 1}})) << "what was counted stays";
+    // From here on another tool may end CUPTI, and nothing of ours is handed to it.
+    cupti_.finalize();
+    for (int i = 0; i < 20; ++i) {
+      pass(30 * kSecond);
+      look();
+    }
+    ledger_->profiler_begins(kProfiler);
+    ledger_->profiler_ended();
+    ledger_->leave();
+    EXPECT_EQ(cupti_.dead_handles(), 0);
+    EXPECT_EQ(cupti_.subscriptions(), 1);
+  }
 }
 
 TEST_F(CuptiEndTest, CuptisOwnEndIsNoticed) {

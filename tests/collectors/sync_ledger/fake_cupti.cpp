@@ -21,7 +21,7 @@ struct State {
   std::atomic<int> refusal{0};
   std::atomic<int> subscriptions{0};
   std::atomic<int> dead_handles{0};
-  std::atomic<bool> is_silent{false};
+  std::atomic<bool> hides_signs{false};
   std::string owner;
   std::function<void()> hook;
   std::string renamed;
@@ -121,7 +121,7 @@ const CudaCall& call_named(const char* name) {
 void raise(cupti::Domain domain, std::uint32_t id, cupti::Site site, const char* name,
            const void* params, std::uint64_t& correlation, const int* result) {
   const cupti::Callback callback = state.callback;
-  if (callback == nullptr || state.is_silent || !flag_of(domain, id)) return;
+  if (callback == nullptr || !flag_of(domain, id)) return;
   cupti::CallbackData data;
   data.site = site;
   data.function_name = name;
@@ -156,7 +156,7 @@ void FakeCupti::reset() {
   state.refusal = 0;
   state.subscriptions = 0;
   state.dead_handles = 0;
-  state.is_silent = false;
+  state.hides_signs = false;
   state.owner.clear();
   state.hook = nullptr;
   state.renamed.clear();
@@ -181,7 +181,7 @@ void FakeCupti::finalize() {
   state.handle = 0;
 }
 
-void FakeCupti::fall_silent(bool is_silent) { state.is_silent = is_silent; }
+void FakeCupti::hide_signs(bool are_hidden) { state.hides_signs = are_hidden; }
 
 int FakeCupti::dead_handles() const { return state.dead_handles; }
 
@@ -232,6 +232,7 @@ void FakeCupti::raise_pair(const Call& call) noexcept {
 }
 
 void FakeCupti::call_driver() {
+  if (state.hides_signs) return;
   std::uint64_t correlation = 0;
   const int result = 0;
   for (const auto site : {cupti::Site::enter, cupti::Site::exit})

@@ -44,8 +44,8 @@ class FakeCupti {
   void rename(const char* call);
   /// Another tool calls cuptiFinalize: callbacks stop and the handle is dead.
   void finalize();
-  /// Calls back nobody, however long it is subscribed to: what a CUPTI may do that nobody has seen.
-  void fall_silent(bool is_silent);
+  /// Does not call back for cuDriverGetVersion: what a CUPTI may do that nobody has seen.
+  void hide_signs(bool are_hidden);
   /// What was asked of it with a handle that was not, or no more, one of its own.
   [[nodiscard]] int dead_handles() const;
   void announce_fatal_error();
