@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "collectors/sync_ledger/cupti/cupti_library.hpp"
@@ -40,6 +42,36 @@ TEST(CudaCallsTest, NoCallIsListedTwiceAndEachIsFound) {
 TEST(CudaCallsTest, TheSameNumberMeansAnotherCallInTheOtherDomain) {
   EXPECT_EQ(cuda_call(cupti::Domain::runtime, 126)->what, CallClass::device);
   EXPECT_EQ(cuda_call(cupti::Domain::driver, 126)->what, CallClass::stream);
+}
+
+// Their names say nothing of it, and whoever lists the waits forgets them.
+TEST(CudaCallsTest, CallsThatMayWaitWithoutBeingMadeForItAreListed) {
+  for (const char* name : {"cudaGraphInstantiate_v10000",
+                           "cudaGraphInstantiateWithFlags_v11040",
+                           "cudaGraphInstantiateWithParams_v12000",
+                           "cudaGraphInstantiate_v12000",
+                           "cudaGraphUpload_v10000",
+                           "cudaIpcOpenMemHandle_v4010",
+                           "cudaIpcCloseMemHandle_v4010",
+                           "cudaDeviceEnablePeerAccess_v4000",
+                           "cudaMemPoolDestroy_v11020",
+                           "cudaDeviceGraphMemTrim_v11040",
+                           "cudaDeviceSetLimit_v3020",
+                           "cuKernelGetFunction",
+                           "cuLibraryGetModule",
+                           "cuModuleGetFunction",
+                           "cuGraphInstantiateWithFlags",
+                           "cuGraphInstantiateWithParams",
+                           "cuGraphUpload",
+                           "cuIpcOpenMemHandle",
+                           "cuIpcCloseMemHandle",
+                           "cuIpcOpenMemHandle_v2",
+                           "cuDevicePrimaryCtxReset_v2"}) {
+    const auto calls = cuda_calls();
+    EXPECT_TRUE(std::ranges::any_of(calls, [&](const CudaCall& call) {
+      return std::string_view(call.name) == name;
+    })) << name;
+  }
 }
 
 TEST(CudaCallsTest, TheRealLibraryHasEveryCallUnderItsName) {

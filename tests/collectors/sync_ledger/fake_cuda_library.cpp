@@ -1,7 +1,9 @@
 // The fake CUPTI as a library, with a fake CUDA beside it whose calls raise its callbacks: for programs that
 // are watched from within, in C++ or in Python.
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <thread>
 
 #include "tests/collectors/sync_ledger/fake_cupti.hpp"
@@ -13,6 +15,22 @@ namespace {
 using namespace gradvane::collectors;
 
 FakeCupti& fake() { return FakeCupti::instance(); }
+
+/// The driver's own lock: held while it is set up, and asked for by whoever subscribes.
+std::recursive_mutex driver;
+std::atomic<int> waiting_for_driver{0};
+
+class WithDriver {
+ public:
+  WithDriver() {
+    ++waiting_for_driver;
+    driver.lock();
+    --waiting_for_driver;
+  }
+  ~WithDriver() { driver.unlock(); }
+  WithDriver(const WithDriver&) = delete;
+  WithDriver& operator=(const WithDriver&) = delete;
+};
 
 void wait(long microseconds) {
   std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
@@ -32,10 +50,12 @@ void wait_for_stream(long microseconds) {
 
 // NOLINTBEGIN(readability-identifier-naming): CUPTI's names
 EXPORTED int cuptiSubscribe(cupti::Subscriber* subscriber, cupti::Callback callback, void* user) {
+  const WithDriver driver_is_ours;
   return fake().functions().subscribe(subscriber, callback, user);
 }
 EXPORTED int cuptiSubscribe_v2(cupti::Subscriber* subscriber, cupti::Callback callback, void* user,
                                cupti::SubscriberParams* params) {
+  const WithDriver driver_is_ours;
   return fake().functions().subscribe_v2(subscriber, callback, user, params);
 }
 EXPORTED int cuptiUnsubscribe(cupti::Subscriber subscriber) {
@@ -80,6 +100,15 @@ EXPORTED void fake_poll() { fake().call("cudaEventQuery_v3020"); }
 EXPORTED void fake_call(const char* name, long microseconds, int result) {
   fake().call(name, nullptr, result, [&] { wait(microseconds); });
 }
+/// A method of Python's, with no library between it and the interpreter, but ours. Returns `self`, as `self.method()`.
+EXPORTED void* fake_method(void* self, void*) {
+  fake().call("cudaDeviceSynchronize_v3020", nullptr, 0, [] { wait(1000); });
+  return self;
+}
+EXPORTED void fake_driver_lock() { driver.lock(); }
+EXPORTED void fake_driver_unlock() { driver.unlock(); }
+/// Threads that subscribe, and wait for the driver.
+EXPORTED int fake_waiting_for_driver() { return waiting_for_driver; }
 /// What the fake driver's cuDriverGetVersion raises.
 EXPORTED void fake_driver_call() { fake().call_driver(); }
 EXPORTED int fake_dead_handles() { return fake().dead_handles(); }
