@@ -19,7 +19,6 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="gradvane diff",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     made.add_argument("a", metavar="A[@STEP]")

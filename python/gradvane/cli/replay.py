@@ -20,7 +20,6 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="gradvane replay",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     made.add_argument("file", metavar="FILE")

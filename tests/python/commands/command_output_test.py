@@ -16,6 +16,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 import running
@@ -108,7 +109,10 @@ def seen(tmp_path_factory) -> Iterator[SeenOfRuns]:
     first = Training(shell, "train", "--poison", "one", "--wait", "50", "60", "70", "--fail")
     try:
         first.wait_behind(50)
+        for command in ("status", "top", "replay", "diff"):
+            shell.show(command, "--help")
         shell.show("status", first.url, note="  # all is well")
+        shell.show("status", "--check", first.url, note="  # all is well")
         shell.top(first.url, note="  # all is well")
         first.go_on()
         first.wait_behind(WEIGHTS_ASKED_FOR)
@@ -116,6 +120,7 @@ def seen(tmp_path_factory) -> Iterator[SeenOfRuns]:
         first.go_on()
         first.wait_behind(70)
         shell.show("status", first.url, note="  # after a NaN")
+        shell.show("status", "--check", first.url, note="  # after a NaN")
         shell.top(first.url, note="  # after a NaN")
         first.wait(lambda status: status["incidents"][0]["last_step"] == 70)
         shell.read("status", "--json", first.url)
@@ -123,17 +128,36 @@ def seen(tmp_path_factory) -> Iterator[SeenOfRuns]:
         first.go_on()
         first.wait(lambda status: status["state"] == "failed")
         shell.show("status", first.url, note="  # while the end waits for a scrape")
-        with shell.terminal("80_columns", "top", first.url) as top:
-            top.wait_for(lambda text: text.rstrip().endswith(FRAME_END))
-            first.process.send_signal(signal.SIGINT)  # ends the wait
-            assert first.end() == 1
-            shell.note_screen("80_columns", f"gradvane top {first.url}  # until the agent has gone", top, top.end())
+        until_it_has_gone(shell, first)
     finally:
         first.process.kill()
     assert Training(shell, "second", "--poison", "all", "--late-rate", "0.05", options=("--run", "second")).end() == 0
     recordings(shell)
     wrong_words(shell, first.url)
     yield shell.seen
+
+
+def is_asleep(process: subprocess.Popen[str]) -> bool:
+    assert process.poll() is None
+    return Path(f"/proc/{process.pid}/syscall").read_text().startswith("230 ")  # clock_nanosleep of x86-64
+
+
+def until_it_has_gone(shell: RunShell, training: Training) -> None:
+    """`gradvane top` in each medium, while the run ends."""
+    heading = f"gradvane top {training.url}  # until the agent has gone"
+    with (shell.terminal("80_columns", "top", training.url) as narrow, shell.terminal("200_columns", "top", training.url) as wide,
+          subprocess.Popen(shell.command("top", training.url), cwd=shell.folder, env=shell.env, stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True) as piped):
+        for top in (narrow, wide):
+            top.wait_for(lambda text: text.rstrip().endswith(FRAME_END))
+        while not is_asleep(piped):  # between two answers: in a pipe it shows the last one, at its end
+            time.sleep(0.02)
+        training.process.send_signal(signal.SIGINT)  # ends the wait
+        assert training.end() == 1
+        shell.note_screen("80_columns", heading, narrow, narrow.end())
+        shell.note_screen("200_columns", heading, wide, wide.end())
+        stdout, stderr = piped.communicate(timeout=60)
+        shell.note_pipe(heading, stdout, stderr, piped.returncode)
 
 
 def recordings(shell: Shell) -> None:
