@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <stdexcept>
-#include <type_traits>
-#include <utility>
 
+#include "agent/public/option_kinds.hpp"
 #include "collectors/grouping.hpp"
 #include "detectors/judge.hpp"
 #include "exporters/alert_push/alert_labels.hpp"
@@ -21,79 +17,6 @@
 namespace gradvane::agent {
 namespace {
 
-template <typename T>
-bool parse_number(std::string_view text, T low, T high, T& out) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return false;
-  if (!(value >= low && value <= high)) return false;  // NaN is refused too
-  out = value;
-  return true;
-}
-
-std::string format(double value) {
-  std::array<char, 32> text{};
-  const auto [end, error] = std::to_chars(text.data(), text.data() + text.size(), value);
-  return {text.data(), end};
-}
-
-bool parse_switch(std::string_view text, bool& out) {
-  for (const std::string_view on : {"on", "true", "yes", "1"})
-    if (text == on) return out = true, true;
-  for (const std::string_view off : {"off", "false", "no", "0"})
-    if (text == off) return out = false, true;
-  return false;
-}
-
-constexpr std::string_view kSwitch = "on, off (also true, false, yes, no, 1, 0)";
-constexpr int kMaxInt = std::numeric_limits<int>::max();
-constexpr std::int64_t kMaxInt64 = std::numeric_limits<std::int64_t>::max();
-
-// One setter and getter per kind of member; the limits are template arguments so that a row of the
-// table is one line.
-template <bool Options::* member>
-constexpr OptionSpec on_off(std::string_view key, std::string_view help) {
-  return {key, kSwitch, help,
-          [](Options& o, std::string_view text) { return parse_switch(text, o.*member); },
-          [](const Options& o) { return std::string(o.*member ? "on" : "off"); }};
-}
-
-template <std::string Options::* member>
-constexpr OptionSpec text(std::string_view key, std::string_view allowed, std::string_view help) {
-  return {key, allowed, help,
-          [](Options& o, std::string_view value) { return o.*member = value, true; },
-          [](const Options& o) { return o.*member; }};
-}
-
-template <auto member, auto low, auto high>
-constexpr OptionSpec whole(std::string_view key, std::string_view allowed, std::string_view help) {
-  return {
-      key, allowed, help,
-      [](Options& o, std::string_view value) { return parse_number(value, low, high, o.*member); },
-      [](const Options& o) { return std::to_string(o.*member); }};
-}
-
-template <double Options::* member>
-constexpr OptionSpec amount(std::string_view key, std::string_view help) {
-  return {key, "a finite number of at least 0", help,
-          [](Options& o, std::string_view value) {
-            return parse_number(value, 0.0, std::numeric_limits<double>::max(), o.*member);
-          },
-          [](const Options& o) { return format(o.*member); }};
-}
-
-/// A word for each value of an enumeration, in its order.
-template <auto member, const auto& words>
-constexpr OptionSpec choice(std::string_view key, std::string_view allowed, std::string_view help) {
-  using Value = std::remove_reference_t<decltype(std::declval<Options&>().*member)>;
-  return {key, allowed, help,
-          [](Options& o, std::string_view text) {
-            const auto found = std::find(words.begin(), words.end(), text);
-            if (found == words.end()) return false;
-            return o.*member = static_cast<Value>(found - words.begin()), true;
-          },
-          [](const Options& o) { return std::string(words[static_cast<std::size_t>(o.*member)]); }};
-}
 constexpr std::array<std::string_view, 2> kModes{"lagged", "immediate"};
 constexpr std::array<std::string_view, 3> kSyncs{"off", "auto", "require"};
 constexpr std::array<std::string_view, 3> kRecorderSignals{"none", "usr1", "usr2"};
@@ -101,6 +24,8 @@ constexpr std::array<std::string_view, 2> kNormSharings{"auto", "off"};
 constexpr std::array<std::string_view, 3> kGroupSeries{"all", "local0", "rank0"};
 constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
+constexpr std::array<std::string_view, 4> kNonfinitePolicies{"watch", "skip", "stop", "rollback"};
+constexpr std::array<std::string_view, 3> kDivergencePolicies{"watch", "stop", "rollback"};
 
 /// `parse` throws for what it refuses.
 template <typename Parse>
@@ -324,6 +249,32 @@ constexpr std::array kTable{
         "If a gradient scaler skips this many steps in a row, that is an incident."),
     amount<&Options::cost_budget>("cost_budget",
                                   "Share of the steps' time that Gradvane's own hooks may take."),
+    choice<&Options::on_nonfinite, kNonfinitePolicies>(
+        "on_nonfinite", "watch, skip, stop, rollback",
+        "What is done with a step whose loss or gradients are not finite. watch: nothing. skip: "
+        "the optimizer does not take it. stop: the same, and the run stops. rollback: the model "
+        "goes back to the last good snapshot (from Python). docs/governor.md."),
+    choice<&Options::on_divergence, kDivergencePolicies>(
+        "on_divergence", "watch, stop, rollback",
+        "What is done when the training diverges: at the step after an incident loss_divergence, "
+        "random_guess or grad_exploding opened."),
+    whole<&Options::skip_limit, 1, kMaxInt>(
+        "skip_limit", "1 or more",
+        "This many steps skipped in a row lead to the next policy: a rollback where there are "
+        "snapshots, else a stop."),
+    amount<&Options::skip_norm>("skip_norm",
+                                "Under `on_nonfinite: skip`, a step whose gradient norm is above "
+                                "this is skipped too. 0: any finite norm is taken."),
+    whole<&Options::snapshot_every, 0, kMaxInt>(
+        "snapshot_every", "0 or more",
+        "Steps between two snapshots of the training's state, from Python. 0: every 100 if a "
+        "policy is rollback, else none."),
+    whole<&Options::rollback_limit, 1, kMaxInt>(
+        "rollback_limit", "1 or more",
+        "A rollback that would be one more than this within rollback_window stops the run "
+        "instead."),
+    whole<&Options::rollback_window, 1, kMaxInt>("rollback_window", "1 or more",
+                                                 "Steps within which rollbacks are counted."),
     OptionSpec{"alertmanager_url", "http://host:port, with a path prefix if there is one",
                "Incidents that have an alert are sent to this Alertmanager at once, in addition to "
                "what Prometheus sends. No TLS: name a proxy on this machine. Empty: none.",

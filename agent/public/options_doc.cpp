@@ -88,6 +88,7 @@ constexpr std::array kGroups{
     Group{"Ranks", "rank"},
     Group{"Host syncs", "sync"},
     Group{"Detectors", "detect"},
+    Group{"The governor", "on_nonfinite"},
     Group{"Alertmanager", "alertmanager_url"},
     Group{"The flight recorder", "recorder"},
     Group{"Traces, sharded models, signals", "trace_nonfinite"},

@@ -64,6 +64,13 @@ class Options(TypedDict, total=False):
     dead_after: int
     overflow_streak: int
     cost_budget: float
+    on_nonfinite: Literal["watch", "skip", "stop", "rollback"]
+    on_divergence: Literal["watch", "stop", "rollback"]
+    skip_limit: int
+    skip_norm: float
+    snapshot_every: int
+    rollback_limit: int
+    rollback_window: int
     alertmanager_url: str
     alertmanager_labels: str | Mapping[str, str]
     recorder: bool

@@ -74,6 +74,15 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("overflow_streak", "8", "1 to 1000", "If a gradient scaler skips this many steps in a row, that is an incident."),
         ("cost_budget", "0.05", "a finite number of at least 0", "Share of the steps' time that Gradvane's own hooks may take."),
     ],
+    "The governor": [
+        ("on_nonfinite", "watch", "watch, skip, stop, rollback", "What is done with a step whose loss or gradients are not finite. watch: nothing. skip: the optimizer does not take it. stop: the same, and the run stops. rollback: the model goes back to the last good snapshot (from Python). docs/governor.md."),
+        ("on_divergence", "watch", "watch, stop, rollback", "What is done when the training diverges: at the step after an incident loss_divergence, random_guess or grad_exploding opened."),
+        ("skip_limit", "5", "1 or more", "This many steps skipped in a row lead to the next policy: a rollback where there are snapshots, else a stop."),
+        ("skip_norm", "0", "a finite number of at least 0", "Under `on_nonfinite: skip`, a step whose gradient norm is above this is skipped too. 0: any finite norm is taken."),
+        ("snapshot_every", "0", "0 or more", "Steps between two snapshots of the training's state, from Python. 0: every 100 if a policy is rollback, else none."),
+        ("rollback_limit", "3", "1 or more", "A rollback that would be one more than this within rollback_window stops the run instead."),
+        ("rollback_window", "1000", "1 or more", "Steps within which rollbacks are counted."),
+    ],
     "Alertmanager": [
         ("alertmanager_url", "", "http://host:port, with a path prefix if there is one", "Incidents that have an alert are sent to this Alertmanager at once, in addition to what Prometheus sends. No TLS: name a proxy on this machine. Empty: none."),
         ("alertmanager_labels", "", "name=value,name=value", "Labels that Prometheus' alerts have besides, above all job, so that Alertmanager sees both reports as one alert."),
