@@ -2,6 +2,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <stdexcept>
 #include <utility>
 
 #include "agent/session.hpp"
@@ -34,6 +35,12 @@ class Agent::Impl {
     if (loss != nullptr) recorder().take_loss(*loss);
     if (!reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().before_update(index);
+    const agent::Decision decision = reads_after ? agent::Decision{} : recorder().judge(index);
+    if (decision.verdict != agent::Verdict::take) {
+      recorder().after_update(index);
+      (void)before.stop();
+      return session_.finish(index, record::SkipReason::governor);
+    }
     const int phase = recorder().enter_phase(static_cast<int>(Phase::optimizer));
     const Clock::duration update_began = UnbookedTime::at(before.stop());
     try {
@@ -46,7 +53,10 @@ class Agent::Impl {
     OwnTime after(recorder());
     (void)recorder().enter_phase(phase);
     recorder().add_phase(Phase::optimizer, UnbookedTime::book_since(update_began, after.began()));
-    if (reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
+    if (reads_after) {
+      recorder().read_gradients(index, record::ReadAt::optimizer);
+      (void)recorder().judge(index, false);  // it may ask the loop to stop
+    }
     recorder().after_update(index);
     (void)after.stop();
     return session_.finish(index);
@@ -56,14 +66,35 @@ class Agent::Impl {
   agent::Session session_;
 };
 
-Agent::Agent(const Options& options)
-    : impl_(std::make_unique<Impl>(agent::resolve(options, agent::process_environment()))) {}
+namespace {
+
+agent::ResolvedOptions resolved(const Options& options) {
+  agent::ResolvedOptions found = agent::resolve(options, agent::process_environment());
+  const Options& all = found.options;
+  if (all.on_nonfinite == NonfinitePolicy::rollback ||
+      all.on_divergence == DivergencePolicy::rollback || all.snapshot_every > 0)
+    throw std::invalid_argument(
+        "snapshots and rollback are for training in Python; set on_nonfinite to skip or stop, "
+        "on_divergence to stop, and snapshot_every to 0");
+  return found;
+}
+
+}  // namespace
+
+Agent::Agent(const Options& options) : impl_(std::make_unique<Impl>(resolved(options))) {}
 
 Agent::~Agent() {
   if (!impl_->session().close(agent::Worker::Linger::yes)) (void)impl_.release();
 }
 
 void Agent::attach(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
+  if (impl_->session().governor().acts_on_nonfinite())
+    for (const auto& group : optimizer.param_groups())
+      for (const at::Tensor& param : group.params())
+        if (!param.is_cpu())
+          throw std::invalid_argument(
+              "on_nonfinite: a step is judged before the update only where the parameters are on a "
+              "CPU; move them there, or set on_nonfinite to watch");
   (void)impl_->recorder().attach(collectors::libtorch_source(module, &optimizer));
 }
 void Agent::attach(torch::nn::Module& module) {
@@ -110,6 +141,8 @@ std::optional<StepResult> Agent::end_step() noexcept {
   if (only < 0) return std::nullopt;
   {
     const OwnTime own(impl_->recorder());
+    (void)impl_->recorder().judge(only,
+                                  false);  // the update was the loop's; it may be asked to stop
     impl_->recorder().after_update(only);
   }
   return impl_->session().finish(only);
@@ -156,6 +189,9 @@ void Agent::add_collectable(std::weak_ptr<prometheus::Collectable> collectable) 
 std::string Agent::url() const { return impl_->live() ? impl_->session().url() : std::string(); }
 
 Status Agent::status() const { return impl_->session().status(); }
+
+GovernorStatus Agent::governor() const { return impl_->session().governor().status(); }
+bool Agent::should_stop() const noexcept { return impl_->session().governor().should_stop(); }
 
 bool Agent::flush(std::chrono::milliseconds timeout) noexcept {
   return impl_->live() && impl_->session().worker().flush(timeout);

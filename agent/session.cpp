@@ -57,7 +57,8 @@ record::RunInfo describe_run(const ResolvedOptions& resolved) {
 
 Session::Session(const ResolvedOptions& resolved)
     : seat_(resolved.options),
-      recorder_(resolved.options, resolved.options.enabled),
+      governor_(resolved.options),
+      recorder_(resolved.options, resolved.options.enabled, governor_),
       exchange_(resolved.options.norm_exchange != NormSharing::off),
       exceptions_(std::uncaught_exceptions()) {
   recorder_.count_syncs(seat_.ledger());
@@ -66,7 +67,7 @@ Session::Session(const ResolvedOptions& resolved)
   run_ = run.run;
   is_renamed_ = agent::is_renamed(resolved.options, run);
   worker_ = std::make_unique<Worker>(resolved.options, std::move(run), recorder_.handoff(),
-                                     &exchange_, seat_.ledger());
+                                     governor_, &exchange_, seat_.ledger());
 }
 
 Session::~Session() {
@@ -102,7 +103,12 @@ bool Session::begin_end(record::RunState state, std::string_view reason,
   has_ended_ = true;
   recorder_.hand_over_unfinished();
   recorder_.disable();
-  worker_->begin_end(state, reason, linger);
+  // A loop that was asked to stop ends as if all were well.
+  const bool was_stopped = state == record::RunState::finished && governor_.should_stop();
+  if (was_stopped)
+    worker_->begin_end(record::RunState::failed, governor_.stop_reason(), linger);
+  else
+    worker_->begin_end(state, reason, linger);
   return true;
 }
 
@@ -134,6 +140,7 @@ int Session::enter_phase(Phase phase) noexcept {
 }
 
 void Session::leave_phase(Phase phase, int before) noexcept {
+  if (phase == Phase::checkpoint) governor_.note_checkpoint(recorder_.last_run_step());
   if (static_cast<int>(phase) < record::kStepPhases)
     (void)recorder_.enter_phase(before);
   else

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "agent/governor/governor.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/ledger_seat.hpp"
 #include "agent/public/options.hpp"
@@ -41,6 +42,8 @@ class Session {
 
   [[nodiscard]] StepRecorder& recorder() noexcept { return recorder_; }
   [[nodiscard]] collectors::NormExchange& exchange() noexcept { return exchange_; }
+  [[nodiscard]] Governor& governor() noexcept { return governor_; }
+  [[nodiscard]] const Governor& governor() const noexcept { return governor_; }
   /// Null: host syncs are not counted.
   [[nodiscard]] collectors::SyncLedger* ledger() const noexcept { return seat_.ledger(); }
   [[nodiscard]] LedgerSeat& seat() noexcept { return seat_; }
@@ -70,6 +73,7 @@ class Session {
 
  private:
   LedgerSeat seat_;
+  Governor governor_;
   StepRecorder recorder_;
   collectors::NormExchange exchange_;
   int exceptions_;

@@ -49,8 +49,10 @@ std::string text_of(double value) {
   return {text.data(), end};
 }
 
-/// What a gradient scaler has to do with it.
+/// What a gradient scaler or a policy has to do with it.
 std::string verdict(const record::Incident& incident, const record::StepRecord& step) {
+  if (step.skipped == record::SkipReason::governor)
+    return " Gradvane skipped the step: it changed no weights.";
   if (step.skipped == record::SkipReason::amp_overflow && incident.first &&
       incident.first->site == Site::loss)
     return " The gradient scaler skipped the step, but the loss is not scaled: no overflow.";

@@ -49,7 +49,8 @@ inline constexpr std::array kAlertRules{
               .group = "run",
               .summary = "A training run has failed",
               .description =
-                  "the process reported that the run failed, by an exception or an exit status.",
+                  "the process reported that the run failed, by an exception or an exit status, or "
+                  "that a policy of Gradvane stopped it.",
               .keeps_firing = false},
     AlertRule{.name = "GradvaneTrainingRunTerminated",
               .severity = Severity::warning,
@@ -76,7 +77,8 @@ inline constexpr std::array kAlertRules{
               .severity = Severity::warning,
               .group = "gradients",
               .summary = "The gradient norm is far above its own history",
-              .description = "the gradient norm has left its history by a large factor."},
+              .description = "the gradient norm is far above its own history, or above the bound "
+                             "at which steps are skipped."},
     AlertRule{.name = "GradvaneGradientsVanishing",
               .severity = Severity::warning,
               .group = "gradients",
@@ -140,6 +142,7 @@ constexpr const AlertRule* alert_rule(EndReason reason) noexcept {
   switch (reason) {
     case EndReason::error:
     case EndReason::exit_status:
+    case EndReason::stopped:
       return kRunFailedRule;
     case EndReason::terminated:
       return kRunTerminatedRule;

@@ -30,8 +30,8 @@ struct Appearance {
   std::optional<FirstNonfinite> first;  ///< absent where the step's own record was lost
   std::string param;                    ///< empty for the loss
   NonfiniteCounts counts{};             ///< elements of that site in that step
-  /// The run step of the read before, which was finite: it became bad between the two. Absent where the same
-  /// optimizer had none.
+  /// The run step of the read before, which was finite: it became bad between the two. Absent where
+  /// the same optimizer had none.
   std::optional<std::int64_t> last_finite = std::nullopt;
 };
 
@@ -75,6 +75,12 @@ struct Incident {
   std::optional<std::int32_t> micro_step;  ///< of the step, from 1, where it can be told
   std::optional<TracedModule> module;
   std::string evidence;  ///< one sentence for a person
+  /// The latest run step before it that left the training's state good, as far as it was read.
+  /// Absent: none is known.
+  std::optional<std::int64_t> last_good_step = std::nullopt;
+  /// Run step of the latest checkpoint that was seen, not after last_good_step. Absent: there was
+  /// none.
+  std::optional<std::int64_t> last_good_checkpoint = std::nullopt;
 };
 
 }  // namespace gradvane::record

@@ -31,6 +31,7 @@ enum class IncidentClass : std::uint8_t {
   stalled,          ///< no step for long
   data_dropped,     ///< records were lost
   agent_cost,       ///< Gradvane takes more of the training's time than it may
+  grad_norm_bound,  ///< the gradient norm is above the bound at which a step is skipped
 };
 
 /// How bad an incident is for the run, the worst first. The page and the story begin with the worst.
@@ -215,6 +216,14 @@ inline constexpr std::array kIncidentClassTable{
                  "twice in a row; the slowest step of each is excluded",
         .closes = "100 steps below 0.8 of it",
         .setting = "0.05"},
+    IncidentClassInfo{.kind = IncidentClass::grad_norm_bound,
+                      .name = "grad_norm_bound",
+                      .title = "Gradient norm above the bound",
+                      .gravity = Gravity::training,
+                      .alert = "GradvaneGradientNormExploding",
+                      .opens = "a step is skipped because its gradient norm is above `skip_norm`",
+                      .closes = "10 steps taken",
+                      .setting = "no bound"},
 };
 
 inline constexpr int kIncidentClasses = static_cast<int>(kIncidentClassTable.size());
@@ -228,6 +237,16 @@ template <>
 
 constexpr const IncidentClassInfo& info_of(IncidentClass kind) noexcept {
   return kIncidentClassTable[index_of(kind)];
+}
+
+/// Whether the training goes wrong in a way that it hardly gets out of by itself.
+constexpr bool is_divergence(IncidentClass kind) noexcept {
+  return kind == IncidentClass::loss_divergence || kind == IncidentClass::random_guess ||
+         kind == IncidentClass::grad_exploding;
+}
+
+constexpr bool is_nonfinite(IncidentClass kind) noexcept {
+  return info_of(kind).gravity == Gravity::nonfinite;
 }
 
 constexpr const AlertRule& alert_rule(IncidentClass kind) noexcept {

@@ -52,8 +52,8 @@ template <>
 [[gnu::visibility("hidden")]] inline constexpr auto kNames<Phase> = std::to_array<std::string_view>(
     {"data", "forward", "backward", "optimizer", "other", "evaluation", "checkpoint"});
 inline constexpr int kPhases = kCount<Phase>;
-/// The first of them, up to `other`, are parts of a step. The rest comes between steps: its host syncs
-/// belong to no step.
+/// The first of them, up to `other`, are parts of a step. The rest comes between steps: its host
+/// syncs belong to no step.
 inline constexpr int kStepPhases = 5;
 
 /// What one parameter's gradient was in this step.
@@ -72,11 +72,12 @@ template <>
         {"frozen", "missing", "empty", "zero", "finite", "nonfinite", "unsupported"});
 inline constexpr int kParamStates = kCount<ParamState>;
 
-/// Why an optimizer step did not change the weights.
-enum class SkipReason : std::uint8_t { none, amp_overflow, loop };
+/// Why an optimizer step did not change the weights: a gradient scaler's doing, the loop's, or that
+/// of the policy `on_nonfinite` or `on_divergence`.
+enum class SkipReason : std::uint8_t { none, amp_overflow, loop, governor };
 template <>
 [[gnu::visibility("hidden")]] inline constexpr auto kNames<SkipReason> =
-    std::to_array<std::string_view>({"none", "amp_overflow", "loop"});
+    std::to_array<std::string_view>({"none", "amp_overflow", "loop", "governor"});
 
 /// How a call made the CPU wait for the GPU.
 enum class SyncKind : std::uint8_t {
@@ -210,8 +211,8 @@ struct StepRecord {
   }
   /// False where the loop read gradients and took no step with them.
   [[nodiscard]] bool is_step() const noexcept { return skipped != SkipReason::loop; }
-  /// Non-finite gradients that a gradient scaler got over by itself: they are no event, and are not in
-  /// the totals.
+  /// Non-finite gradients that a gradient scaler got over by itself: they are no event, and are not
+  /// in the totals.
   [[nodiscard]] bool is_handled_overflow() const noexcept {
     return skipped == SkipReason::amp_overflow && !overflow_persists;
   }

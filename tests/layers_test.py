@@ -38,10 +38,11 @@ ROOMS = {
     "agent": {
         "include": set(),
         "public": {"include"},
-        "step": {"include", "public"},
+        "governor": {"include"},
+        "step": {"include", "public", "governor"},
         "outlets": {"include", "public"},
-        "worker": {"include", "public", "outlets"},
-        "": {"include", "public", "step", "worker"},
+        "worker": {"include", "public", "governor", "outlets"},
+        "": {"include", "public", "governor", "step", "worker"},
     },
     "collectors": {
         "": set(),
@@ -72,8 +73,8 @@ ROOMS = {
 READERS_OF_RECORDINGS = {"exporters", "python", "tests"}
 
 # The ledger is injected into programs that have no torch. The others know what was read, and not what from.
-WITHOUT_TORCH = ("collectors/sync_ledger/", "collectors/steps/", "agent/public/", "agent/outlets/", "agent/worker/",
-                 "inject/")
+WITHOUT_TORCH = ("collectors/sync_ledger/", "collectors/steps/", "agent/governor/", "agent/public/", "agent/outlets/",
+                 "agent/worker/", "inject/")
 # Those that include torch are no business of theirs either.
 WITH_TORCH = ("collectors/tensors/", "collectors/model/", "agent/step/")
 WITHOUT_CUDA = ("collectors/sync_ledger/", "inject/")

@@ -21,6 +21,7 @@ detectors::Settings detector_settings(const Options& options) {
   settings.gradient.vanishing_share = options.vanishing_share;
   settings.gradient.dead_after = options.dead_after;
   settings.skip.overflow_streak = options.overflow_streak;
+  if (options.on_nonfinite == NonfinitePolicy::skip) settings.skip.norm_bound = options.skip_norm;
   settings.agent.cost_budget = options.cost_budget;
   if (options.sync_budget >= 0) settings.syncs.training = options.sync_budget;
   settings.syncs.after_steps = options.sync_budget_after;

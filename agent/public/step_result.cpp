@@ -63,6 +63,8 @@ Incident incident_of(const record::Incident& incident) {
   if (incident.module)
     told.module = incident.module->name.empty() ? incident.module->type : incident.module->name;
   told.evidence = incident.evidence;
+  told.last_good_step = incident.last_good_step;
+  told.last_good_checkpoint = incident.last_good_checkpoint;
   return told;
 }
 

@@ -80,6 +80,7 @@ void GradientReader::publish(int optimizer, record::ReadAt where) noexcept {
   state.has_read = true;
   state.reader = std::this_thread::get_id();
   state.loss_in_gradients = losses_.of(state.losses).any();
+  if (keeps_norm_) state.read_norm = norm_of_read(optimizer);
   collectors::StepFacts& facts = state.facts;
   facts.read_at = where;
   facts.contiguous_copies += state.gradients.copies();
@@ -136,6 +137,16 @@ bool GradientReader::is_unchanged(int optimizer) const noexcept {
   return true;
 }
 
+/// L2, of what the last scan() read on CPUs, unscaled.
+double GradientReader::norm_of_read(int optimizer) noexcept {
+  OptimizerState& state = at(optimizer);
+  const std::size_t params = watch_.params(optimizer).size();
+  double norm = 0;
+  for (const kernels::TensorStats& stats : state.gradients.stats().first(params))
+    if (collectors::tag_of(stats) == EntryTag::read) norm = std::hypot(norm, stats.norm());
+  return state.facts.gradients_scaled && state.scale > 0 ? norm / state.scale : norm;
+}
+
 void GradientReader::look_again(int optimizer) noexcept {
   OptimizerState& state = at(optimizer);
   const std::vector<collectors::Tensor>& params = watch_.params(optimizer);
@@ -149,9 +160,7 @@ void GradientReader::look_again(int optimizer) noexcept {
   // What the first read found is in the ring by now: its reader is free.
   if (!scan(optimizer)) return;
   state.reads_norm_again = false;
-  double norm = 0;
-  for (const kernels::TensorStats& stats : state.gradients.stats().first(params.size()))
-    if (collectors::tag_of(stats) == EntryTag::read) norm = std::hypot(norm, stats.norm());
+  const double norm = norm_of_read(optimizer);
   const bool is_whole = state.all_read && watch_.plan(optimizer)->shards.empty();
   if (is_whole) state.facts.norm_after_clip = norm;
   if (!was_bad && state.is_bad()) publish_again(optimizer);

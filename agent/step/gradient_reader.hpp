@@ -11,13 +11,14 @@ namespace gradvane::agent {
 class GradientReader {
  public:
   GradientReader(AttachedOptimizers& optimizers, RunSteps& run, StepLosses& losses,
-                 WeightReader& weights, collectors::Handoff& handoff)
+                 WeightReader& weights, collectors::Handoff& handoff, bool keeps_norm = false)
       : optimizers_(optimizers),
         watch_(optimizers.watch()),
         run_(run),
         losses_(losses),
         weights_(weights),
-        handoff_(handoff) {}
+        handoff_(handoff),
+        keeps_norm_(keeps_norm) {}
 
   /// Reads for the current step, unless that was done already.
   void read(int optimizer, record::ReadAt where) noexcept;
@@ -42,6 +43,7 @@ class GradientReader {
  private:
   void publish(int optimizer, record::ReadAt where) noexcept;
   void read_on_devices(OptimizerState& state) noexcept;
+  [[nodiscard]] double norm_of_read(int optimizer) noexcept;
   OptimizerState& at(int optimizer) noexcept { return optimizers_.at(optimizer); }
 
   AttachedOptimizers& optimizers_;
@@ -50,6 +52,7 @@ class GradientReader {
   StepLosses& losses_;
   WeightReader& weights_;
   collectors::Handoff& handoff_;
+  const bool keeps_norm_;  ///< of what is read for a step, in OptimizerState::read_norm
 };
 
 }  // namespace gradvane::agent

@@ -61,6 +61,7 @@ void OptimizerState::forget_read() noexcept {
   loss_in_gradients = false;
   facts = collectors::StepFacts{};
   device_reads = 0;
+  read_norm = -1;
   reads_norm_again = false;
   clips = 0;
   scale = 0;

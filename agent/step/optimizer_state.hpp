@@ -45,6 +45,7 @@ struct OptimizerState {
   bool on_host = false;               ///< some of what was read is on a CPU
   std::size_t device_reads = 0;       ///< devices that were read on
   bool all_read = false;              ///< nothing was unsupported
+  double read_norm = -1;              ///< of the step's read, on CPUs; -1: not kept
   double loss_value = 0;              ///< of the losses on a CPU, when they were read
   double scale = 0;                   ///< a gradient scaler's, on a CPU; 0: none
   collectors::Tensor device_scale;    ///< the same on a device; undefined: none

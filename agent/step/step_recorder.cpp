@@ -1,5 +1,6 @@
 #include "agent/step/step_recorder.hpp"
 
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -25,15 +26,16 @@ void note_device_memory(OptimizerState& state) noexcept {
 
 }  // namespace
 
-StepRecorder::StepRecorder(const Options& options, bool enabled)
+StepRecorder::StepRecorder(const Options& options, bool enabled, Governor& governor)
     : options_(options),
+      governor_(governor),
       handoff_(options.ring_slots),
       losses_(handoff_),
       user_(handoff_),
       optimizers_(options_, enabled, handoff_, losses_, user_),
       run_(options_.start_step, optimizers_),
       weights_(options_, optimizers_, handoff_),
-      gradients_(optimizers_, run_, losses_, weights_, handoff_),
+      gradients_(optimizers_, run_, losses_, weights_, handoff_, governor.needs_norm()),
       parts_(optimizers_, handoff_),
       backward_(optimizers_, run_, losses_, gradients_, handoff_),
       clipping_(optimizers_, gradients_),
@@ -130,6 +132,25 @@ void StepRecorder::before_update(int optimizer) noexcept {
 void StepRecorder::after_update(int optimizer) noexcept {
   const OwnCalls own(syncs_.ledger());
   weights_.after_update(optimizer);
+}
+
+Decision StepRecorder::judge(int optimizer, bool can_skip) noexcept {
+  if (!governor_.acts() || !optimizers_.is_enabled()) return {};
+  const OptimizerState& state = at(optimizer);
+  const Losses& losses = losses_.of(state.losses);
+  const auto plan = optimizers_.watch().plan(optimizer);
+  // Each process sees its own shards alone: one would leave out a step that the others take.
+  if (plan == nullptr || !plan->shards.empty()) return {};
+  StepFinding found;
+  found.run_step = run_.of(optimizer);
+  found.optimizer = optimizer;
+  found.is_measured = state.has_read && state.device_reads == 0;
+  found.loss_is_bad = losses.on_host() && !std::isfinite(losses.host_value());
+  found.gradients_are_bad = state.has_read && state.is_bad();
+  if (state.read_norm >= 0) found.norm = state.read_norm;
+  found.has_scaler = state.facts.has_scaler;
+  found.can_skip = can_skip;
+  return governor_.judge(found);
 }
 
 collectors::Tensor StepRecorder::clip(int optimizer, double max_norm, bool just_read) {

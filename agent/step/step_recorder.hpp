@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/governor/governor.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/step/attached_optimizers.hpp"
 #include "agent/step/backward_watch.hpp"
@@ -30,8 +31,8 @@ namespace gradvane::agent {
 /// order of a step, and books their CUDA calls as Gradvane's own.
 class StepRecorder {
  public:
-  /// `enabled` false: only clipping works, and nothing is published.
-  StepRecorder(const Options& options, bool enabled);
+  /// `enabled` false: only clipping works, and nothing is published. `governor` outlives it.
+  StepRecorder(const Options& options, bool enabled, Governor& governor);
 
   /// Counts host syncs in `ledger` from now on, those of Gradvane separately. Null: no longer.
   void count_syncs(collectors::SyncLedger* ledger) noexcept { syncs_.count_in(ledger); }
@@ -57,6 +58,8 @@ class StepRecorder {
 
   /// The run step that `optimizer`'s step in progress will be.
   [[nodiscard]] std::int64_t run_step(int optimizer) noexcept { return run_.of(optimizer); }
+  /// That of the run's last step; 0 before the first.
+  [[nodiscard]] std::int64_t last_run_step() const noexcept { return run_.last(); }
   /// The step in progress has `count` host syncs of Gradvane's own, which the user requested.
   void excuse_syncs(std::int32_t count) noexcept { syncs_.excuse(count); }
 
@@ -113,6 +116,10 @@ class StepRecorder {
   /// Just before and just after the weights change.
   void before_update(int optimizer) noexcept;
   void after_update(int optimizer) noexcept;
+  /// What the governor decides about the step in hand, from what was read of it on CPUs. Between
+  /// before_update() and the update. Waits for nothing.
+  /// @param can_skip  false: the optimizer has begun to change the weights
+  [[nodiscard]] Decision judge(int optimizer, bool can_skip = true) noexcept;
   /// Ends the step of `optimizer` and hands it over. Has a value in immediate mode.
   std::optional<StepResult> finish(int optimizer,
                                    record::SkipReason skipped = record::SkipReason::none) noexcept;
@@ -156,6 +163,7 @@ class StepRecorder {
   OptimizerState& at(int optimizer) noexcept { return optimizers_.at(optimizer); }
 
   const Options options_;
+  Governor& governor_;
   collectors::Handoff handoff_;
 
   // Parts of the step in progress, whichever optimizer ends it.

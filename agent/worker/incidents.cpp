@@ -8,11 +8,13 @@
 namespace gradvane::agent {
 
 Incidents::Incidents(const Options& options, std::int32_t rank, collectors::Handoff& handoff,
-                     Outlets& outlets, Recordings& recordings, UserCallbacks& callbacks)
+                     Outlets& outlets, Recordings& recordings, UserCallbacks& callbacks,
+                     Governor& governor)
     : handoff_(handoff),
       outlets_(outlets),
       recordings_(recordings),
       callbacks_(callbacks),
+      governor_(governor),
       judge_(rank, detector_settings(options),
              [this](const record::Incident& incident) { report(incident); }) {}
 
@@ -26,6 +28,8 @@ void Incidents::judge(const record::StepRecord& record, const record::StepDetail
                       const record::ModelInfo& model) {
   judge_.observe(record, detail, model,
                  {record.run_step, record::unix_time(), record::monotonic_time()});
+  good_state_.observe(record);
+  governor_.note_state(good_state_.last_good_step(), good_state_.is_good());
 }
 
 void Incidents::judge_traced() {
@@ -41,10 +45,23 @@ void Incidents::judge_time(double paused_seconds) {
   judge_.tick({0, record::unix_time(), record::monotonic_time()}, paused_seconds);
 }
 
-void Incidents::report(const record::Incident& incident) {
+record::Incident Incidents::stamped(const record::Incident& incident) {
+  record::Incident stamped = good_state_.note(incident);
+  const auto [known, is_new] = checkpoints_.try_emplace(incident.id);
+  if (is_new && stamped.last_good_step)
+    known->second = governor_.checkpoint_before(*stamped.last_good_step);
+  stamped.last_good_checkpoint = known->second;
+  if (incident.closed_at) checkpoints_.erase(known);
+  return stamped;
+}
+
+void Incidents::report(const record::Incident& reported) {
+  const record::Incident incident = stamped(reported);
+  const bool is_new = !incident.closed_at && open_.insert(incident.id).second;
+  governor_.note_incident(incident, is_new);
   if (incident.closed_at) {
     open_.erase(incident.id);
-  } else if (open_.insert(incident.id).second) {
+  } else if (is_new) {
     last_opened_ = Clock::now();
     // Whether a checkpoint is of use depends on them, and their turn may be far off.
     if (!incident.order.empty()) handoff_.ask_for_weights();
@@ -57,13 +74,13 @@ void Incidents::report(const record::Incident& incident) {
 
 void Incidents::show_open() {
   judge_.tell_open([this](const record::Incident& incident) {
-    (void)outlets_.board().export_incident(incident);
+    (void)outlets_.board().export_incident(stamped(incident));
   });
 }
 
 void Incidents::export_open() {
   judge_.tell_open([this](const record::Incident& incident) {
-    (void)outlets_.exporters().export_incident(incident);
+    (void)outlets_.exporters().export_incident(stamped(incident));
   });
 }
 

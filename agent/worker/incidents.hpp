@@ -2,17 +2,20 @@
 // Judges the steps of a run, and reports the incidents that are found.
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <vector>
 
+#include "agent/governor/governor.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/outlets.hpp"
 #include "agent/outlets/recordings.hpp"
 #include "agent/outlets/user_callbacks.hpp"
 #include "agent/worker/incident_lines.hpp"
 #include "collectors/steps/handoff.hpp"
+#include "detectors/good_state.hpp"
 #include "detectors/judge.hpp"
 #include "record/incident.hpp"
 #include "record/run_info.hpp"
@@ -28,7 +31,7 @@ class Incidents {
 
   /// `options` have been checked. The others outlive this object.
   Incidents(const Options& options, std::int32_t rank, collectors::Handoff& handoff,
-            Outlets& outlets, Recordings& recordings, UserCallbacks& callbacks);
+            Outlets& outlets, Recordings& recordings, UserCallbacks& callbacks, Governor& governor);
 
   /// A traced step has named the first module that went bad.
   void trace_found(record::TracedModule module) noexcept;
@@ -53,15 +56,20 @@ class Incidents {
   }
 
  private:
-  void report(const record::Incident& incident);
+  void report(const record::Incident& reported);
+  /// With the last good step and checkpoint before it.
+  [[nodiscard]] record::Incident stamped(const record::Incident& incident);
 
   collectors::Handoff& handoff_;
   Outlets& outlets_;
   Recordings& recordings_;
   UserCallbacks& callbacks_;
+  Governor& governor_;
+  detectors::GoodState good_state_;
   detectors::Judge judge_;
   IncidentLines lines_;
-  std::set<std::int64_t> open_;  ///< by id
+  std::set<std::int64_t> open_;                                      ///< by id
+  std::map<std::int64_t, std::optional<std::int64_t>> checkpoints_;  ///< the last good one, by id
   std::optional<Clock::time_point> last_opened_;
 
   std::mutex mutex_;                          ///< guards what follows

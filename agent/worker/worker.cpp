@@ -32,7 +32,8 @@ double thread_cpu_seconds() {
 }  // namespace
 
 Worker::Worker(const Options& options, record::RunInfo run, collectors::Handoff& handoff,
-               collectors::NormExchange* exchange, collectors::SyncLedger* ledger)
+               Governor& governor, collectors::NormExchange* exchange,
+               collectors::SyncLedger* ledger)
     : handoff_(handoff),
       callbacks_(options),
       outlets_(options, run, callbacks_),
@@ -41,7 +42,7 @@ Worker::Worker(const Options& options, record::RunInfo run, collectors::Handoff&
       pauses_(options.stall_pause_seconds),
       status_(outlets_, options.stall_seconds, pauses_),
       recordings_(outlets_.recorder(), callbacks_, recording_requests()),
-      incidents_(options, run.rank, handoff, outlets_, recordings_, callbacks_),
+      incidents_(options, run.rank, handoff, outlets_, recordings_, callbacks_, governor),
       syncs_(ledger, options.sync_report, std::move(run),
              {incidents_.detectors(), outlets_.exporters(), callbacks_}),
       steps_(options, handoff, exchange,

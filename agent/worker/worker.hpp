@@ -9,6 +9,7 @@
 #include <string_view>
 #include <thread>
 
+#include "agent/governor/governor.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/outlets.hpp"
 #include "agent/outlets/recordings.hpp"
@@ -35,9 +36,10 @@ class Worker final : public ProcessMember {
 
   /// Starts the endpoint and the thread. Throws std::runtime_error where the endpoint cannot be
   /// had; nothing stays behind then. `exchange` may be null: sharded parameters have no norm over
-  /// all processes then. So may `ledger`: host syncs are not counted then.
+  /// all processes then. So may `ledger`: host syncs are not counted then. `governor` outlives it.
   Worker(const Options& options, record::RunInfo run, collectors::Handoff& handoff,
-         collectors::NormExchange* exchange = nullptr, collectors::SyncLedger* ledger = nullptr);
+         Governor& governor, collectors::NormExchange* exchange = nullptr,
+         collectors::SyncLedger* ledger = nullptr);
   ~Worker() override;
   Worker(const Worker&) = delete;  // its thread holds its address
   Worker& operator=(const Worker&) = delete;

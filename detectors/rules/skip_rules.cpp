@@ -20,11 +20,13 @@ SkipRules::SkipRules(std::int32_t rank, const SkipSettings& settings, double coo
       overflow_(IncidentClass::amp_overflow, rank,
                 {settings.overflow_streak, kCloseAfter, cooldown_seconds}, book),
       skipped_(IncidentClass::skipped_steps, rank, {1, kCloseAfter, cooldown_seconds}, book),
+      bound_(IncidentClass::grad_norm_bound, rank, {1, kCloseAfter, cooldown_seconds}, book),
       report_(std::move(report)) {}
 
 void SkipRules::observe(const record::StepRecord& step, bool is_explained) {
   judge_overflow(step);
-  judge_skipped(step, is_explained || overflow_.is_open());
+  judge_bound(step);
+  judge_skipped(step, is_explained || overflow_.is_open() || bound_.is_open());
 }
 
 void SkipRules::judge_overflow(const record::StepRecord& step) {
@@ -41,6 +43,22 @@ void SkipRules::judge_overflow(const record::StepRecord& step) {
           incident.evidence += ", at scales from " + words_of(*scale_before_) + " down to " +
                                words_of(*step.loss_scale);
         incident.evidence += '.';
+      },
+      report_);
+}
+
+void SkipRules::judge_bound(const record::StepRecord& step) {
+  const bool is_finite =
+      !step.has_nonfinite(record::Site::loss) && !step.has_nonfinite(record::Site::grad);
+  const bool is_above = step.skipped == SkipReason::governor && is_finite && step.grad_norm &&
+                        settings_.norm_bound > 0 && !(*step.grad_norm <= settings_.norm_bound);
+  bound_.judge(
+      is_above, step,
+      [&](record::Incident& incident) {
+        incident.evidence = "Step " + std::to_string(step.run_step) + ": the gradient norm is " +
+                            words_of(*step.grad_norm) + ", above skip_norm, which is " +
+                            words_of(settings_.norm_bound) +
+                            ". Gradvane skipped the step: it changed no weights.";
       },
       report_);
 }

@@ -1,13 +1,16 @@
 #pragma once
-// Steps that change nothing: a gradient scaler that keeps overflowing, and skips that nobody speaks of.
+// Steps that change nothing: a gradient scaler that keeps overflowing, and skips that nobody speaks
+// of.
 //
-// Overflow: `overflow_streak` steps in a row that a gradient scaler skipped. A scale that starts at 65,536
-// is often too high for the first few; it heals when a step is taken, and the incident closes after
-// kCloseAfter of them. What is still skipped where a scale of 65,536 would be down to 1 is no overflow, and
-// the non-finite detector has it.
-// Skipped: at least half of the last kWindow steps changed nothing (a scaler that swallows NaN now and then
-// under bf16, where nothing overflows; a loop that drops bad batches). Skips that another incident explains
-// do not count. It clears when a tenth or less of them did.
+// Overflow: `overflow_streak` steps in a row that a gradient scaler skipped. A scale that starts at
+// 65,536 is often too high for the first few; it heals when a step is taken, and the incident
+// closes after kCloseAfter of them. What is still skipped where a scale of 65,536 would be down to
+// 1 is no overflow, and the non-finite detector has it. Skipped: at least half of the last kWindow
+// steps changed nothing (a scaler that swallows NaN now and then under bf16, where nothing
+// overflows; a loop that drops bad batches). Skips that another incident explains do not count. It
+// clears when a tenth or less of them did. Bound: a step that the governor skipped because its
+// gradient norm is above `norm_bound`. The incident closes after kCloseAfter steps that were not
+// skipped for that.
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -19,6 +22,7 @@ namespace gradvane::detectors {
 
 struct SkipSettings {
   int overflow_streak = 8;
+  double norm_bound = 0;  ///< 0: there is none
 };
 
 class SkipRules {
@@ -32,21 +36,23 @@ class SkipRules {
   SkipRules(std::int32_t rank, const SkipSettings& settings, double cooldown_seconds,
             IncidentBook& book, Report report);
 
-  /// Judges one step of one optimizer; `is_explained`: an incident that is open says why it was skipped.
-  /// Throws only what `report` throws.
+  /// Judges one step of one optimizer; `is_explained`: an incident that is open says why it was
+  /// skipped. Throws only what `report` throws.
   void observe(const record::StepRecord& step, bool is_explained);
   /// Incidents that are open, as they stand.
   void tell_open(const Report& tell) const {
-    for (const IncidentSlot* slot : {&overflow_, &skipped_}) slot->tell_open(tell);
+    for (const IncidentSlot* slot : {&overflow_, &skipped_, &bound_}) slot->tell_open(tell);
   }
 
  private:
   void judge_overflow(const record::StepRecord& step);
+  void judge_bound(const record::StepRecord& step);
   void judge_skipped(const record::StepRecord& step, bool is_explained);
 
   SkipSettings settings_;
   IncidentSlot overflow_;
   IncidentSlot skipped_;
+  IncidentSlot bound_;
   Report report_;
   std::optional<double> scale_before_;       ///< the streak in hand
   std::array<bool, kWindow> was_skipped_{};  ///< the last steps, as a ring

@@ -211,6 +211,8 @@ Json to_json(const record::Incident& incident) {
   if (incident.first) put_element(json, *incident.first);
   if (incident.began_in) json["began_in"] = name_of(*incident.began_in);
   put(json, "micro_step", incident.micro_step);
+  put(json, "last_good_step", incident.last_good_step);
+  put(json, "last_good_checkpoint", incident.last_good_checkpoint);
   for (const record::Appearance& appearance : incident.order)
     json["order"].push_back(to_json(appearance));
   if (incident.module) {

@@ -120,6 +120,8 @@ void describe(auto& a, like<record::Incident> auto& r) {
   a(15, r.micro_step);
   a(16, r.module);
   a(17, r.evidence);
+  a(18, r.last_good_step);
+  a(19, r.last_good_checkpoint);
 }
 
 void describe(auto& a, like<record::Setting> auto& r) {

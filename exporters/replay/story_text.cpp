@@ -182,6 +182,13 @@ void incident_lines(std::string& text, const record::Incident& incident) {
     if (incident.micro_step) words += ", micro-step " + std::to_string(*incident.micro_step);
     line(text, words + ".");
   }
+  if (incident.last_good_step) {
+    std::string words = "The last good step before it was " + human_count(*incident.last_good_step);
+    if (incident.last_good_checkpoint)
+      words +=
+          ", the last good checkpoint that of step " + human_count(*incident.last_good_checkpoint);
+    line(text, words + ".");
+  }
   if (incident.module) line(text, traced_line(*incident.module));
   if (incident.order.size() > 1) {
     line(text, "In this order:");

@@ -12,8 +12,18 @@ Importing this package loads neither torch nor the native part: attach() does.
 """
 
 from gradvane._agent import Agent
-from gradvane._errors import GradvaneError
-from gradvane._functions import Phase, attach, clip_grad_norm_, count, finish, log, phase, trace_nonfinite
+from gradvane._errors import GradvaneError, TrainingStopped
+from gradvane._functions import (
+    Phase,
+    attach,
+    clip_grad_norm_,
+    count,
+    finish,
+    is_state_good,
+    log,
+    phase,
+    trace_nonfinite,
+)
 from gradvane._outside import outside_steps
 from gradvane._records import Blame, Incident, StepRecord, TracedModule
 
@@ -25,10 +35,12 @@ __all__ = [
     "Phase",
     "StepRecord",
     "TracedModule",
+    "TrainingStopped",
     "attach",
     "clip_grad_norm_",
     "count",
     "finish",
+    "is_state_good",
     "log",
     "outside_steps",
     "phase",

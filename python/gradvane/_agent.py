@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradvane import _lines, _threads
 from gradvane._errors import GradvaneError, is_good_exit, reason_of
+from gradvane._incidents import Incidents
 from gradvane._records import Incident, StepRecord, TracedModule, incident_of, status_of, step_of
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ failure: str | None = None
 on_nothing: Callable[[], object] | None = None
 """called at the end of a program in which no agent ever started"""
 _has_started = False
-_MOST_INCIDENTS = 256
 _ends_at_exit = False
 _ends_with_child = 0
 """process that multiprocessing started, and whose end is ours too"""
@@ -85,16 +85,22 @@ class Agent:
             if self._native is None:
                 begins.put(False)
                 self._teller.join()
+        if self._native.rolls_back() or self._native.snapshot_every() > 0:
+            self._native.stop(False)
+            raise GradvaneError(
+                "snapshots and rollback are not there yet; set on_nonfinite to skip or stop, on_divergence to stop, and"
+                " snapshot_every to 0"
+            )
         for package in ("torch", "gradvane"):  # a host sync's line is looked for outside these
             self._native.pass_over(os.path.dirname(os.path.abspath(sys.modules[package].__file__ or "")))
         self.run = str(self._native.run()) or name
         self.is_renamed = bool(self._native.is_renamed())
         """a run with the default name is live on this machine, so this one has its run_id in its name"""
-        self.incident_count = 0
-        self._incidents: dict[int, Incident] = {}
+        self._incidents = Incidents()
         self.recording = ""
         """path of the latest one of an incident"""
         self._watcher = Watcher(self._native, Names())
+        self._watcher.governing.find_incident = self._incident_of_stop
         self._callbacks: list[Callable[[Incident], object]] = []
         begins.put(True)
         _live, _has_started = self, True
@@ -135,7 +141,7 @@ class Agent:
 
     def _clip(self, params: list[Tensor], max_norm: float) -> Tensor | None:
         """Clips `params` by the norm that is read anyway; the norm before, 0-dim. None where torch has to do it."""
-        clip = self._watcher.own_clip(params)
+        clip = self._watcher.clips.own_clip(params)
         if clip is None:
             return None
         optimizer, just_read = clip
@@ -171,7 +177,30 @@ class Agent:
     def incidents(self) -> tuple[Incident, ...]:
         """The latest 256, the oldest first, each as it was last reported. They come from another thread, a step or
         more after what they report; after flush() they are there within a moment."""
-        return tuple(incident for _, incident in sorted(self._incidents.copy().items()))
+        return self._incidents.all()
+
+    @property
+    def last_good_step(self) -> int | None:
+        """The latest run step that left the training's state good, as far as steps have been exported; None where none
+        is known."""
+        return self._native.governor().last_good_step or None
+
+    def is_state_good(self) -> bool:
+        """Whether no NaN or infinity has reached the weights and no divergence is open, after all steps so far. Waits
+        until they have been exported, which takes a moment; for a device, until it has done them. Weights are read
+        every `weight_every` steps, so they may have gone bad since. False also where the steps are not exported within
+        five seconds."""
+        return self.flush() and bool(self._native.governor().is_state_good)
+
+    @property
+    def should_stop(self) -> bool:
+        """Whether a policy asks the loop to stop. Only for loops that set raise_at_stop(False)."""
+        return bool(self._native.governor().should_stop)
+
+    def raise_at_stop(self, raises: bool) -> None:
+        """Whether optimizer.step() raises TrainingStopped where a policy stops the run, as it does by default. A
+        trainer that can end its loop by itself asks should_stop after each step instead."""
+        self._watcher.governing.raises = raises
 
     def on_incident(self, callback: Callable[[Incident], object]) -> None:
         """Calls `callback` when an incident opens and when it clears, on a thread of the agent's. What it
@@ -258,8 +287,7 @@ class Agent:
             self._say_lines()
             if opened is not None:
                 incident = incident_of(opened)
-                self.incident_count = max(self.incident_count, incident.id)  # one sequence per run, from 1
-                self._keep(incident)
+                self._incidents.add(incident)
                 self._watcher.tracer.incident(incident)
                 for callback in list(self._callbacks):
                     try:
@@ -269,10 +297,9 @@ class Agent:
             if is_over:
                 return
 
-    def _keep(self, incident: Incident) -> None:
-        self._incidents[incident.id] = incident
-        while len(self._incidents) > _MOST_INCIDENTS:
-            del self._incidents[min(self._incidents)]
+    def _incident_of_stop(self) -> Incident | None:
+        self.flush()
+        return self._incidents.of_policy(seconds=1.0)
 
     def _say_lines(self) -> None:
         for line in self._native.take_lines():

@@ -3,10 +3,38 @@
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradvane._records import Incident
 
 
 class GradvaneError(RuntimeError):
-    """Set-up failed. The message says what to change. Nothing raises it once training runs."""
+    """Set-up failed. The message says what to change. Once training runs, only TrainingStopped is raised, where the
+    user asked for it."""
+
+
+class TrainingStopped(GradvaneError):
+    """The policy `on_nonfinite` or `on_divergence` stops the training, at the end of a step that was left out: no bad
+    value has reached the weights by it. optimizer.step() raises it, once for each such step. docs/governor.md."""
+
+    def __init__(
+        self, reason: str, *, incident: Incident | None = None, last_good_step: int | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        """one sentence, with the run step"""
+        self.incident = incident
+        """what it rests on; None where it has not been reported within a second"""
+        self.last_good_step = last_good_step
+        """run step; None where none is known"""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _stopped, (self.reason, self.incident, self.last_good_step)
+
+
+def _stopped(reason: str, incident: Incident | None, last_good_step: int | None) -> TrainingStopped:
+    return TrainingStopped(reason, incident=incident, last_good_step=last_good_step)
 
 
 _MOST = 1024
@@ -16,7 +44,7 @@ _MOST = 1024
 def described(error: BaseException) -> str:
     """The exception in one text of bounded length. It goes to the run's status, and so to everyone who may read
     the endpoint."""
-    kind = type(error).__name__
+    kind = "stopped" if isinstance(error, TrainingStopped) else type(error).__name__
     said = text_of(error)
     return text_of(f"{kind}: {said}") if said else kind
 

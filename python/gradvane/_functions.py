@@ -134,6 +134,13 @@ def finish() -> None:
             agent.detach()
 
 
+def is_state_good() -> bool:
+    """Whether what is trained may be saved over the latest good checkpoint: as Agent.is_state_good(). True without an
+    agent, since nothing is known then."""
+    agent = _agent.live()
+    return agent is None or agent.is_state_good()
+
+
 def trace_nonfinite() -> None:
     """Watches one step for the module whose output, or whose gradient, is the first to be NaN or infinite.
 

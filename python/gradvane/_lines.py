@@ -28,7 +28,7 @@ def ended(agent: Agent) -> None:
     status = agent.status()
     if status["state"] != "finished":
         return
-    steps, incidents = status["steps"], agent.incident_count
+    steps, incidents = status["steps"], agent._incidents.count
     parts = [f"{steps:,} step{'' if steps == 1 else 's'}",
              f"{incidents or 'no'} incident{'' if incidents == 1 else 's'}"]
     if agent.recording:

@@ -36,7 +36,7 @@ class StepRecord:
     read_at: str
     """where the gradients were read: clip, scaler, optimizer, backward, or none"""
     skipped: str
-    """none, or why the weights were left as they were: amp_overflow or loop"""
+    """none, or why the weights were left as they were: amp_overflow, loop or governor"""
     loss: float | None
     grad_norm: float | None
     """L2 over finite elements, before clipping, unscaled; None where no element was finite"""
@@ -123,6 +123,10 @@ class Incident:
     """the first module of a watched step whose output or gradient was not finite; empty: none, or not watched"""
     evidence: str
     """one sentence"""
+    last_good_step: int | None
+    """the latest run step before it that left the training's state good, as far as it was read"""
+    last_good_checkpoint: int | None
+    """run step of the latest checkpoint that was seen, not after last_good_step"""
 
 
 def blame_of(blame: _native.Blame | None) -> Blame | None:

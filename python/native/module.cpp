@@ -77,8 +77,18 @@ void define_hooks(Class& agent) {
           },
           "optimizer"_a, "scale"_a, "is_scaled"_a)
       .def("note_clip", &PythonAgent::note_clip, "optimizers"_a, "max_norm"_a)
-      .def("step_begins", &PythonAgent::step_begins, "optimizer"_a, "has_closure"_a)
-      .def("step_ends", &PythonAgent::step_ends, "optimizer"_a, "has_closure"_a)
+      .def(
+          "step_begins",
+          [](PythonAgent& self, int optimizer, bool has_closure) {
+            return static_cast<int>(self.step_begins(optimizer, has_closure));
+          },
+          "optimizer"_a, "has_closure"_a)
+      .def(
+          "step_ends",
+          [](PythonAgent& self, int optimizer, bool has_closure, bool is_left_out) {
+            return static_cast<int>(self.step_ends(optimizer, has_closure, is_left_out));
+          },
+          "optimizer"_a, "has_closure"_a, "is_left_out"_a)
       .def("evaluated", &PythonAgent::evaluated, "optimizer"_a)
       .def("step_failed", &PythonAgent::step_failed, "optimizer"_a)
       .def(
@@ -89,7 +99,12 @@ void define_hooks(Class& agent) {
           "phase"_a)
       .def("phase_ends", &PythonAgent::phase_ends, "span"_a)
       .def("outside_steps", &PythonAgent::outside_steps, "delta"_a)
-      .def("step_skipped", &PythonAgent::step_skipped, "optimizer"_a)
+      .def(
+          "step_skipped",
+          [](PythonAgent& self, int optimizer) {
+            return static_cast<int>(self.step_skipped(optimizer));
+          },
+          "optimizer"_a)
       .def("loop_read", &PythonAgent::loop_read, "optimizer"_a)
       .def("loop_step_ends", &PythonAgent::loop_step_ends, "optimizer"_a)
       .def("parts_begin", &PythonAgent::parts_begin, "optimizer"_a)
@@ -176,6 +191,18 @@ void define_tracing(Class& agent) {
                                                 traced_at(at), micro_step});
           },
           "optimizer"_a, "name"_a, "type"_a, "at"_a, "is_backward"_a, "micro_step"_a);
+}
+
+void define_governor(Class& agent) {
+  agent.def("acts", [](PythonAgent& self) { return self.governor().acts(); })
+      .def("acts_on_nonfinite",
+           [](PythonAgent& self) { return self.governor().acts_on_nonfinite(); })
+      .def("rolls_back", [](PythonAgent& self) { return self.governor().rolls_back(); })
+      .def("snapshot_every", [](PythonAgent& self) { return self.governor().snapshot_every(); })
+      .def("governor", [](PythonAgent& self) { return self.governor().status(); })
+      .def("governor_reason", [](PythonAgent& self) { return self.governor().reason(); })
+      .def("resume", [](PythonAgent& self) { self.governor().resume(); })
+      .def("note_rollback", &PythonAgent::note_rollback);
 }
 
 void define_ends(Class& agent) {
@@ -274,6 +301,7 @@ PYBIND11_MODULE(_native, module) {
   define_hooks(agent);
   define_values(agent);
   define_tracing(agent);
+  define_governor(agent);
   define_ends(agent);
   define_ledger(agent);
 }

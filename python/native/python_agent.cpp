@@ -129,28 +129,33 @@ void PythonAgent::note_clip(const std::vector<int>& optimizers, std::optional<do
   }
 }
 
-void PythonAgent::step_begins(int optimizer, bool has_closure) {
+agent::Verdict PythonAgent::step_begins(int optimizer, bool has_closure) {
   TimedCall call(*this);
-  if (!call) return;
+  if (!call) return agent::Verdict::take;
   if (!has_closure) call->read_gradients(optimizer, record::ReadAt::optimizer);
   call->before_update(optimizer);
+  const agent::Decision decision = has_closure ? agent::Decision{} : call->judge(optimizer);
   enter_phase(Phase::optimizer);
   InThread& here = in_thread(number_);
   here.forward_began.reset();
   here.step_began = UnbookedTime::at(call.stop());
+  return decision.verdict;
 }
 
-void PythonAgent::step_ends(int optimizer, bool has_closure) {
+agent::Verdict PythonAgent::step_ends(int optimizer, bool has_closure, bool is_left_out) {
+  using enum record::SkipReason;
   TimedCall call(*this);
-  if (!call) return;
+  if (!call) return agent::Verdict::take;
   InThread& here = in_thread(number_);
   call->add_phase(Phase::optimizer, UnbookedTime::book_since(here.step_began, call.began()));
   leave_phase();
   if (has_closure) call->read_gradients(optimizer, record::ReadAt::optimizer);
+  const agent::Decision decision = has_closure ? call->judge(optimizer, false) : agent::Decision{};
   call->after_update(optimizer);
   (void)call.stop();
-  keep(session_.finish(optimizer));
+  keep(session_.finish(optimizer, is_left_out ? governor : none));
   forward_may_begin(here, Clock::now());
+  return decision.verdict;
 }
 
 std::optional<PythonAgent::PhaseSpan> PythonAgent::phase_begins(Phase phase) {
@@ -207,9 +212,12 @@ void PythonAgent::backward_failed() {
   if (const Call call(*this); call) leave_phase();
 }
 
-void PythonAgent::step_skipped(int optimizer) {
-  if (const Call call(*this); call)
-    keep(session_.finish(optimizer, record::SkipReason::amp_overflow));
+agent::Verdict PythonAgent::step_skipped(int optimizer) {
+  const Call call(*this);
+  if (!call) return agent::Verdict::take;
+  const agent::Decision decision = call->judge(optimizer);
+  keep(session_.finish(optimizer, record::SkipReason::amp_overflow));
+  return decision.verdict;
 }
 
 void PythonAgent::loop_read(int optimizer) {

@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include "agent/governor/governor.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/session.hpp"
 #include "agent/step/own_time.hpp"
@@ -51,11 +52,18 @@ class PythonAgent {
   /// As StepRecorder's function; `scale` is as in read().
   void discard(int optimizer, const collectors::Tensor& scale, bool is_scaled);
   void note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm);
-  void step_begins(int optimizer, bool has_closure);
-  void step_ends(int optimizer, bool has_closure);
+  /// What the governor decides: unless it is `take`, the optimizer must leave the step out.
+  agent::Verdict step_begins(int optimizer, bool has_closure);
+  /// What the governor decides where the closure came within the step: too late to leave it out.
+  agent::Verdict step_ends(int optimizer, bool has_closure, bool is_left_out);
   void evaluated(int optimizer);
   void step_failed(int optimizer);
-  void step_skipped(int optimizer);
+  /// By a gradient scaler. What the governor decides about one that never gets over an overflow.
+  agent::Verdict step_skipped(int optimizer);
+  [[nodiscard]] agent::Governor& governor() noexcept { return session_.governor(); }
+  void note_rollback() {
+    if (const Turn turn(*this); turn) session_.governor().note_rollback();
+  }
 
   /// A phase that a thread is in.
   struct PhaseSpan {

@@ -58,7 +58,16 @@ void define_records(py::module_& module) {
       .def_readonly("began_in", &Incident::began_in)
       .def_readonly("micro_step", &Incident::micro_step)
       .def_readonly("module", &Incident::module)
-      .def_readonly("evidence", &Incident::evidence);
+      .def_readonly("evidence", &Incident::evidence)
+      .def_readonly("last_good_step", &Incident::last_good_step)
+      .def_readonly("last_good_checkpoint", &Incident::last_good_checkpoint);
+  py::class_<GovernorStatus>(module, "GovernorStatus")
+      .def_readonly("should_stop", &GovernorStatus::should_stop)
+      .def_readonly("reason", &GovernorStatus::reason)
+      .def_readonly("skipped_steps", &GovernorStatus::skipped_steps)
+      .def_readonly("skips_in_a_row", &GovernorStatus::skips_in_a_row)
+      .def_readonly("is_state_good", &GovernorStatus::is_state_good)
+      .def_readonly("last_good_step", &GovernorStatus::last_good_step);
   py::class_<Status>(module, "Status")
       .def_readonly("state", &Status::state)
       .def_readonly("reason", &Status::reason)

@@ -35,7 +35,8 @@ class OwnTimeOfAStep : public testing::Test {
   }
 
   test::Training training_;
-  StepRecorder recorder_{test::quiet(), true};
+  Governor governor_{test::quiet()};
+  StepRecorder recorder_{test::quiet(), true, governor_};
 };
 
 TEST_F(OwnTimeOfAStep, IsNothingWithoutAGuard) { EXPECT_EQ(finish(), 0); }

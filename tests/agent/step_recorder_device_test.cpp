@@ -55,7 +55,8 @@ class RecorderOnADevice : public testing::Test {
   torch::nn::Module module_;
   std::vector<at::Tensor> params_;
   std::unique_ptr<torch::optim::SGD> optimizer_;
-  StepRecorder recorder_{options(), true};
+  Governor governor_{options()};
+  StepRecorder recorder_{options(), true, governor_};
 };
 
 TEST_F(RecorderOnADevice, ExpertsThatComeLaterTakeNoMemory) {

@@ -46,7 +46,7 @@ class WorkerOfADevice : public testing::Test {
     record::RunInfo run;
     run.run = "test";
     worker_.reset();
-    worker_ = std::make_unique<Worker>(options_, run, handoff_, nullptr, ledger);
+    worker_ = std::make_unique<Worker>(options_, run, handoff_, governor_, nullptr, ledger);
   }
 
   void hand_over(std::int64_t step, std::uint64_t token, bool captured = false) {
@@ -64,6 +64,7 @@ class WorkerOfADevice : public testing::Test {
   collectors::Handoff handoff_{8};
   FakeDevice device_{1, 2};
   std::string said_;
+  Governor governor_{Options{}};
   std::unique_ptr<Worker> worker_;
 };
 

@@ -15,8 +15,9 @@
 // also while the stream captures a graph. Each replay counts as a step. Memory that a captured
 // graph writes to is never freed, so the graph may be replayed after the agent is destroyed.
 //
-// Threads: an Agent belongs to the training thread. Only url() and status() may be called from any
-// thread. After fork() the child's copy does nothing. Two agents in one process are independent.
+// Threads: an Agent belongs to the training thread. Only url(), status(), governor() and
+// should_stop() may be called from any thread. After fork() the child's copy does nothing. Two
+// agents in one process are independent.
 #include <chrono>
 #include <cstdint>
 #include <gradvane/options.hpp>
@@ -78,17 +79,21 @@ struct Incident {
   std::optional<std::int32_t> micro_step;  ///< of the first bad step, from 1; absent if not known
   std::string module;    ///< first non-finite module of a traced step; empty: none, or not traced
   std::string evidence;  ///< one sentence for the reader
+  /// The latest run step before it that left the training's state good, as far as it was read.
+  std::optional<std::int64_t> last_good_step = std::nullopt;
+  /// Run step of the latest checkpoint that was seen (Phase::checkpoint), not after last_good_step.
+  std::optional<std::int64_t> last_good_checkpoint = std::nullopt;
 };
 
 /// One step, as far as it was measured.
 struct StepResult {
-  std::int64_t step = 0;            ///< of its optimizer, from 1
-  std::int64_t run_step = 0;        ///< of the run, from 1
-  int micro_steps = 1;              ///< backward passes in this step
-  std::string_view read_at;         ///< none, clip, scaler, optimizer or backward
-  std::string_view skipped;         ///< none, or why no weights changed: amp_overflow or loop
-  std::optional<double> loss;       ///< may be NaN or Inf
-  std::optional<double> grad_norm;  ///< L2 norm over finite elements, before clipping
+  std::int64_t step = 0;       ///< of its optimizer, from 1
+  std::int64_t run_step = 0;   ///< of the run, from 1
+  int micro_steps = 1;         ///< backward passes in this step
+  std::string_view read_at;    ///< none, clip, scaler, optimizer or backward
+  std::string_view skipped;    ///< none, or why no weights changed: amp_overflow, loop or governor
+  std::optional<double> loss;  ///< may be NaN or Inf
+  std::optional<double> grad_norm;          ///< L2 norm over finite elements, before clipping
   std::optional<double> grad_norm_at_step;  ///< L2 norm after clipping
   std::optional<double> clip_coefficient;
   std::optional<double> loss_scale;    ///< the gradient scaler's factor
@@ -107,8 +112,20 @@ struct Status {
   StepResult latest;
 };
 
-/// What the loop does at the moment. In evaluation and checkpoint no step is expected: the stall clock
-/// stands still, for at most Options::stall_pause_seconds, and host syncs belong to no step.
+/// What the policies on_nonfinite and on_divergence have done. docs/governor.md.
+struct GovernorStatus {
+  bool should_stop = false;  ///< a policy asks the loop to stop
+  std::string reason;        ///< why, one sentence; empty: it does not
+  std::int64_t skipped_steps = 0;
+  int skips_in_a_row = 0;
+  /// No NaN or infinity has reached the weights, and no incident of a divergence is open, as far as
+  /// steps have been exported; flush() waits for them.
+  bool is_state_good = true;
+  std::int64_t last_good_step = 0;  ///< run step; 0: none yet
+};
+
+/// What the loop does at the moment. In evaluation and checkpoint no step is expected: the stall
+/// clock stands still, for at most Options::stall_pause_seconds, and host syncs belong to no step.
 enum class Phase : std::uint8_t {
   data,
   forward,
@@ -121,8 +138,8 @@ enum class Phase : std::uint8_t {
 
 class Agent;
 
-/// Counts the time from its construction to its end as one phase of the current step, except the time of
-/// phases within it.
+/// Counts the time from its construction to its end as one phase of the current step, except the
+/// time of phases within it.
 class GRADVANE_API [[nodiscard]] PhaseScope {
  public:
   PhaseScope(PhaseScope&& other) noexcept;
@@ -182,11 +199,12 @@ class GRADVANE_API Agent {
   /// begin_step(), after_backward() and end_step().
   void attach(torch::nn::Module& module);
 
-  /// Runs optimizer.step() and measures around it. Returns the step in immediate mode.
+  /// Runs optimizer.step() and measures around it. Returns the step in immediate mode. Under the
+  /// policies skip and stop it does not run a step whose loss or gradients are not finite.
   std::optional<StepResult> step(torch::optim::Optimizer& optimizer);
   std::optional<StepResult> step(torch::optim::Optimizer& optimizer, const at::Tensor& loss);
   /// For optimizers that evaluate a closure (LBFGS). Gradients are read after the step, and the
-  /// loss is that of the last evaluation.
+  /// loss is that of the last evaluation. No policy can skip such a step.
   std::optional<StepResult> step(torch::optim::Optimizer& optimizer,
                                  const std::function<at::Tensor()>& closure);
 
@@ -229,6 +247,12 @@ class GRADVANE_API Agent {
   /// The endpoint's address, http://address:port. Empty if there is no endpoint.
   [[nodiscard]] std::string url() const;
   [[nodiscard]] Status status() const;
+
+  /// What the policies have done. Any thread.
+  [[nodiscard]] GovernorStatus governor() const;
+  /// Whether a policy asks the loop to stop; step() never throws for it. A run that ends while this
+  /// is true has failed, with the governor's reason. Any thread.
+  [[nodiscard]] bool should_stop() const noexcept;
 
   /// Waits until every finished step has been exported. Returns false if `timeout` comes first.
   bool flush(std::chrono::milliseconds timeout = std::chrono::seconds(5)) noexcept;

@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradvane import _imports
-from gradvane._watch import phases, profilers
+from gradvane._watch import clips, governing, phases, profilers
 from gradvane._watch.events import contained
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ _patches: list[_Patch] = []
 _here = threading.local()
 _has_checkpoints = False
 """those of torch.distributed.checkpoint are among the patches"""
+_left_out: dict[int, Any] = {}
+"""what step() returns that is left out now, by the id of its optimizer"""
 _left_inside: list[_Patch] = []
 """undone, and still inside what another tool has put around them"""
 
@@ -70,10 +72,10 @@ def install(watcher: Watcher) -> None:
     _replace(torch.amp.GradScaler, "scale", _scale)
     _replace(torch.amp.GradScaler, "step", _scaler_step)
     for name, observe in (
-        ("clip_grad_norm_", _clip_norm),
-        ("clip_grad_value_", _clip_value),
-        ("_get_total_norm", _total_norm),
-        ("_clip_grads_with_norm_", _clip_with_norm),
+        ("clip_grad_norm_", clips.norm),
+        ("clip_grad_value_", clips.value),
+        ("_get_total_norm", clips.total_norm),
+        ("_clip_grads_with_norm_", clips.with_norm),
     ):
         _replace_inside(name, observe)
 
@@ -87,6 +89,7 @@ def uninstall(watcher: Watcher) -> None:
         _handles.pop().remove()
     _left_inside.extend(reversed(_patches))
     _patches.clear()
+    _left_out.clear()
     _take_out()
     _imports.stop_waiting_for(profilers.LIBPROTON)
     profilers.forget()
@@ -208,12 +211,21 @@ def _before_step(
     optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     watcher = _watching()
+    if _left_out:
+        _left_out.pop(id(optimizer), None)  # another tool's hook has raised
     if watcher is None:
         return None
     closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
     if not callable(closure):
-        watcher.before_step(optimizer, False)
+        if watcher.before_step(optimizer, False):
+            _leave_out(optimizer, None)
         return None
+    if watcher.evaluates_first(optimizer):
+        with torch.enable_grad():  # as torch's optimizers do
+            loss = closure()
+        if watcher.before_step(optimizer, False):
+            _leave_out(optimizer, loss)
+        return _with_closure(governing.replayed(closure, loss), args, kwargs)
     watcher.before_step(optimizer, True)
 
     @functools.wraps(closure)
@@ -222,17 +234,42 @@ def _before_step(
         watcher.evaluated(optimizer)
         return loss
 
+    return _with_closure(evaluated, args, kwargs)
+
+
+def _with_closure(
+    closure: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if "closure" in kwargs:
-        return args, {**kwargs, "closure": evaluated}
-    return (args[0], evaluated, *args[2:]), kwargs
+        return args, {**kwargs, "closure": closure}
+    return (args[0], closure, *args[2:]), kwargs
+
+
+def _leave_out(optimizer: torch.optim.Optimizer, result: Any) -> None:
+    """The step() that is under way does nothing and returns `result`. Nothing of an optimizer's class is touched
+    before its first step that is left out."""
+    _left_out[id(optimizer)] = result
+    cell = governing.step_cell(optimizer)
+    if cell is None or getattr(cell.cell_contents, "is_gradvanes", False):
+        return
+
+    def make(original: Callable[..., Any], _: _Watching) -> Callable[..., Any]:
+        return governing.gate(original, _left_out)
+
+    patch = _Patch(lambda: cell.cell_contents, lambda it: setattr(cell, "cell_contents", it), cell.cell_contents, make)
+    cell.cell_contents.is_gradvanes = True
+    _patches.append(patch)
 
 
 def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    _left_out.pop(id(optimizer), None)
     watcher = _watching()
     if watcher is not None:
-        watcher.after_step(optimizer)
+        verdict = watcher.after_step(optimizer)
         profilers.tell_gone(_watching)
         _watch_checkpoints(watcher)
+        if verdict:
+            watcher.governing.carry_out(verdict, optimizer)
 
 
 def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
@@ -303,67 +340,8 @@ def _scaler_step(original: Callable[..., Any], watching: _Watching) -> Callable[
             return original(self, optimizer, *args, **kwargs)
         watcher.before_scaler_step(optimizer)
         result = original(self, optimizer, *args, **kwargs)
-        watcher.after_scaler_step(optimizer)
+        if verdict := watcher.after_scaler_step(optimizer):
+            watcher.governing.carry_out(verdict, optimizer)
         return result
 
     return step
-
-
-def _clip_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
-    def clip_grad_norm_(
-        parameters: Any, max_norm: float, norm_type: float = 2.0, *args: Any, **kwargs: Any
-    ) -> Any:
-        watcher = watching()
-        if watcher is None:
-            return original(parameters, max_norm, norm_type, *args, **kwargs)
-        parameters, given = _listed(parameters)
-        with watcher.clipping(given, max_norm if float(norm_type) == 2.0 else None):
-            return original(parameters, max_norm, norm_type, *args, **kwargs)
-
-    return clip_grad_norm_
-
-
-def _clip_value(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
-    def clip_grad_value_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        watcher = watching()
-        if watcher is None:
-            return original(parameters, *args, **kwargs)
-        parameters, given = _listed(parameters)
-        with watcher.clipping(given, None):
-            return original(parameters, *args, **kwargs)
-
-    return clip_grad_value_
-
-
-def _clip_with_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
-    def clip_grads_with_norm_(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
-        watcher = watching()
-        if watcher is None:
-            return original(parameters, max_norm, *args, **kwargs)
-        parameters, given = _listed(parameters)
-        with watcher.clipping(given, max_norm):
-            return original(parameters, max_norm, *args, **kwargs)
-
-    return clip_grads_with_norm_
-
-
-def _total_norm(original: Callable[..., Any], watching: _Watching) -> Callable[..., Any]:
-    def get_total_norm(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        watcher = watching()
-        if watcher is None:
-            return original(tensors, *args, **kwargs)
-        tensors, given = _listed(tensors)
-        watcher.before_total_norm(given)
-        return original(tensors, *args, **kwargs)
-
-    return get_total_norm
-
-
-def _listed(parameters: Any) -> tuple[Any, list[Any]]:
-    """What to hand on, and its items: a generator can be gone through only once, and torch warns of an
-    empty one."""
-    if isinstance(parameters, torch.Tensor):
-        return parameters, [parameters]
-    items = list(parameters)
-    is_exhausted = not items and not isinstance(parameters, (list, tuple))
-    return (parameters if is_exhausted else items), items

@@ -19,6 +19,8 @@ class Running:
     index: int
     key: int
     has_closure: bool
+    verdict: int = 0
+    """of the native governor; other than 0, the step is left out"""
 
 
 class RunningSteps(list[Running]):

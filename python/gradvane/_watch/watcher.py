@@ -4,7 +4,6 @@ here is counted, logged once, and leaves training alone.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import weakref
@@ -14,7 +13,9 @@ import torch
 
 from gradvane import _finding
 from gradvane._ranks.courier import NormExchange
+from gradvane._watch.clips import Clips
 from gradvane._watch.events import contained, loss_root
+from gradvane._watch.governing import TAKE, Governing
 from gradvane._watch.known import Known
 from gradvane._watch.left_behind import LeftBehind
 from gradvane._watch.phases import Phases
@@ -50,14 +51,17 @@ class Watcher:
         self._here = InThread(native)
         self._scaling = Scaling()
         self._looking = threading.RLock()
-        self._has_looked = True
-        self._loop: int | None = None
+        self.has_looked = True
+        self.loop: int | None = None
         self._unseen = 0
         self._swarm: Swarm | None = None
         self._told: set[str] = set()
         self._norms = NormExchange(native)
+        self.governing = Governing(native)
         self.left_behind = LeftBehind(native, self._known, self._scaling, self._is_busy)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
+        self.clips = Clips(native, self._known, self._here, self)
+        self.clipping, self.before_total_norm = self.clips.clipping, self.clips.before_total_norm
         self.phases = Phases(native, self._here, self._known)
         self.mode_changes = self.phases.evaluation.mode_changes
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
@@ -72,6 +76,8 @@ class Watcher:
         for optimizer in optimizers:
             if of_model and not any(id(param) in of_model for param in _finding.parameters_of(optimizer)):
                 raise ValueError(_finding.OWNS_NONE)
+            if self.governing.acts and (why := self.governing.why_not(optimizer)):
+                raise ValueError(why)
         if model is not None:
             self._names.add(model)
         self._names.know(param for optimizer in optimizers for param in _finding.parameters_of(optimizer))
@@ -85,11 +91,11 @@ class Watcher:
             self._watches_all = True
         else:
             self._scopes.append(weakref.ref(model))
-        self._has_looked = False
+        self.has_looked = False
 
     def only(self) -> int | None:
         """What calls without an optimizer mean."""
-        indices = [known.index for known in self._known.values()] + ([] if self._loop is None else [self._loop])
+        indices = [known.index for known in self._known.values()] + ([] if self.loop is None else [self.loop])
         return indices[0] if len(indices) == 1 else None
 
     def _adopt(self, optimizer: Optimizer) -> int:
@@ -98,16 +104,18 @@ class Watcher:
         index: int = self._native.attach(self._names, optimizer)
         key = id(optimizer)
         self._known[key] = Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
-        if self._loop is not None:
-            self._native.detach(self._loop)
-            self._loop = None
+        if self.governing.acts and (why := self.governing.why_not(optimizer)):
+            self.on_found(f"no policy acts on the steps of {type(optimizer).__name__}: {why}")
+        if self.loop is not None:
+            self._native.detach(self.loop)
+            self.loop = None
         return index
 
     def _adopt_loop(self, params: list[Tensor]) -> None:
         """Watches a loop that has no optimizer: every backward pass is a step."""
         self._names.know(params)
         self._norms.exchange(params)
-        self._loop = self._native.attach(self._names, None)
+        self.loop = self._native.attach(self._names, None)
 
     def stop(self) -> None:
         """Before the run ends: what is still on its way arrives, or not at all."""
@@ -129,7 +137,7 @@ class Watcher:
         if known is not None:
             return known.index
         with self._looking:
-            self._look_around(None)
+            self.look_around(None)
             if (known := self._known.get(id(optimizer))) is not None:
                 return known.index
             if not self._is_wanted(optimizer):
@@ -142,11 +150,11 @@ class Watcher:
         scopes = [model for reference in self._scopes if (model := reference()) is not None]
         return self._watches_all or any(_finding.owns_any(optimizer, model) for model in scopes)
 
-    def _look_around(self, root: Tensor | None) -> None:
+    def look_around(self, root: Tensor | None) -> None:
         """Once, when training begins."""
         with self._looking:
-            if not self._has_looked:
-                self._has_looked = True
+            if not self.has_looked:
+                self.has_looked = True
                 self._look(root)
 
     def _look(self, root: Tensor | None) -> None:
@@ -161,7 +169,7 @@ class Watcher:
                 self._adopt(optimizer)
         if not self._known and self._swarm is None and root is not None:
             self._adopt_loop(_finding.leaves_of(root))
-        if self._known or self._loop is not None or self._swarm is not None:
+        if self._known or self.loop is not None or self._swarm is not None:
             self._tell_found()
 
     def _tell_found(self) -> None:
@@ -193,8 +201,8 @@ class Watcher:
 
     @contained
     def _enter_backward(self, tensors: Any) -> None:
-        if not self._has_looked:
-            self._look_around(loss_root(tensors))
+        if not self.has_looked:
+            self.look_around(loss_root(tensors))
         self.phases.evaluation.ends()
         self.finish_loop()
         if self._swarm is not None:
@@ -245,8 +253,8 @@ class Watcher:
 
     def _loops(self) -> list[int]:
         """Whose steps are known by backward passes alone: there is no optimizer, or it hides."""
-        if self._loop is not None:
-            return [self._loop]
+        if self.loop is not None:
+            return [self.loop]
         if self._unseen < _UNSEEN_STEPS:
             return []
         return [known.index for known in self._known.values()]
@@ -262,23 +270,30 @@ class Watcher:
 
     # Steps ----------------------------------------------------------------------------------------
 
+    def evaluates_first(self, optimizer: Optimizer) -> bool:
+        """Whether the closure that its step was given is evaluated before the step, for the sake of a policy."""
+        return not self._here.running and self.governing.evaluates_first(optimizer)
+
     @contained
-    def before_step(self, optimizer: Optimizer, has_closure: bool) -> None:
+    def before_step(self, optimizer: Optimizer, has_closure: bool) -> bool:
+        """Whether the step must be left out."""
         if self._swarm is not None and self._swarm.has(optimizer):
             self._before_step_of(self._swarm, optimizer)
-            return
+            return False
         index = self._index(optimizer)
         if index is None:
-            return
+            return False
         if self._here.running:
             self._here.running.forget_failed(optimizer)
             if self._is_part_of_running(optimizer):
-                return
-        self._here.running.append(Running(index, id(optimizer), has_closure))
+                return False
+        running = Running(index, id(optimizer), has_closure)
+        self._here.running.append(running)
         scale, is_scaled = self._scaling.state_of(optimizer)
         if scale is not None and not has_closure:  # without one, the step begins with a read by itself
             self._native.read(index, "optimizer", scale, is_scaled)
-        self._native.step_begins(index, has_closure)
+        running.verdict = self._native.step_begins(index, has_closure)
+        return running.verdict != TAKE
 
     def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
         if self._is_in_backward():
@@ -294,15 +309,17 @@ class Watcher:
             self._native.evaluated(self._here.running[-1].index)
 
     @contained
-    def after_step(self, optimizer: Optimizer) -> None:
+    def after_step(self, optimizer: Optimizer) -> int:
+        """What the governor has decided."""
         running = self._here.running.leave(optimizer)
         if running is None:
-            return
+            return TAKE
         self._unseen = 0
         self.tracer.step_ends(running.index)
-        self._native.step_ends(running.index, running.has_closure)
+        verdict: int = self._native.step_ends(running.index, running.has_closure, running.verdict != TAKE)
         if (known := self._known.get(id(optimizer))) is not None:
             known.steps += 1
+        return running.verdict or verdict
 
     def _is_part_of_running(self, optimizer: Optimizer) -> bool:
         """An optimizer that another one is made of steps inside it: that is one step."""
@@ -314,7 +331,7 @@ class Watcher:
                 return True
         return False
 
-    def _read(self, index: int, optimizer: Optimizer | None, where: str) -> bool:
+    def read(self, index: int, optimizer: Optimizer | None, where: str) -> bool:
         return bool(self._native.read(index, where, *self._scaling.state_of(optimizer)))
 
     @contained
@@ -336,65 +353,14 @@ class Watcher:
         index = self._index(optimizer)
         if index is not None:
             self._here.steps_before = self._known[id(optimizer)].steps
-            self._read(index, optimizer, "scaler")
+            self.read(index, optimizer, "scaler")
 
     @contained
-    def after_scaler_step(self, optimizer: Optimizer) -> None:
+    def after_scaler_step(self, optimizer: Optimizer) -> int:
+        """What the governor has decided about a step that the scaler has skipped."""
         known = self._known.get(id(optimizer))
-        if known is not None and known.steps == self._here.steps_before:
-            self.tracer.step_ends(known.index)
-            self._native.step_skipped(known.index)
-
-    # Clipping -------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def clipping(self, params: list[Any], max_norm: float | None) -> Iterator[None]:
-        """Around a clip of `params`, to a total L2 norm or, with None, in some other way."""
-        if self._here.clip_depth > 0:
-            yield
-            return
-        self._here.clip_depth = 1
-        try:
-            clipped = self.before_clip(params)
-            yield
-            if clipped is not None:
-                self._after_clip(clipped[0], clipped[1], max_norm)
-        finally:
-            self._here.clip_depth = 0
-
-    def own_clip(self, params: list[Any]) -> tuple[int, bool] | None:
-        """The optimizer whose gradients these are, and whether they were just read. None: torch has to clip."""
-        clipped = self.before_clip(params)
-        if clipped is None or not clipped[1] or self._native.is_sharded(clipped[0][0]):
-            return None
-        return clipped[0][0], clipped[2]
-
-    @contained
-    def before_total_norm(self, gradients: list[Any]) -> None:
-        """Reads what a norm is taken of: not gradients of other optimizers, which other threads may train, unless none
-        is known."""
-        if self._here.clip_depth > 0:
-            return
-        owners = self._native.owners_of_gradients(gradients)
-        for known in list(self._known.values()):
-            if not owners or known.index in owners:
-                self._read(known.index, known.optimizer(), "clip")
-
-    @contained
-    def before_clip(self, params: list[Any]) -> tuple[list[int], bool, bool]:
-        """Reads what is about to be clipped, with its scale. Whose the parameters are, whether they are all of
-        one optimizer's, and whether this was the step's first read; None where that failed."""
-        if not self._has_looked:
-            self._look_around(None)
-        indices, is_whole = self._native.owners(params)
-        just_read = False
-        for known in list(self._known.values()):
-            if known.index in indices:
-                just_read = self._read(known.index, known.optimizer(), "clip")
-        if self._loop is not None and self._loop in indices:
-            just_read = self._read(self._loop, None, "clip")
-        return indices, is_whole, just_read
-
-    @contained
-    def _after_clip(self, indices: list[int], is_whole: bool, max_norm: float | None) -> None:
-        self._native.note_clip(indices, float(max_norm) if is_whole and max_norm is not None else None)
+        if known is None or known.steps != self._here.steps_before:
+            return TAKE
+        self.tracer.step_ends(known.index)
+        verdict: int = self._native.step_skipped(known.index)
+        return verdict

@@ -15,7 +15,7 @@ from importlib.machinery import SourceFileLoader
 from typing import NoReturn
 
 from gradvane import _autostart
-from gradvane._errors import described, is_good_exit, reason_of
+from gradvane._errors import TrainingStopped, described, is_good_exit, reason_of
 from gradvane.options import KEYS
 
 _USAGE = """\
@@ -32,10 +32,14 @@ torchrun --nproc-per-node 2 -m gradvane run script.py
   --OPTION VALUE any option, such as --run NAME, --port 9464, --step-log steps.jsonl;
                  gradvane run --help lists them all
 
+--on-nonfinite skip leaves out steps whose loss or gradients are not finite; with stop, the script ends
+at the first one, with exit status 83.
 GRADVANE=off in the environment runs the script as if Gradvane were not there.
 """
 
 CANNOT_START = 3
+STOPPED = 83
+"""exit status of a script that a policy has stopped"""
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 
 
@@ -207,8 +211,12 @@ def _set_first_path(folder: str) -> None:
 
 def _end_by(error: BaseException) -> NoReturn:
     """Lets python end by it, as ever: status 1, or death by SIGINT. The script's own excepthook is called by
-    python too, and the traceback that it gets has no frames of ours."""
+    python too, and the traceback that it gets has no frames of ours. A stop that a policy has asked for is no fault of
+    the script's: one line, and a status of its own."""
     _autostart.note_failure(described(error))
+    if isinstance(error, TrainingStopped):
+        _autostart.logger.error("%s; exit status %d", described(error), STOPPED)
+        sys.exit(STOPPED)
     hook = getattr(sys, "excepthook", sys.__excepthook__)
 
     def without_our_frames(kind: type[BaseException], error: BaseException, _: types.TracebackType | None) -> None:

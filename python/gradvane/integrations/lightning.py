@@ -20,7 +20,8 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
     """Watches the trainer's module and optimizers from the beginning of fit() to its end, on every rank.
 
     What the module logs with self.log() becomes gradvane_user_metric{name}. Its validation is the phase "evaluation".
-    Options are those of gradvane.attach().
+    Where a policy stops the run, the trainer stops as it does for early stopping. Options are those of
+    gradvane.attach().
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
@@ -30,9 +31,12 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self.agent = gradvane.attach(pl_module, list(trainer.optimizers), **self._options)
+        self.agent.raise_at_stop(False)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         if self.agent is not None:
+            if self.agent.should_stop:
+                trainer.should_stop = True
             # The agent measures the loss itself, of the step that it belongs to.
             self.agent.log({name: value for name, value in trainer.logged_metrics.items() if name != "loss"})
 

@@ -19,7 +19,8 @@ class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
     """Watches the Trainer's model and optimizer from the beginning of training to its end, on every rank.
 
     What the Trainer logs becomes gradvane_user_metric{name}. Its evaluations and checkpoints become phases, and with
-    include_num_input_tokens_seen its tokens are counted, each rank its share. Options are those of gradvane.attach().
+    include_num_input_tokens_seen its tokens are counted, each rank its share. Where a policy stops the run, the Trainer
+    stops as it does for early stopping. Options are those of gradvane.attach().
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
@@ -37,6 +38,7 @@ class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
             self.agent = gradvane.attach(model, **self._options)
         else:  # Accelerate wraps the one that steps
             self.agent = gradvane.attach(model, getattr(optimizer, "optimizer", optimizer), **self._options)
+        self.agent.raise_at_stop(False)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
         if self.agent is None:
@@ -58,6 +60,8 @@ class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
         self._tokens = tokens
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.agent is not None and self.agent.should_stop:
+            control.should_training_stop = True
         if control.should_save and not control.should_evaluate and not control.should_log:
             self._enter("checkpoint")
 

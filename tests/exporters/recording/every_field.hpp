@@ -77,9 +77,11 @@ auto fields(like<record::TracedModule> auto& r) {
 }
 auto fields(like<record::Incident> auto& r) {
   auto& [id, kind, rank, first_step, last_step, steps, reopened, opened_at, closed_at, first, param,
-         group, order, began_in, micro_step, module, evidence] = r;
+         group, order, began_in, micro_step, module, evidence, last_good_step,
+         last_good_checkpoint] = r;
   return std::tie(id, kind, rank, first_step, last_step, steps, reopened, opened_at, closed_at,
-                  first, param, group, order, began_in, micro_step, module, evidence);
+                  first, param, group, order, began_in, micro_step, module, evidence,
+                  last_good_step, last_good_checkpoint);
 }
 auto fields(like<record::Setting> auto& r) {
   auto& [key, value, source] = r;

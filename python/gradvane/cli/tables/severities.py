@@ -24,5 +24,6 @@ SEVERITY = {
     "stalled": "critical",
     "data_dropped": "warning",
     "agent_cost": "warning",
+    "grad_norm_bound": "warning",
 }
 """of the alert of an incident class"""

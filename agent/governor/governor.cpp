@@ -1,0 +1,233 @@
+#include "agent/governor/governor.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "record/end_reason.hpp"
+#include "record/names.hpp"
+
+namespace gradvane::agent {
+namespace {
+
+using record::IncidentClass;
+
+constexpr std::size_t kCheckpoints = 64;
+constexpr int kDefaultSnapshotEvery = 100;
+
+bool rolls_back(const Options& options) noexcept {
+  return options.on_nonfinite == NonfinitePolicy::rollback ||
+         options.on_divergence == DivergencePolicy::rollback;
+}
+
+int pace_of(const Options& options) noexcept {
+  if (options.snapshot_every > 0) return options.snapshot_every;
+  return rolls_back(options) ? kDefaultSnapshotEvery : 0;
+}
+
+Verdict verdict_of(DivergencePolicy policy) noexcept {
+  switch (policy) {
+    case DivergencePolicy::watch:
+      break;
+    case DivergencePolicy::stop:
+      return Verdict::stop;
+    case DivergencePolicy::rollback:
+      return Verdict::rollback;
+  }
+  return Verdict::take;
+}
+
+}  // namespace
+
+std::string_view name_of(Verdict verdict) noexcept {
+  constexpr std::array<std::string_view, 4> kNames{"take", "skip", "rollback", "stop"};
+  return kNames[static_cast<std::size_t>(verdict)];
+}
+
+Governor::Governor(const Options& options)
+    : on_nonfinite_(options.on_nonfinite),
+      on_divergence_(options.on_divergence),
+      acts_(options.enabled && (options.on_nonfinite != NonfinitePolicy::watch ||
+                                options.on_divergence != DivergencePolicy::watch)),
+      skip_limit_(options.skip_limit),
+      skip_norm_(options.skip_norm),
+      snapshot_every_(pace_of(options)),
+      rollback_limit_(options.rollback_limit),
+      rollback_window_(options.rollback_window),
+      is_alone_(options.world_size <= 1) {
+  static_assert(std::atomic<Acted>::is_always_lock_free, "any thread may ask at any time");
+  checkpoints_.reserve(kCheckpoints);
+}
+
+Decision Governor::judge(const StepFinding& step) noexcept try {
+  if (!acts_) return {};
+  ++judged_;
+  if (!step.is_measured) sees_devices_.store(true, std::memory_order_relaxed);
+  const Decision decision = decide(step, fault_of(step));
+  if (decision.verdict != Verdict::take && step.can_skip)
+    skipped_.fetch_add(1, std::memory_order_relaxed);
+  if (decision.verdict == Verdict::stop || decision.verdict == Verdict::rollback) {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
+    latest_.store({static_cast<std::int32_t>(std::min(step.run_step, kMost)), decision.fault,
+                   decision.is_escalated, decision.verdict == Verdict::stop,
+                   latest_incident_.load(std::memory_order_relaxed)});
+  }
+  return decision;
+} catch (...) {  // no memory for an optimizer's counts: its step is taken, as without a policy
+  return {};
+}
+
+/// Each test of a number comes behind those for NaN and infinity, and is one that NaN does not
+/// pass.
+Fault Governor::fault_of(const StepFinding& step) noexcept {
+  // Each process has its own loss. Gradients have been reduced over all of them, so that every
+  // process decides the same by them.
+  if (step.loss_is_bad && is_alone_ && !(step.has_scaler && step.gradients_are_bad))
+    return Fault::loss;
+  if (step.gradients_are_bad) return step.has_scaler ? Fault::overflow : Fault::gradient;
+  if (needs_norm() && step.norm && !(*step.norm <= skip_norm_)) return Fault::norm;
+  return Fault::none;
+}
+
+Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
+  int& overflows = entry(overflows_, step.optimizer);
+  int& skips = entry(skips_, step.optimizer);
+  overflows = fault == Fault::overflow ? overflows + 1 : 0;
+  if (fault == Fault::overflow && overflows <= kTrustedOverflows) return {};  // the scaler's affair
+  if (fault == Fault::none) {
+    skips = 0;
+    skips_in_a_row_.store(0, std::memory_order_relaxed);
+    const std::uint32_t incidents = incidents_.load(std::memory_order_acquire);
+    if (incidents == seen_incidents_) return {};
+    seen_incidents_ = incidents;
+    const bool diverges = record::is_divergence(latest_incident_.load(std::memory_order_relaxed));
+    const Verdict wanted = diverges                                     ? verdict_of(on_divergence_)
+                           : on_nonfinite_ == NonfinitePolicy::rollback ? Verdict::rollback
+                                                                        : Verdict::stop;
+    return by_policy(wanted, Fault::incident, false);
+  }
+  switch (on_nonfinite_) {
+    case NonfinitePolicy::watch:
+      return {};
+    case NonfinitePolicy::stop:
+      return by_policy(Verdict::stop, fault, false);
+    case NonfinitePolicy::rollback:
+      return by_policy(Verdict::rollback, fault, false);
+    case NonfinitePolicy::skip:
+      break;
+  }
+  if (!step.can_skip) return {};
+  skips_in_a_row_.store(++skips, std::memory_order_relaxed);
+  if (skips >= skip_limit_) {
+    skips = 0;  // another optimizer policy, or a loop that goes on, begins anew
+    return by_policy(snapshot_every_ > 0 ? Verdict::rollback : Verdict::stop, fault, true);
+  }
+  // The scaler skips it by itself.
+  return fault == Fault::overflow ? Decision{} : Decision{Verdict::skip, fault, false};
+}
+
+/// A rollback is one only within its limit.
+Decision Governor::by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept {
+  if (wanted == Verdict::rollback && !may_roll_back()) return {Verdict::stop, fault, true};
+  return {wanted, fault, is_escalated};
+}
+
+bool Governor::may_roll_back() const noexcept {
+  const auto recent = std::ranges::count_if(
+      rollbacks_, [this](std::int64_t at) { return judged_ - at < rollback_window_; });
+  return recent < rollback_limit_;
+}
+
+void Governor::note_rollback() noexcept try {
+  rollbacks_.push_back(judged_);
+  while (judged_ - rollbacks_.front() >= rollback_window_) rollbacks_.pop_front();
+} catch (...) {  // no memory: it does not count
+}
+
+int& Governor::entry(std::vector<int>& counts, int optimizer) {
+  const auto index = static_cast<std::size_t>(std::max(optimizer, 0));
+  if (index >= counts.size()) counts.resize(index + 1, 0);
+  return counts[index];
+}
+
+void Governor::note_checkpoint(std::int64_t run_step) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (checkpoints_.size() == kCheckpoints) checkpoints_.erase(checkpoints_.begin());
+  checkpoints_.push_back(run_step);  // there is room: it was reserved
+}
+
+std::optional<std::int64_t> Governor::checkpoint_before(std::int64_t last_good_step) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(checkpoints_.rbegin(), checkpoints_.rend(),
+                                  [&](std::int64_t step) { return step <= last_good_step; });
+  return found == checkpoints_.rend() ? std::nullopt : std::optional(*found);
+}
+
+/// What judge() sees by itself in time is left out here: losses and gradients on a CPU.
+void Governor::note_incident(const record::Incident& incident, bool is_new) noexcept {
+  if (!is_new || incident.closed_at) return;
+  const bool diverges =
+      record::is_divergence(incident.kind) && on_divergence_ != DivergencePolicy::watch;
+  const bool is_late = incident.kind == IncidentClass::nonfinite_weight ||
+                       (sees_devices_.load(std::memory_order_relaxed) &&
+                        (is_alone_ || incident.kind == IncidentClass::nonfinite_grad));
+  const bool goes_bad =
+      record::is_nonfinite(incident.kind) && is_late &&
+      (on_nonfinite_ == NonfinitePolicy::stop || on_nonfinite_ == NonfinitePolicy::rollback);
+  if (!diverges && !goes_bad) return;
+  latest_incident_.store(incident.kind, std::memory_order_relaxed);
+  incidents_.fetch_add(1, std::memory_order_release);
+}
+
+void Governor::note_state(std::optional<std::int64_t> last_good_step, bool is_good) noexcept {
+  last_good_step_.store(last_good_step.value_or(0), std::memory_order_relaxed);
+  is_state_good_.store(is_good, std::memory_order_relaxed);
+}
+
+std::string Governor::reason() const {
+  const Acted acted = latest_.load();
+  std::string text = "step " + std::to_string(acted.run_step);
+  const bool skips = on_nonfinite_ == NonfinitePolicy::skip && acted.fault != Fault::incident;
+  if (acted.is_escalated && skips)
+    text += ", the last of " + std::to_string(skip_limit_) + " skipped in a row";
+  switch (acted.fault) {
+    case Fault::none:
+      return {};
+    case Fault::loss:
+      text += ": the loss is not finite";
+      break;
+    case Fault::gradient:
+      text += ": a gradient is not finite";
+      break;
+    case Fault::norm:
+      text += ": the gradient norm is above skip_norm";
+      break;
+    case Fault::overflow:
+      text += ": gradients are not finite, and the gradient scaler does not get over it";
+      break;
+    case Fault::incident:
+      text += ": an incident " + std::string(record::name_of(acted.kind)) + " is open";
+      break;
+  }
+  if (acted.stops && acted.is_escalated && snapshot_every_ > 0)
+    text += ", after " + std::to_string(rollback_limit_) + " rollbacks within " +
+            std::to_string(rollback_window_) + " steps";
+  return text;
+}
+
+std::string Governor::stop_reason() const {
+  return should_stop() ? std::string(record::kStoppedText) + reason() : std::string();
+}
+
+GovernorStatus Governor::status() const {
+  GovernorStatus status;
+  status.should_stop = should_stop();
+  status.reason = status.should_stop ? reason() : std::string();
+  status.skipped_steps = skipped_.load(std::memory_order_relaxed);
+  status.skips_in_a_row = skips_in_a_row_.load(std::memory_order_relaxed);
+  status.is_state_good = is_state_good_.load(std::memory_order_relaxed);
+  status.last_good_step = last_good_step_.load(std::memory_order_relaxed);
+  return status;
+}
+
+}  // namespace gradvane::agent

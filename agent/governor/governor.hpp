@@ -1,0 +1,154 @@
+#pragma once
+// Decides what becomes of a step: it is taken or skipped, the training goes back, or it stops. It
+// carries out nothing itself: that is for the face of the agent whose optimizer it is.
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/include/gradvane/agent.hpp"
+#include "record/incident.hpp"
+
+namespace gradvane::agent {
+
+/// skip, rollback and stop leave the step in hand out. rollback: then the training's state goes
+/// back to a snapshot.
+enum class Verdict : std::uint8_t { take, skip, rollback, stop };
+[[nodiscard]] std::string_view name_of(Verdict verdict) noexcept;
+
+/// Why a step is not simply taken.
+enum class Fault : std::uint8_t {
+  none,
+  loss,      ///< it is not finite
+  gradient,  ///< one is not finite
+  norm,      ///< above Options::skip_norm
+  overflow,  ///< a gradient scaler has skipped step after step, and does not get over it
+  incident,  ///< one that the worker has opened: non-finite weights, a divergence
+};
+
+/// What is known of a step before the optimizer takes it.
+struct StepFinding {
+  std::int64_t run_step = 0;
+  int optimizer = 0;
+  bool is_measured = false;  ///< its gradients lie on a CPU and were read
+  bool loss_is_bad = false;
+  bool gradients_are_bad = false;
+  /// L2 norm of the gradients as they were read, unscaled; absent where it is not known, or was not
+  /// asked for.
+  std::optional<double> norm = std::nullopt;
+  bool has_scaler = false;  ///< a gradient scaler skips the step if its gradients are bad
+  bool can_skip = true;     ///< false: the optimizer has begun to change the weights already
+};
+
+struct Decision {
+  Verdict verdict = Verdict::take;
+  Fault fault = Fault::none;
+  bool is_escalated = false;  ///< a limit was reached: skip_limit, or rollback_limit
+};
+
+/// One for each run. It keeps the count of what it decided, and what the worker has found out about
+/// the state. Threading: judge(), note_rollback() and note_checkpoint() from the threads that
+/// train, one at a time; note_incident(), note_state() and checkpoint_before() from the worker's;
+/// all else from any.
+class Governor {
+ public:
+  /// Overflows in a row that are a gradient scaler's own affair, as in collectors::StepBuilder.
+  static constexpr int kTrustedOverflows = 16;
+
+  /// `options` have been checked.
+  explicit Governor(const Options& options);
+  Governor(const Governor&) = delete;  // others hold its address
+  Governor& operator=(const Governor&) = delete;
+
+  /// Whether any policy does more than to watch. False: judge() is not worth a call.
+  [[nodiscard]] bool acts() const noexcept { return acts_; }
+  /// Whether steps with non-finite values are left out.
+  [[nodiscard]] bool acts_on_nonfinite() const noexcept {
+    return on_nonfinite_ != NonfinitePolicy::watch;
+  }
+  /// Whether judge() needs StepFinding::norm.
+  [[nodiscard]] bool needs_norm() const noexcept {
+    return on_nonfinite_ == NonfinitePolicy::skip && skip_norm_ > 0;
+  }
+  [[nodiscard]] bool rolls_back() const noexcept {
+    return on_nonfinite_ == NonfinitePolicy::rollback ||
+           on_divergence_ == DivergencePolicy::rollback;
+  }
+  /// Steps between two snapshots; 0: there are none.
+  [[nodiscard]] int snapshot_every() const noexcept { return snapshot_every_; }
+
+  /// Decides about the step in hand. Allocates for an optimizer's first step, and where it decides
+  /// for a rollback.
+  [[nodiscard]] Decision judge(const StepFinding& step) noexcept;
+  /// A rollback has been carried out: it counts for rollback_limit.
+  void note_rollback() noexcept;
+  /// The program goes on although it was asked to stop.
+  void resume() noexcept { latest_.store(Acted{}); }
+  /// A checkpoint was written behind `run_step`.
+  void note_checkpoint(std::int64_t run_step) noexcept;
+
+  /// An incident opened, or was opened again. `is_new` false: more is known of one that is open.
+  void note_incident(const record::Incident& incident, bool is_new) noexcept;
+  void note_state(std::optional<std::int64_t> last_good_step, bool is_good) noexcept;
+  /// Run step of the latest checkpoint that was written at `last_good_step` or before.
+  [[nodiscard]] std::optional<std::int64_t> checkpoint_before(std::int64_t last_good_step);
+
+  [[nodiscard]] bool should_stop() const noexcept { return latest_.load().stops; }
+  /// Why it decided for the latest rollback or stop, one sentence. Empty: there was none, or the program went on.
+  [[nodiscard]] std::string reason() const;
+  /// The same as the end of a run has it: "stopped: ...". Empty: it does not stop.
+  [[nodiscard]] std::string stop_reason() const;
+  [[nodiscard]] GovernorStatus status() const;
+
+ private:
+  /// What the latest rollback or stop rests on; fault none: there was none.
+  struct Acted {
+    std::int32_t run_step = 0;  ///< as many bits of it as an atomic has room for
+    Fault fault = Fault::none;
+    bool is_escalated = false;
+    bool stops = false;
+    record::IncidentClass kind = record::IncidentClass::nonfinite_loss;  ///< of an incident
+  };
+
+  Fault fault_of(const StepFinding& step) noexcept;
+  Decision decide(const StepFinding& step, Fault fault) noexcept;
+  [[nodiscard]] Decision by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept;
+  [[nodiscard]] bool may_roll_back() const noexcept;
+  [[nodiscard]] int& entry(std::vector<int>& counts, int optimizer);
+
+  const NonfinitePolicy on_nonfinite_;
+  const DivergencePolicy on_divergence_;
+  const bool acts_;
+  const int skip_limit_;
+  const double skip_norm_;
+  const int snapshot_every_;
+  const int rollback_limit_;
+  const int rollback_window_;
+  const bool is_alone_;  ///< one process trains
+
+  // The threads that train.
+  std::int64_t judged_ = 0;
+  std::vector<int> skips_;              ///< in a row, by optimizer
+  std::vector<int> overflows_;          ///< in a row, by optimizer
+  std::deque<std::int64_t> rollbacks_;  ///< steps judged when they were
+  std::uint32_t seen_incidents_ = 0;
+
+  std::atomic<std::uint32_t> incidents_{0};  ///< that a policy is to act on
+  std::atomic<record::IncidentClass> latest_incident_{record::IncidentClass::nonfinite_loss};
+  std::atomic<bool> sees_devices_{false};  ///< gradients lie where no judgement comes in time
+  std::atomic<Acted> latest_{Acted{}};
+  std::atomic<std::int64_t> skipped_{0};
+  std::atomic<int> skips_in_a_row_{0};
+  std::atomic<std::int64_t> last_good_step_{0};
+  std::atomic<bool> is_state_good_{true};
+
+  mutable std::mutex mutex_;               ///< guards what follows; held for moments only
+  std::vector<std::int64_t> checkpoints_;  ///< the latest
+};
+
+}  // namespace gradvane::agent

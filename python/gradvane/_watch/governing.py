@@ -1,0 +1,140 @@
+"""Carries out what the native governor decides: a step is left out, the training goes back, or it stops."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from gradvane._errors import GradvaneError, TrainingStopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import CellType
+
+    from torch import Tensor
+    from torch.optim import Optimizer
+
+    from gradvane._records import Incident
+
+logger = logging.getLogger("gradvane")
+TAKE, SKIP, ROLLBACK, STOP = range(4)
+"""The native governor's verdicts. All but TAKE leave the step in hand out."""
+
+
+class Governing:
+    """Of one agent. Called by the threads that train."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self.acts = bool(native.acts())
+        """False: every step is taken, and nothing here costs anything"""
+        self._judges_gradients = bool(native.acts_on_nonfinite())
+        self.raises = True
+        """at a stop. False: an integration asks should_stop() and ends its loop itself"""
+        self.roll_back: Callable[[Optimizer | None, str], bool] | None = None
+        """Goes back to a snapshot, given the optimizer whose step was left out, and why; False where it cannot. None:
+        there are no snapshots."""
+        self.find_incident: Callable[[], Incident | None] = lambda: None
+        """the one that a stop rests on"""
+        if self.acts:
+            check_torch()
+
+    def why_not(self, optimizer: Optimizer) -> str:
+        """Why no policy can act on the steps of `optimizer`; empty where it can."""
+        if not self._judges_gradients:
+            return ""
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                if hasattr(param, "to_local"):
+                    return (
+                        "on_nonfinite: each rank sees its own shards alone, and ranks do not agree on a step yet;"
+                        " set on_nonfinite to watch"
+                    )
+                if not param.is_cpu:
+                    return (
+                        f"on_nonfinite: a step is judged before the update only where parameters are on a CPU, and"
+                        f" these are on {param.device}; set on_nonfinite to watch"
+                    )
+        return ""
+
+    def evaluates_first(self, optimizer: Optimizer) -> bool:
+        """Whether step(closure) begins by evaluating the closure, as torch's own optimizers do: then it can be
+        evaluated before, and the step left out."""
+        return self.acts and _is_torchs(type(optimizer).step)
+
+    def carry_out(self, verdict: int, optimizer: Optimizer | None) -> None:
+        """After a step was left out. Raises TrainingStopped for a stop, once for each such step."""
+        reason = str(self._native.governor_reason())
+        if verdict == ROLLBACK:
+            if self.roll_back is not None and self.roll_back(optimizer, reason):
+                self._native.note_rollback()
+                return
+            reason += "; there was no snapshot to go back to"
+        elif verdict != STOP or not self.raises:
+            return
+        incident = self.find_incident()
+        last_good = self._native.governor().last_good_step
+        self._native.resume()  # what happens now is the caller's decision
+        raise TrainingStopped(reason, incident=incident, last_good_step=last_good or None)
+
+
+def check_torch() -> None:
+    """Raises GradvaneError where torch's wrapper around an optimizer's step() is not the one that we know."""
+    code = _wrapper_code()
+    if code is None or "func" not in code.co_freevars:
+        raise GradvaneError(f"policies cannot act beside torch {torch.__version__}; set on_nonfinite to watch")
+
+
+def step_cell(optimizer: Optimizer) -> CellType | None:
+    """Where torch's wrapper around the optimizer's step() keeps the function itself; None: it is not wrapped."""
+    wrapper = _wrapper_of(type(optimizer).step)
+    if wrapper is None:
+        return None
+    cell: CellType = wrapper.__closure__[wrapper.__code__.co_freevars.index("func")]
+    return cell
+
+
+def gate(original: Callable[..., Any], left_out: dict[int, Tensor | float | None]) -> Callable[..., Any]:
+    """Around the function: it is not called for an optimizer whose id is in `left_out`. That has what to return."""
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        if left_out and id(args[0]) in left_out:
+            return left_out[id(args[0])]
+        return original(*args, **kwargs)
+
+    return step
+
+
+def replayed(closure: Callable[..., Any], loss: Any) -> Callable[..., Any]:
+    """The closure, whose first evaluation has been made already and gave `loss`."""
+    is_first = True
+
+    def evaluate(*args: Any, **kwargs: Any) -> Any:
+        nonlocal is_first
+        if is_first:
+            is_first = False
+            return loss
+        return closure(*args, **kwargs)
+
+    return evaluate
+
+
+def _wrapper_code() -> Any:
+    make = getattr(torch.optim.Optimizer, "profile_hook_step", None)
+    return None if make is None else make(lambda: None).__code__
+
+
+def _wrapper_of(function: Any) -> Any:
+    """torch's wrapper, which may be inside what another tool has put around it."""
+    code = _wrapper_code()
+    while function is not None and getattr(function, "__code__", None) is not code:
+        function = getattr(function, "__wrapped__", None)
+    return function
+
+
+def _is_torchs(function: Any) -> bool:
+    while (inner := getattr(function, "__wrapped__", None)) is not None:
+        function = inner
+    return str(getattr(function, "__module__", "")).startswith("torch.optim.")
