@@ -9,7 +9,7 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
   throw std::invalid_argument("--fault " + std::string(text) + ": " + why +
-                              "; it reads KIND@STEP[:PARAM][,transient], such as nan@50:" +
+                              "; it reads KIND@STEP[/EVERY][:PARAM][,transient], such as nan@50:" +
                               std::string(kDefaultFaultParam) + ",transient");
 }
 
@@ -37,6 +37,10 @@ double Fault::value() const {
   return kind == "inf" ? infinity : -infinity;
 }
 
+bool Fault::is_due(std::int64_t now) const {
+  return now == step || (every > 0 && now > step && (now - step) % every == 0);
+}
+
 Fault parse_fault(std::string_view text) {
   Fault fault;
   std::string_view kind = text;
@@ -61,10 +65,15 @@ Fault parse_fault(std::string_view text) {
     fault.param = param;
   }
 
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), fault.step);
-  if (error != std::errc() || end != rest.data() + rest.size() || fault.step < 1) {
-    refuse(text, "the step " + quoted(rest) + " is not a number from 1 on");
-  }
+  const bool has_every = rest.find('/') != std::string_view::npos;
+  const std::string_view every = cut_at(rest, '/');
+  const auto take = [&](std::string_view what, std::string_view from, std::int64_t& number) {
+    const auto [end, error] = std::from_chars(from.data(), from.data() + from.size(), number);
+    if (error != std::errc() || end != from.data() + from.size() || number < 1)
+      refuse(text, std::string(what) + ' ' + quoted(from) + " is not a number from 1 on");
+  };
+  take("the step", rest, fault.step);
+  if (has_every) take("the number of steps", every, fault.every);
   return fault;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What --fault asks for: KIND@STEP[:PARAM][,transient].
+// What --fault asks for: KIND@STEP[/EVERY][:PARAM][,transient].
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,12 +10,15 @@ namespace char_gpt {
 inline constexpr std::string_view kDefaultFaultParam = "blocks.0.attention.qkv.weight";
 
 struct Fault {
-  std::string kind;       ///< nan, inf or -inf
-  std::int64_t step = 0;  ///< optimizer step of this run, counted from 1
+  std::string kind;        ///< nan, inf or -inf
+  std::int64_t step = 0;   ///< optimizer step of this run, counted from 1
+  std::int64_t every = 0;  ///< and each so many steps after it; 0: that step alone
   std::string param{kDefaultFaultParam};
   bool transient = false;  ///< put the element back after it was read
 
   [[nodiscard]] double value() const;
+  /// Whether it is the turn of `now`.
+  [[nodiscard]] bool is_due(std::int64_t now) const;
   bool operator==(const Fault&) const = default;
 };
 

@@ -49,7 +49,7 @@ FaultInjector::FaultInjector(const std::vector<Fault>& faults, const NamedTensor
 bool FaultInjector::poison(std::int64_t step) {
   const c10::AutoGradMode no_gradients(false);
   for (const auto& target : targets_) {
-    if (target.fault.step != step) continue;
+    if (!target.fault.is_due(step)) continue;
     const at::Tensor& gradient = target.parameter.grad();
     if (!gradient.defined()) {
       throw std::runtime_error("--fault: " + target.fault.param + " has no gradient at step " +

@@ -16,10 +16,12 @@ constexpr const char* kDescription =
 
 constexpr const char* kFooter = R"(
 Ctrl-C lets the current step finish, then evaluates, writes the sample and exits with 130; a second
-Ctrl-C ends the program at once. Exit codes: 0 done, 1 failed, 2 bad option, 130 interrupted.
+Ctrl-C ends the program at once. Exit codes: 0 done, 1 failed, 2 bad option, 83 stopped by
+--on-nonfinite, 130 interrupted.
 
---fault KIND@STEP[:PARAM][,transient] (may be given several times) overwrites one gradient element
-with nan, inf or -inf after the backward passes of optimizer step STEP (from 1) and before the agent
+--fault KIND@STEP[/EVERY][:PARAM][,transient] (may be given several times) overwrites one gradient element
+with nan, inf or -inf after the backward passes of optimizer step STEP (from 1; with /EVERY again
+after each EVERY steps) and before the agent
 reads it: the middle one, number numel/2 in row-major order, of PARAM (default
 blocks.0.attention.qkv.weight). As it is, the fault goes on into the optimizer and ruins the weights
 as a real one would. With 'transient' the element is put back after the agent read it and before
@@ -55,6 +57,7 @@ constexpr int kMaxSteps = 100'000'000;
 struct Given {
   std::string size = "small";
   std::string clip_with = "agent";
+  std::string on_nonfinite = "watch";
   std::optional<std::int64_t> steps, batch, context, sample;
   std::optional<double> learning_rate, dropout;
   std::vector<std::string> faults;
@@ -139,6 +142,11 @@ void declare(CLI::App& app, Given& given, Options& options) {
   app.option_defaults()->group("Telemetry");
   app.add_flag("--no-agent", given.no_agent,
                "train without Gradvane: --gradvane-... is ignored,\ntorch clips");
+  app.add_option("--on-nonfinite", given.on_nonfinite,
+                 "watch, skip, or stop: what the agent does with a step whose\nloss or gradients "
+                 "are not finite")
+      ->check(plain(CLI::IsMember({"watch", "skip", "stop"})))
+      ->type_name("POLICY=watch");
   app.add_option("--fault", given.faults, "poison a gradient element; see below")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
@@ -190,6 +198,8 @@ CommandLine parse_command_line(int argc, const char* const* argv, std::ostream& 
     options.evaluate = !given.no_eval;
     const bool agent_clips = options.agent && given.clip_with == "agent";
     options.clipper = agent_clips ? Clipper::agent : Clipper::torch;
+    if (given.on_nonfinite == "skip") options.on_nonfinite = gradvane::NonfinitePolicy::skip;
+    if (given.on_nonfinite == "stop") options.on_nonfinite = gradvane::NonfinitePolicy::stop;
     options.faults = parse_faults(given.faults, options.shape.steps);
   } catch (const CLI::ParseError& error) {
     const bool failed = app.exit(error, out, err) != 0;

@@ -1,6 +1,7 @@
 #pragma once
 // The command line of char_gpt. The agent's own options (--gradvane-KEY=VALUE) are taken out before.
 #include <cstdint>
+#include <gradvane/options.hpp>
 #include <iosfwd>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@ struct Options {
   Clipper clipper = Clipper::agent;
   std::uint64_t seed = 1;
   bool agent = true;
+  gradvane::NonfinitePolicy on_nonfinite = gradvane::NonfinitePolicy::watch;
   std::vector<Fault> faults;
   std::int64_t log_every = 50;
   bool evaluate = true;         ///< held-out loss before and after the run

@@ -24,6 +24,7 @@ struct Summary {
   std::optional<double> held_out_before = {};  ///< absent with --no-eval
   std::optional<double> held_out_after = {};
   std::optional<std::int64_t> nonfinite_steps = {};  ///< as the agent counted them
+  std::optional<std::int64_t> skipped_steps = {};    ///< by --on-nonfinite
   std::string checksum = {};                         ///< of all weights
 };
 

@@ -74,10 +74,12 @@ NamedTensors named_parameters(const Gpt& model) {
   return result;
 }
 
-gradvane::Options agent_options(std::vector<std::string> arguments, Terminal& terminal) {
+gradvane::Options agent_options(const Options& chosen, std::vector<std::string> arguments,
+                                Terminal& terminal) {
   gradvane::Options options;
   options.run = "char_gpt";
   options.log = [&terminal](std::string_view line) { terminal.print(line); };
+  options.on_nonfinite = chosen.on_nonfinite;
   options.command_line = std::move(arguments);
   return options;
 }
@@ -134,7 +136,7 @@ int run(const Options& options, std::vector<std::string> agent_arguments) {
   // Behind the model and the optimizer, so that it goes before them, however this function is left.
   std::optional<gradvane::Agent> agent;
   if (options.agent) {
-    agent.emplace(agent_options(std::move(agent_arguments), terminal));
+    agent.emplace(agent_options(options, std::move(agent_arguments), terminal));
     agent->attach(model, *optimizer);
   }
 
@@ -150,6 +152,13 @@ int run(const Options& options, std::vector<std::string> agent_arguments) {
                              .terminal = terminal});
   add_training(summary, result);
   if (summary.interrupted) terminal.print("interrupted: ending the run");
+  std::string stopped;
+  if (agent) {
+    const gradvane::GovernorStatus governor = agent->governor();
+    summary.skipped_steps = governor.skipped_steps;
+    stopped = governor.reason;
+    if (governor.should_stop) terminal.print("stopped: " + stopped);
+  }
 
   if (options.evaluate) {
     summary.held_out_after = held_out_loss(model, text, device);
@@ -168,6 +177,7 @@ int run(const Options& options, std::vector<std::string> agent_arguments) {
   write_summary(summary_file, summary);
   write_losses(loss_file, result.losses);
   write_step_times(step_times_file, result.step_seconds);
+  if (!stopped.empty()) return kExitStopped;
   return summary.interrupted ? kExitInterrupted : kExitDone;
 }
 

@@ -45,13 +45,13 @@ class Loop {
     model_.train();
     TrainingResult result;
     auto segment = Clock::now();
-    while (result.steps < options_.shape.steps && !interrupted()) {
+    while (result.steps < options_.shape.steps && !ends()) {
       const auto start = Clock::now();
       const std::int64_t step = ++result.steps;
       train_one(step);
       result.step_seconds.push_back(seconds_since(start));
 
-      const bool last = step == options_.shape.steps || interrupted();
+      const bool last = step == options_.shape.steps || ends();
       if (progress_.due(step, last)) show(step);
       if (options_.eval_every > 0 && step % options_.eval_every == 0 && !last) {
         result.seconds += finish_segment(segment);
@@ -69,6 +69,11 @@ class Loop {
   }
 
  private:
+  /// Ctrl-C, or a policy of the agent's, asks the loop to end.
+  [[nodiscard]] bool ends() const {
+    return interrupted() || (agent_ != nullptr && agent_->should_stop());
+  }
+
   /// One optimizer step: this is where Gradvane stands in a training loop.
   void train_one(std::int64_t step) {
     const double rate = learning_rate(step, options_.shape.steps, options_.shape.learning_rate);

@@ -37,7 +37,7 @@ struct Training {
 };
 
 struct TrainingResult {
-  std::int64_t steps = 0;            ///< done; fewer than asked for after Ctrl-C
+  std::int64_t steps = 0;            ///< done; fewer than asked for after Ctrl-C or a stop
   double seconds = 0;                ///< in steps, the device's work included; evaluations left out
   std::vector<float> losses;         ///< of every step, before it
   std::vector<double> step_seconds;  ///< of every step, as the host sees it
