@@ -67,6 +67,20 @@ export function paintMarks(plot: uPlot, steps: number[]): void {
   ctx.restore();
 }
 
+/** Where a step changed nothing: a short bar along the foot. */
+export function paintSkips(plot: uPlot, steps: number[]): void {
+  const { ctx, bbox } = plot;
+  const px = devicePixelRatio;
+  ctx.save();
+  ctx.fillStyle = currentPalette().warn;
+  for (const step of steps) {
+    const x = plot.valToPos(step, "x", true);
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.fillRect(x - px, bbox.top + bbox.height - 7 * px, 2 * px, 7 * px);
+  }
+  ctx.restore();
+}
+
 function span(plot: uPlot, { from, to }: Stretch, least: number): { left: number; width: number } {
   const low = plot.valToPos(from, "x", true);
   const high = plot.valToPos(to, "x", true);

@@ -37,7 +37,8 @@ export function Chart({ spec, points, window, log, zoom, incidents }: Props) {
     const own = spec.site
       ? stretchesOf(points.bad[spec.site], points.first, points.last, main) : [];
     const any = points.last.map((_, i) => Math.max(...SITES.map((site) => points.bad[site][i]!)));
-    return { lines, own, other: stretchesOf(any, points.first, points.last) };
+    const skips = points.last.filter((_, i) => (points.skipped[i] ?? 0) > 0);
+    return { lines, own, skips, other: stretchesOf(any, points.first, points.last) };
   }, [spec, points]);
   // The plot calls back long after it was made: it must find the newest of everything.
   const now = useRef({ spec, points, lines: drawn.lines, zoom, incidents });
@@ -76,6 +77,7 @@ export function Chart({ spec, points, window, log, zoom, incidents }: Props) {
       own: drawn.own,
       other: drawn.other,
       marks: incidents.map((incident) => incident.first_step),
+      skips: drawn.skips,
       text: spec.text,
     });
   }, [drawn, window.from, window.to, log, incidents]);
@@ -136,7 +138,9 @@ function placeText(
     ? `step ${countText(last)}` : `steps ${countText(first)}–${countText(last)}`;
   if (!isPointedAt) return `latest, ${steps}`;
   const here = incidents.filter((each) => each.first_step <= last && each.last_step >= first);
-  return [steps, ...here.map((each) => classText(each.class))].join(" · ");
+  const skipped = points.skipped[at] ?? 0;
+  const skips = skipped > 0 ? [first === last ? "skipped" : `${countText(skipped)} skipped`] : [];
+  return [steps, ...skips, ...here.map((each) => classText(each.class))].join(" · ");
 }
 
 function valueText(spec: ChartSpec, points: Points, line: Line, at: number): string {

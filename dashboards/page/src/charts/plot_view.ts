@@ -1,7 +1,7 @@
 // One uPlot chart and its life: made when the shape of its data changes, fed until then, and taken
 // down without a trace.
 import uPlot from "uplot";
-import { paintBands, paintMarks } from "./band_paint";
+import { paintBands, paintMarks, paintSkips } from "./band_paint";
 import type { Drawn, Line } from "./chart_specs";
 import { paintNever, paintSoon } from "../data/frame_queue";
 import { countText } from "../words/number_text";
@@ -20,6 +20,8 @@ export interface PlotInput {
   other: Stretch[];
   /** Steps in which other incidents opened. */
   marks: number[];
+  /** Steps that changed nothing. */
+  skips: number[];
   /** For an axis' tick. */
   text: (value: number) => string;
 }
@@ -151,6 +153,7 @@ export class PlotView {
         drawAxes: [(plot) => {
           paintBands(plot, this.input?.own ?? [], this.input?.other ?? []);
           paintMarks(plot, this.input?.marks ?? []);
+          paintSkips(plot, this.input?.skips ?? []);
         }],
         setCursor: [(plot) => this.events.onCursor(plot.cursor.idx ?? null)],
         setSelect: [(plot) => this.zoomTo(plot)],

@@ -79,6 +79,8 @@ export interface Incident {
   group?: string;
   began_in?: "forward" | "backward" | "update";
   micro_step?: number;
+  last_good_step?: number;
+  last_good_checkpoint?: number;
   order?: Appearance[];
   module?: TracedModule;
   evidence: string;

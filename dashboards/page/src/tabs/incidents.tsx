@@ -92,6 +92,12 @@ function Facts({ incident, view }: { incident: Incident; view: View }) {
   ];
   if (incident.began_in) rows.push(["began", beganText(incident)]);
   if (incident.micro_step !== undefined) rows.push(["micro-step", countText(incident.micro_step)]);
+  if (incident.last_good_step !== undefined) {
+    rows.push(["last good step", countText(incident.last_good_step)]);
+  }
+  if (incident.last_good_checkpoint !== undefined) {
+    rows.push(["last good checkpoint", `step ${countText(incident.last_good_checkpoint)}`]);
+  }
   if (incident.group) rows.push(["group", incident.group]);
   if (incident.reopened) rows.push(["came back", plural(incident.reopened, "time")]);
   if (incident.module) {
