@@ -26,6 +26,7 @@ CLASSES = (
     "stalled",
     "data_dropped",
     "agent_cost",
+    "grad_norm_bound",
 )
 """of incidents"""
 
@@ -44,7 +45,7 @@ ROWS = (
              False, ("stalled",)),
     AlertRow("GradvaneTrainingRunFailed", "critical", "run",
              "A training run has failed",
-             "the process reported that the run failed, by an exception or an exit status.",
+             "the process reported that the run failed, by an exception or an exit status, or that a policy of Gradvane stopped it.",
              False, ()),
     AlertRow("GradvaneTrainingRunTerminated", "warning", "run",
              "A training run was terminated",
@@ -64,8 +65,8 @@ ROWS = (
              True, ("loss_spike",)),
     AlertRow("GradvaneGradientNormExploding", "warning", "gradients",
              "The gradient norm is far above its own history",
-             "the gradient norm has left its history by a large factor.",
-             True, ("grad_exploding",)),
+             "the gradient norm is far above its own history, or above the bound at which steps are skipped.",
+             True, ("grad_exploding", "grad_norm_bound")),
     AlertRow("GradvaneGradientsVanishing", "warning", "gradients",
              "Most parameters have next to no gradient",
              "most parameters have gradients below the vanishing threshold.",

@@ -39,7 +39,7 @@ def ended(name: str, reasons: tuple[str, ...], windows: Windows) -> Alert:
 
 
 def failed(windows: Windows) -> Alert:
-    return ended("GradvaneTrainingRunFailed", ("error", "exit_status"), windows)
+    return ended("GradvaneTrainingRunFailed", ("error", "exit_status", "stopped"), windows)
 
 
 def terminated(windows: Windows) -> Alert:

@@ -45,7 +45,7 @@ EVENTS = (
         {"class": "nonfinite_loss", "step": "120", "site": "loss", "kind": "pos_inf", "began_in": "forward"}),
     of_class("grad_exploding", "GradvaneGradientNormExploding", "gradient-norm-exploding", "warning",
              "The gradient norm is far above its own history",
-             "the gradient norm has left its history by a large factor.|It began at step 120 on rank {first}: head.weight.|"
+             "the gradient norm is far above its own history, or above the bound at which steps are skipped.|It began at step 120 on rank {first}: head.weight.|"
              "[ Norm now: 1.5.]", step="120", param="head.weight"),
     of_class("grad_vanishing", "GradvaneGradientsVanishing", "gradients-vanishing", "warning",
              "Most parameters have next to no gradient",

@@ -103,15 +103,16 @@ def end_spec(alert: str, page: str, severity: str, summary: str, says: str, reas
 
 def failed_spec() -> Spec:
     return end_spec("GradvaneTrainingRunFailed", "training-run-failed", "critical", "A training run has failed",
-                    "the process reported that the run failed, by an exception or an exit status.",
-                    ("error", "exit_status"), ("terminated", "interrupted"))
+                    "the process reported that the run failed, by an exception or an exit status, or that a policy of"
+                    " Gradvane stopped it.",
+                    ("error", "exit_status", "stopped"), ("terminated", "interrupted"))
 
 
 def terminated_spec() -> Spec:
     return end_spec("GradvaneTrainingRunTerminated", "training-run-terminated", "warning",
                     "A training run was terminated",
                     "SIGTERM ended the process, as a scheduler or a preemption does.",
-                    ("terminated",), ("error", "exit_status", "interrupted"))
+                    ("terminated",), ("error", "exit_status", "interrupted", "stopped"))
 
 
 def not_started_spec() -> Spec:

@@ -21,6 +21,9 @@ def watched(make: str) -> str:
     return make + WATCHED
 
 
+POLICIES = Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_ON_DIVERGENCE": "stop",
+                              "GRADVANE_SKIP_NORM": "1e9"})
+
 PROGRAMS = [
     train("SGD with momentum", watched("model, optimizer = tiny.make(momentum=0.9)")),
     train("AdamW, fused", watched("model, optimizer = tiny.make(optimizer=torch.optim.AdamW, fused=True)")),
@@ -66,6 +69,23 @@ way.detach()
 steps(5)
 print(scaler.state_dict())
 """),
+    Program("policies that find nothing to skip", watched("""
+model, optimizer = tiny.make(optimizer=torch.optim.AdamW)
+"""), whole=True, place=POLICIES),
+    Program("policies, and a closure that is evaluated before the step", """
+model, optimizer = tiny.make(optimizer=torch.optim.LBFGS, lr=0.1)
+x = torch.randn(8, 4)
+def closure():
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    return loss
+way.attach(model, optimizer)
+for _ in range(3):
+    print(optimizer.step(closure).item())
+way.detach()
+print(optimizer.step(closure).item())
+""", whole=True, place=POLICIES),
     train("LBFGS with a closure, and accumulation", """
 model, optimizer = tiny.make(optimizer=torch.optim.LBFGS, lr=0.1)
 x = torch.randn(8, 4)
