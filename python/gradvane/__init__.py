@@ -24,6 +24,7 @@ from gradvane._functions import (
     phase,
     trace_nonfinite,
 )
+from gradvane._governor.record import Rollback
 from gradvane._outside import outside_steps
 from gradvane._records import Blame, Incident, StepRecord, TracedModule
 
@@ -33,6 +34,7 @@ __all__ = [
     "GradvaneError",
     "Incident",
     "Phase",
+    "Rollback",
     "StepRecord",
     "TracedModule",
     "TrainingStopped",

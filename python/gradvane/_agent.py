@@ -19,11 +19,14 @@ from gradvane._records import Incident, StepRecord, TracedModule, incident_of, s
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import torch
     from torch import Tensor
     from torch.nn import Module
     from torch.optim import Optimizer
     from typing_extensions import Unpack
 
+    from gradvane._governor.record import Rollback
+    from gradvane._governor.restoring import OptimizerPolicy
     from gradvane.options import Options
 
 logger = logging.getLogger("gradvane")
@@ -206,6 +209,33 @@ class Agent:
         """Calls `callback` when an incident opens and when it clears, on a thread of the agent's. What it
         raises is logged."""
         self._callbacks.append(callback)
+
+    def snapshot(self) -> bool:
+        """Copies the training's state to host memory now. False if it was refused; a log line has the reason. Call it on
+        the thread that trains, between steps. docs/governor.md has what the state is."""
+        return self._watcher.keeper.snapshot()
+
+    def rollback(self, reason: str = "the script", *, optimizer: OptimizerPolicy = "restore", lr_factor: float = 1.0,
+                 when: str = "now") -> Rollback | None:
+        """Goes back to the last good snapshot. "now": between two steps, and gradients are dropped. "after_step": right
+        after the next step, where snapshots are taken, so that a schedule goes on exactly; returns None.
+
+        `optimizer`: restore its state, reset it, or keep it as it is. `lr_factor` multiplies learning rates. Raises
+        GradvaneError if there is no snapshot or if the training no longer fits it; nothing is changed then."""
+        return self._watcher.keeper.go_back(reason, optimizer, lr_factor, when)
+
+    def on_rollback(self, callback: Callable[[Rollback], object]) -> None:
+        """Calls `callback` after each rollback, on the thread that trains: a loader may skip batches, for one."""
+        self._watcher.keeper.on_rollback(callback)
+
+    def snapshot_state(self, name: str, save: Any, load: Callable[[Any], object] | None = None) -> None:
+        """Adds to what snapshots hold: what `save()` returns, for `load` to take back. Or an object with state_dict() and
+        load_state_dict(), or a module (an average of weights). Snapshots before it lack it."""
+        self._watcher.keeper.snapshot_state(name, save, load)
+
+    def writes_on(self, stream: torch.cuda.Stream) -> None:
+        """A stream that writes weights or state and is never the current one in a step: copies are ordered with it."""
+        self._watcher.keeper.writes_on(stream)
 
     @property
     def url(self) -> str:

@@ -17,10 +17,11 @@ from gradvane._governor.cadence import Cadence
 from gradvane._governor.copies import Copies
 from gradvane._governor.leader import Leader
 from gradvane._governor.restoring import Mismatch
-from gradvane._governor.rollback import NothingToRestore, Restorer
+from gradvane._governor.rollback import NothingToRestore, Restorer, check
 from gradvane._governor.snapshots import Snapshots
 from gradvane._governor.state import TrainingState
 from gradvane._governor.streams import CudaStreams
+from gradvane._watch.events import contained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from gradvane._governor.generations import Generation
     from gradvane._governor.restoring import OptimizerPolicy
-    from gradvane._governor.rollback import Rollback
+    from gradvane._governor.record import Rollback
     from gradvane._governor.streams import Streams
 
 logger = logging.getLogger("gradvane")
@@ -67,6 +68,8 @@ class Keeper:
         self._batches = 0
         self._has_batches = False
         self._follows_batches = False
+        self._has_stepped_inside = False
+        self.faults = 0
         self.step = 0
         """steps of the optimizer that leads"""
         self.rollbacks = 0
@@ -78,42 +81,31 @@ class Keeper:
         take, 0 for no bound."""
         self._cadence = Cadence(every, seconds, budget)
 
-    @property
-    def is_on(self) -> bool:
-        return self._cadence.is_on or self.snapshots.committed > 0 or self.snapshots.is_pending()
-
     # Hooks ----------------------------------------------------------------------------------------
 
+    @contained
     def before_step(self) -> None:
         """An optimizer is about to write."""
-        self.snapshots.before_update()
-        self.snapshots.settle()
+        if self.snapshots.is_pending():
+            self.snapshots.before_update()
+            self.snapshots.settle()
 
-    def after_step(self, optimizer: Any) -> Rollback | None:
-        """An optimizer has written. Goes back if that was asked for, else takes the snapshot that is due."""
-        leads = self._leader.stepped(id(optimizer), [id(one) for one in self._optimizers()])
-        is_shared = self._is_shared()
-        self.step += leads
+    @contained
+    def after_step(self, optimizer: Any, is_inside: bool = False) -> Rollback | None:
+        """An optimizer has written. Goes back if that was asked for, else takes the snapshot that is due. `is_inside`: a
+        backward pass or another optimizer's step, which is what ends the iteration."""
+        everyone = [id(one) for one in self._optimizers()]
+        if id(optimizer) not in everyone:
+            return None
+        self._has_stepped_inside = is_inside
+        if is_inside:
+            return None
+        leads = self._leader.stepped(id(optimizer), everyone)
         if self._asked is not None:
             self._asked.steps += 1
-            if leads or self._asked.steps > len(self._optimizers()):
-                return self._answer()
-            return None
-        if not leads:
-            return None
-        now = self._clock()
-        self.snapshots.settle()
-        if not self._cadence.is_due(self.step, now):
-            return None
-        if is_shared:
-            self.snapshots.refuse("threads", "optimizers step in more than one thread")
-            return None
-        if self.snapshots.take(self.step, self._batches, overlaps=True):
-            self._cadence.taken(self.step, now)
-            self._follows_batches = True
-        self._cadence.took(now, self._clock() - now - self.snapshots.allocating_seconds)
-        return None
+        return self._iteration_ends(leads)
 
+    @contained
     def batch_comes(self) -> None:
         """A DataLoader has given a batch to the thread that trains."""
         self._batches += 1
@@ -134,6 +126,13 @@ class Keeper:
     def backward_begins(self) -> None:
         self._follows_batches = False
 
+    @contained
+    def backward_ended(self, is_inside: bool = False) -> None:
+        """`is_inside`: an optimizer's step, with a closure."""
+        if self._has_stepped_inside and not is_inside:
+            self._has_stepped_inside = False
+            self._iteration_ends(True)
+
     # What a script asks ---------------------------------------------------------------------------
 
     def snapshot(self) -> bool:
@@ -150,6 +149,7 @@ class Keeper:
             bad_step: int | None = None) -> None:
         """Goes back after the step in progress or, between steps, after the next one: with several optimizers at the
         end of the iteration. The first of several reasons counts."""
+        check(optimizer, lr_factor)
         if self._asked is None:
             self._asked = _Asked(reason, optimizer, lr_factor, bad_step)
 
@@ -158,6 +158,7 @@ class Keeper:
         """Goes back now. Gradients are dropped: they are of weights that are gone. Raises GradvaneError, and has changed
         nothing then."""
         self._check_thread()
+        check(optimizer, lr_factor)
         self._asked = None
         done = self._go_back(reason, optimizer, lr_factor, bad_step)
         for one in self._optimizers():
@@ -166,6 +167,15 @@ class Keeper:
                     parameter.grad = None
         self._report(done)
         return done
+
+    def go_back(self, reason: str, optimizer: OptimizerPolicy, lr_factor: float, when: str) -> Rollback | None:
+        """As Agent.rollback()."""
+        if when not in ("now", "after_step"):
+            raise GradvaneError(f"rollback: when = {when!r} is not allowed; allowed: now, after_step")
+        if when == "now":
+            return self.rollback(reason, optimizer, lr_factor)
+        self.ask(reason, optimizer, lr_factor)
+        return None
 
     def on_rollback(self, callback: Callable[[Rollback], object]) -> None:
         self._callbacks.append(callback)
@@ -192,6 +202,26 @@ class Keeper:
 
     # ----------------------------------------------------------------------------------------------
 
+    def _iteration_ends(self, leads: bool) -> Rollback | None:
+        is_shared = self._is_shared()
+        self.step += leads
+        if self._asked is not None and (leads or self._asked.steps > self._leader.longest_round):
+            return self._answer()
+        if not leads or self._asked is not None or not self._cadence.is_on:
+            return None
+        now = self._clock()
+        self.snapshots.settle()
+        if not self._cadence.is_due(self.step, now):
+            return None
+        if is_shared:
+            self.snapshots.refuse("threads", "optimizers step in more than one thread")
+            return None
+        if self.snapshots.take(self.step, self._batches, overlaps=True):
+            self._cadence.taken(self.step, now)
+            self._follows_batches = True
+        self._cadence.took(now, self._clock() - now - self.snapshots.allocating_seconds)
+        return None
+
     def _answer(self) -> Rollback | None:
         asked, self._asked = self._asked, None
         assert asked is not None
@@ -216,17 +246,15 @@ class Keeper:
         return done
 
     def _report(self, done: Rollback) -> None:
-        errors = list(done.errors)
         for callback in list(self._callbacks):
             try:
                 callback(done)
-            except Exception as error:
-                errors.append(f"on_rollback: {type(error).__name__}: {error}")
+            except Exception:
                 logger.warning("an on_rollback callback failed", exc_info=True)
         steps = f"{done.steps_lost} step{'' if done.steps_lost == 1 else 's'}"
         logger.info("rollback to step %d (%s): %s", done.to_step, done.reason, f"{steps} lost")
-        for text in errors:
-            logger.warning("rollback: %s", text)
+        for text in done.errors:
+            logger.warning("rollback: loading the state of %s failed", text)
 
     def _is_shared(self) -> bool:
         """Whether optimizers step in several threads: none of them can know what another one writes."""

@@ -14,6 +14,9 @@ class Leader:
     def __init__(self) -> None:
         self._steps: dict[int, int] = {}
         self._leader: int | None = None
+        self._since = 0
+        self.longest_round = 1
+        """most steps of any optimizer from one step of the leader to the next"""
 
     def stepped(self, key: int, everyone: list[int]) -> bool:
         """Whether the optimizer `key`, of `everyone` that is known, leads: its first step was the last of the first
@@ -26,4 +29,8 @@ class Leader:
         self._steps[key] = self._steps.get(key, 0) + 1
         if self._leader is None and (all(self._steps.values()) or self._steps[key] >= _PATIENCE):
             self._leader = key
-        return self._leader == key
+        self._since += 1
+        if self._leader != key:
+            return False
+        self.longest_round, self._since = max(self.longest_round, self._since), 0
+        return True

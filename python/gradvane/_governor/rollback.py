@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gradvane._errors import GradvaneError
 from gradvane._governor import random_states, restoring
+from gradvane._governor.record import Rollback
 from gradvane._governor.snapshots import undisturbed
 from gradvane._governor.trees import Restoring
 
@@ -20,35 +20,17 @@ if TYPE_CHECKING:
     from gradvane._governor.state import TrainingState
 
 
-@dataclass(frozen=True)
-class Rollback:
-    """What a rollback did. Steps are those of the optimizer that ends an iteration, since the agent began to watch."""
-
-    reason: str
-    step: int
-    """the one after which it happened"""
-    to_step: int
-    """the one whose state is back"""
-    generation: int
-    """number of the snapshot, from 1"""
-    optimizer: OptimizerPolicy
-    lr_factor: float
-    """what learning rates of the snapshot were multiplied by"""
-    batches_lost: int | None
-    """batches that a DataLoader gave since the snapshot; None: there was no DataLoader"""
-    snapshot_age_seconds: float
-    seconds: float
-    """on the thread that trains"""
-    errors: tuple[str, ...] = ()
-    """of the user's own functions that load a state"""
-
-    @property
-    def steps_lost(self) -> int:
-        return self.step - self.to_step
-
-
 class NothingToRestore(GradvaneError):
     """There is no snapshot that may be restored."""
+
+
+def check(optimizer: str, lr_factor: float) -> None:
+    """Raises GradvaneError for what no rollback can do."""
+    if optimizer not in restoring.POLICIES:
+        raise GradvaneError(f"rollback: optimizer = {optimizer!r} is not allowed; allowed: "
+                            + ", ".join(restoring.POLICIES))
+    if not lr_factor > 0:
+        raise GradvaneError(f"rollback: lr_factor = {lr_factor} is not allowed; it must be above 0")
 
 
 class Restorer:
@@ -62,11 +44,6 @@ class Restorer:
         """Raises Mismatch or NothingToRestore, and has changed nothing then. `bad_step`: snapshots of it and of later
         ones are given up first."""
         began = self._clock()
-        if optimizer not in restoring.POLICIES:
-            raise GradvaneError(f"rollback: optimizer = {optimizer!r} is not allowed; allowed: "
-                                + ", ".join(restoring.POLICIES))
-        if not lr_factor > 0:
-            raise GradvaneError(f"rollback: lr_factor = {lr_factor} is not allowed; it must be above 0")
         if bad_step is not None:
             self._snapshots.forget_since(bad_step)
         with undisturbed():

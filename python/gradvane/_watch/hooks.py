@@ -219,14 +219,17 @@ def _before_step(
     if not callable(closure):
         if watcher.before_step(optimizer, False):
             _leave_out(optimizer, None)
+        watcher.keeper.before_step()
         return None
     if watcher.evaluates_first(optimizer):
         with torch.enable_grad():  # as torch's optimizers do
             loss = closure()
         if watcher.before_step(optimizer, False):
             _leave_out(optimizer, loss)
+        watcher.keeper.before_step()
         return _with_closure(governing.replayed(closure, loss), args, kwargs)
     watcher.before_step(optimizer, True)
+    watcher.keeper.before_step()
 
     @functools.wraps(closure)
     def evaluated(*inputs: Any, **named: Any) -> Any:
@@ -266,6 +269,8 @@ def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs:
     watcher = _watching()
     if watcher is not None:
         verdict = watcher.after_step(optimizer)
+        if not verdict:
+            watcher.keeper.after_step(optimizer, watcher.is_busy())
         profilers.tell_gone(_watching)
         _watch_checkpoints(watcher)
         if verdict:
@@ -279,6 +284,7 @@ def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[...
             return original(*args, **kwargs)
         tensors = args[0] if args else kwargs.get("tensors")
         is_outermost = watcher.before_backward(tensors)
+        watcher.keeper.backward_begins()
         has_ended = False
         try:
             result = original(*args, **kwargs)
@@ -286,6 +292,7 @@ def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[...
         finally:
             if is_outermost:
                 watcher.after_backward(tensors, has_ended)
+                watcher.keeper.backward_ended(watcher.is_busy())
         return result
 
     return backward

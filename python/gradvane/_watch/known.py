@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
+    from gradvane._watch.swarm import Swarm
+
 
 @dataclass
 class Known:
@@ -17,3 +19,9 @@ class Known:
     """the native agent's"""
     optimizer: weakref.ref[Optimizer]
     steps: int = 0
+
+
+def optimizers_of(known: dict[int, Known], swarm: Swarm | None) -> list[Optimizer]:
+    """All that live, in the order in which they became known."""
+    found = [optimizer for one in list(known.values()) if (optimizer := one.optimizer()) is not None]
+    return found + ([] if swarm is None else swarm.members())

@@ -77,9 +77,12 @@ def timed(name: str) -> Callable[[Callable[..., Any], _Watching], Callable[..., 
             if watcher is None or span is None:
                 return original(*args, **kwargs)
             try:
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
             finally:
                 watcher.phases.seen_to_end(span)
+            if name == "data":
+                watcher.keeper.batch_comes()
+            return result
 
         return call
 

@@ -31,9 +31,12 @@ class Swarm:
     def has(self, optimizer: Optimizer) -> bool:
         return id(optimizer) in self._keys
 
+    def members(self) -> list[Optimizer]:
+        return [member for reference in self._members if (member := reference()) is not None]
+
     @property
     def param_groups(self) -> list[dict[str, Any]]:
-        members = [member for reference in self._members if (member := reference()) is not None]
+        members = self.members()
         params: list[Tensor] = [param for member in members for param in _finding.parameters_of(member)]
         return [{"params": params, "lr": members[0].param_groups[0].get("lr")}] if members else []
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradvane import _finding
+from gradvane._governor.keeper import Keeper
 from gradvane._ranks.courier import NormExchange
 from gradvane._watch.clips import Clips
 from gradvane._watch.events import contained, loss_root
 from gradvane._watch.governing import TAKE, Governing
-from gradvane._watch.known import Known
+from gradvane._watch.known import Known, optimizers_of
 from gradvane._watch.left_behind import LeftBehind
 from gradvane._watch.phases import Phases
 from gradvane._watch.running import InThread, Running
@@ -58,13 +59,14 @@ class Watcher:
         self._told: set[str] = set()
         self._norms = NormExchange(native)
         self.governing = Governing(native)
-        self.left_behind = LeftBehind(native, self._known, self._scaling, self._is_busy)
+        self.left_behind = LeftBehind(native, self._known, self._scaling, self.is_busy)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
         self.clips = Clips(native, self._known, self._here, self)
         self.clipping, self.before_total_norm = self.clips.clipping, self.clips.before_total_norm
         self.phases = Phases(native, self._here, self._known)
         self.mode_changes = self.phases.evaluation.mode_changes
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
+        self.keeper = Keeper(names.roots, lambda: optimizers_of(self._known, self._swarm))
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
 
@@ -119,6 +121,7 @@ class Watcher:
 
     def stop(self) -> None:
         """Before the run ends: what is still on its way arrives, or not at all."""
+        self.keeper.stop()
         self.finish_loop()
         self._norms.stop()
 
@@ -208,7 +211,7 @@ class Watcher:
         if self._swarm is not None:
             self._native.parts_begin(self._swarm.index)
         self.tracer.pass_begins()
-        if self._native.before_backward(bool(self._here.running)) and not self._has_seen_steps():
+        if self._native.before_backward(bool(self._here.running)) and not any(known.steps for known in self._known.values()):
             self._unseen += 1
             if self._unseen == _UNSEEN_STEPS:
                 self.on_found("no optimizer's step can be seen here (a compiled one?): every backward pass is one")
@@ -217,7 +220,7 @@ class Watcher:
         """Also in a thread of the pass itself, which is where devices have theirs."""
         return self._here.backward_depth > 0 or torch._C._current_graph_task_id() != -1
 
-    def _is_busy(self) -> bool:
+    def is_busy(self) -> bool:
         """In a step or in a backward pass."""
         return bool(self._here.running) or self._is_in_backward()
 
@@ -258,9 +261,6 @@ class Watcher:
         if self._unseen < _UNSEEN_STEPS:
             return []
         return [known.index for known in self._known.values()]
-
-    def _has_seen_steps(self) -> bool:
-        return any(known.steps for known in self._known.values())
 
     @contained
     def take_loss(self, loss: Tensor) -> None:

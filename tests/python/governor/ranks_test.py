@@ -1,0 +1,71 @@
+"""Two ranks over gloo: each goes back to its own part of one state, at a step that every rank sees is bad."""
+
+import pytest
+import running
+
+SOURCE = """
+    import sys
+    import torch
+    import torch.distributed as dist
+    import gradvane
+    way, run = sys.argv[1:]
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.BatchNorm1d(9), torch.nn.Dropout(0.2), torch.nn.Linear(9, 3))
+    if way == "ddp":
+        net = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    else:
+        from torch.distributed.fsdp import fully_shard
+        mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+        fully_shard(model[0], mesh=mesh)
+        net = fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
+    agent = None
+    if run == "undone":
+        agent = gradvane.attach(model, optimizer, port=-1, run_dir=f"run{rank}")
+        agent._watcher.keeper.keep(every=1)
+    torch.manual_seed(10 + rank)
+    rounds = torch.Generator().manual_seed(5 + rank)
+    for i in range(8):
+        x = torch.randn(4, 6, generator=rounds)
+        if i == 5 and run == "without":
+            continue
+        if i == 5 and rank == 1:
+            x = x * float("nan")  # its gradients reach every rank
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        if i == 5 and agent is not None:
+            agent.rollback("a bad batch", when="after_step")
+        optimizer.step()
+    keeper = None if agent is None else agent._watcher.keeper
+    local = lambda t: t.to_local() if hasattr(t, "to_local") else t
+    state = [local(p.detach()) for p in model.parameters()] + list(model.buffers())
+    state += [local(v) for s in optimizer.state.values() for v in s.values()] + [torch.get_rng_state()]
+    torch.save(state, f"{run}.rank{rank}.pt")
+    if keeper is not None:
+        assert keeper.rollbacks == 1 and keeper.faults == 0 and keeper.snapshots.refused == {}, keeper.snapshots.refused
+        assert keeper.latest().step == 7
+        agent.detach()
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp2"])
+def test_two_ranks_go_back_together(tmp_path, way):
+    import torch
+
+    script = running.write(tmp_path, SOURCE)
+    for run in ("without", "undone", "bad"):
+        running.python("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script, way, run,
+                       cwd=tmp_path)
+    states = {(run, rank): torch.load(tmp_path / f"{run}.rank{rank}.pt")
+              for run in ("without", "undone", "bad") for rank in (0, 1)}
+    for rank in (0, 1):
+        assert all(torch.equal(a, b) for a, b in zip(states["undone", rank], states["without", rank], strict=True))
+        assert not all(t.isfinite().all() for t in states["bad", rank]), "the control: it reaches both"
+    if way == "fsdp2":
+        assert any(a.shape != b.shape or not torch.equal(a, b)
+                   for a, b in zip(states["undone", 0][:4], states["undone", 1][:4])), "each has its own part"
