@@ -46,7 +46,7 @@ SOURCE = """
     torch.save(state, f"{run}.rank{rank}.pt")
     if keeper is not None:
         assert keeper.rollbacks == 1 and keeper.faults == 0 and keeper.snapshots.refused == {}, keeper.snapshots.refused
-        assert keeper.latest().step == 7
+        assert keeper.latest().step == 8
         agent.detach()
     dist.barrier()
     dist.destroy_process_group()
