@@ -59,6 +59,7 @@ TEST(EndReason, IsReadFromTheStateAndItsText) {
   EXPECT_EQ(failed("KeyboardInterrupt"), EndReason::interrupted);
   EXPECT_EQ(failed("KeyboardInterrupt: by the user"), EndReason::interrupted);
   EXPECT_EQ(failed("exit status 3"), EndReason::exit_status);
+  EXPECT_EQ(failed("stopped: step 5: a gradient is not finite"), EndReason::stopped);
   EXPECT_EQ(failed("RuntimeError: SIGTERM of a child"), EndReason::error);
   EXPECT_EQ(failed("KeyboardInterruptedError"), EndReason::error);
   EXPECT_EQ(failed(""), EndReason::error);
@@ -68,6 +69,7 @@ TEST(EndReason, DecidesWhoIsWoken) {
   ASSERT_NE(alert_rule(EndReason::error), nullptr);
   EXPECT_EQ(alert_rule(EndReason::error)->severity, Severity::critical);
   EXPECT_EQ(alert_rule(EndReason::exit_status), alert_rule(EndReason::error));
+  EXPECT_EQ(alert_rule(EndReason::stopped), alert_rule(EndReason::error));
   ASSERT_NE(alert_rule(EndReason::terminated), nullptr);
   EXPECT_EQ(alert_rule(EndReason::terminated)->severity, Severity::warning);
   EXPECT_EQ(alert_rule(EndReason::interrupted), nullptr);

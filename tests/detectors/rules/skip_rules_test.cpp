@@ -120,5 +120,34 @@ TEST_F(SkipRulesTest, EachClassCanBeSwitchedOff) {
   EXPECT_THAT(reports_, IsEmpty());
 }
 
+TEST_F(SkipRulesTest, AStepThatIsSkippedForItsNormIsOneIncident) {
+  settings_.norm_bound = 10;
+  SkipRules rules(0, settings_, 0, book_, collect());
+  const auto observe_norm = [&](SkipReason skipped, double norm, bool is_bad = false) {
+    record::StepRecord step = next();
+    step.skipped = skipped;
+    step.grad_norm = norm;
+    if (is_bad) step.nonfinite[index_of(record::Site::grad)][0] = 1;
+    rules.observe(step, is_bad);
+  };
+  observe_norm(SkipReason::none, 9);
+  observe_norm(SkipReason::governor, 9, true);  // for its NaN: another detector has it
+  observe_norm(SkipReason::none, 1000);         // taken: the policy did not ask for it
+  EXPECT_THAT(reports_, IsEmpty());
+  observe_norm(SkipReason::governor, 12.5);
+  ASSERT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(reports_[0].kind, IncidentClass::grad_norm_bound);
+  EXPECT_EQ(reports_[0].evidence,
+            "Step 4: the gradient norm is 12.5, above skip_norm, which is 10. Gradvane skipped the "
+            "step: it changed no weights.");
+  observe_norm(SkipReason::governor, 30);
+  for (int i = 0; i < 9; ++i) observe_norm(SkipReason::none, 1);
+  ASSERT_THAT(reports_, SizeIs(1)) << "still the same one";
+  observe_norm(SkipReason::none, 1);
+  ASSERT_THAT(reports_, SizeIs(2));
+  EXPECT_TRUE(reports_[1].closed_at.has_value());
+  EXPECT_EQ(reports_[1].steps, 2);
+}
+
 }  // namespace
 }  // namespace gradvane::detectors

@@ -217,3 +217,26 @@ def test_on_a_terminal_one_line_is_rewritten(environment):
     live = [line for line in seen.split(b"\n") if line.count(b"\r\x1b[Kstep ") > 1]
     assert len(live) == 1, seen
     assert b"held-out loss: " in seen
+
+
+def test_skipping_bad_steps_ends_as_well_as_a_run_without_them(train):
+    clean = train("--steps=300").summary
+    skipped = train("--steps=300", "--fault=nan@25/25", "--on-nonfinite=skip").summary
+    ruined = train("--steps=300", "--fault=nan@25/25").summary
+    assert skipped["skipped_steps"] == skipped["nonfinite_steps"] == 12
+    assert skipped["held_out_loss"] == pytest.approx(clean["held_out_loss"], rel=0.02)
+    assert ruined["held_out_loss"] == "nan" and ruined["skipped_steps"] == 0, "the control"
+
+
+def test_a_policy_that_has_nothing_to_skip_changes_no_bit(train):
+    assert train("--steps=40", "--on-nonfinite=skip").trajectory == train("--steps=40").trajectory
+
+
+def test_stop_ends_the_run_with_its_own_exit_code(tmp_path, environment):
+    summary = tmp_path / "json"
+    done = subprocess.run([PROGRAM, *TINY, "--steps=40", "--fault=nan@11", "--on-nonfinite=stop", "--json", summary],
+                          env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 83, done.stdout + done.stderr
+    assert "\nstopped: step 11: a gradient is not finite\n" in done.stdout
+    said = json.loads(summary.read_text())
+    assert said["steps"] == 11 and isinstance(said["held_out_loss"], float), "its weights are good"

@@ -11,7 +11,7 @@ import running
 
 TRAINING = """
 import os, signal, sys, time
-import torch
+import torch, gradvane
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -27,6 +27,7 @@ LINGERS = ("--expect-scraper", "on", "--linger-seconds", "300", "--linger-incide
     ("", "finished"), ("raise ValueError('no')", "error"), ("sys.exit(3)", "exit_status"),
     ("raise KeyboardInterrupt", "interrupted"),
     ("try: raise KeyboardInterrupt\nexcept KeyboardInterrupt: sys.exit(1)", "interrupted"),
+    ("raise gradvane.TrainingStopped('step 3: the loss is not finite')", "stopped"),
     ("sys.exit(130)", "interrupted"), ("sys.exit(143)", "terminated"),
     ("os.kill(os.getpid(), signal.SIGTERM)\nwhile True: time.sleep(0.01)", "terminated")])
 def test_the_last_scrape_has_the_reason(tmp_path, ending, reason):
