@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gradvane import _lines, _threads
+from gradvane import _children, _lines, _threads
 from gradvane._errors import GradvaneError, is_good_exit, reason_of
 from gradvane._incidents import Incidents
 from gradvane._records import Incident, StepRecord, TracedModule, incident_of, status_of, step_of
@@ -39,8 +39,6 @@ on_nothing: Callable[[], object] | None = None
 """called at the end of a program in which no agent ever started"""
 _has_started = False
 _ends_at_exit = False
-_ends_with_child = 0
-"""process that multiprocessing started, and whose end is ours too"""
 _live: Agent | None = None
 
 
@@ -55,6 +53,7 @@ class Agent:
         from gradvane._loading import native
 
         module = native()  # before anything of ours that imports torch: it says so where there is none
+        from gradvane._governor import policy
         from gradvane._naming import Names
         from gradvane._ranks import identity
         from gradvane._watch.watcher import Watcher
@@ -88,12 +87,6 @@ class Agent:
             if self._native is None:
                 begins.put(False)
                 self._teller.join()
-        if self._native.rolls_back() or self._native.snapshot_every() > 0:
-            self._native.stop(False)
-            raise GradvaneError(
-                "snapshots and rollback are not there yet; set on_nonfinite to skip or stop, on_divergence to stop, and"
-                " snapshot_every to 0"
-            )
         for package in ("torch", "gradvane"):  # a host sync's line is looked for outside these
             self._native.pass_over(os.path.dirname(os.path.abspath(sys.modules[package].__file__ or "")))
         self.run = str(self._native.run()) or name
@@ -104,6 +97,8 @@ class Agent:
         """path of the latest one of an incident"""
         self._watcher = Watcher(self._native, Names())
         self._watcher.governing.find_incident = self._incident_of_stop
+        self._watcher.governing.roll_back = policy.roll_back_of(
+            self._native, self._watcher.keeper, self._incidents.all, self._incident_of_stop)
         self._callbacks: list[Callable[[Incident], object]] = []
         begins.put(True)
         _live, _has_started = self, True
@@ -348,24 +343,7 @@ def end_at_exit() -> None:
     if not _ends_at_exit:
         _ends_at_exit = True
         atexit.register(_at_exit)
-    _end_with_child()
-
-
-def _multiprocessing_parent() -> object | None:
-    """The process that started this one by multiprocessing; None: nothing did."""
-    process = sys.modules.get("multiprocessing.process")
-    return None if process is None else process.parent_process()
-
-
-def _end_with_child() -> None:
-    """A forked child of multiprocessing leaves by os._exit, which runs multiprocessing's own finalizers alone."""
-    global _ends_with_child
-    if _multiprocessing_parent() is None or _ends_with_child == os.getpid():
-        return
-    _ends_with_child = os.getpid()
-    from multiprocessing import util
-
-    util.Finalize(None, _at_exit, exitpriority=-100)  # after those of the program
+    _children.at_end_of_child(_at_exit)
 
 
 def _at_exit() -> None:
@@ -377,7 +355,7 @@ def _at_exit() -> None:
         from gradvane._loading import native
 
         native().end_host_syncs()
-    if _multiprocessing_parent() is None:  # a child leaves by os._exit
+    if not _children.is_child():  # a child leaves by os._exit
         _threads.join_left()
 
 

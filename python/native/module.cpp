@@ -202,7 +202,8 @@ void define_governor(Class& agent) {
       .def("governor", [](PythonAgent& self) { return self.governor().status(); })
       .def("governor_reason", [](PythonAgent& self) { return self.governor().reason(); })
       .def("resume", [](PythonAgent& self) { self.governor().resume(); })
-      .def("note_rollback", &PythonAgent::note_rollback);
+      .def("note_rollback", &PythonAgent::note_rollback)
+      .def("last_run_step", &PythonAgent::last_run_step);
 }
 
 void define_ends(Class& agent) {

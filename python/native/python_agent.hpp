@@ -61,6 +61,11 @@ class PythonAgent {
   /// By a gradient scaler. What the governor decides about one that never gets over an overflow.
   agent::Verdict step_skipped(int optimizer);
   [[nodiscard]] agent::Governor& governor() noexcept { return session_.governor(); }
+  /// Run step of the latest step that ended, on the thread that trains; 0: there was none.
+  [[nodiscard]] std::int64_t last_run_step() {
+    const Call call(*this);
+    return call ? call->last_run_step() : 0;
+  }
   void note_rollback() {
     if (const Turn turn(*this); turn) session_.governor().note_rollback();
   }

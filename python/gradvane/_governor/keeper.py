@@ -51,7 +51,9 @@ class Keeper:
     """Belongs to the thread that trains. Its hooks do nothing while snapshots are off."""
 
     def __init__(self, roots: Callable[[], list[Module]], optimizers: Callable[[], list[Optimizer]],
-                 streams: Streams | None = None, clock: Callable[[], float] = time.perf_counter) -> None:
+                 run_step: Callable[[], int] | None = None, streams: Streams | None = None,
+                 clock: Callable[[], float] = time.perf_counter) -> None:
+        """`run_step`: the number of the step that has just ended; without it, the steps of the leader are counted."""
         self._clock = clock
         self._optimizers = optimizers
         self._state = TrainingState(roots, optimizers)
@@ -70,9 +72,11 @@ class Keeper:
         self._follows_batches = False
         self._has_stepped_inside = False
         self.faults = 0
+        self._run_step = run_step
         self.step = 0
-        """steps of the optimizer that leads"""
+        """of the run, when an iteration ended last"""
         self.rollbacks = 0
+        self.last_rollback_step = 0
         self.failed_rollbacks = 0
         self.last_failure = ""
 
@@ -153,6 +157,15 @@ class Keeper:
         if self._asked is None:
             self._asked = _Asked(reason, optimizer, lr_factor, bad_step)
 
+    def act(self, optimizer: Optimizer | None, reason: str, bad_step: int | None = None) -> bool:
+        """A policy's rollback, within the hook of a step that was left out. With several optimizers it may come at the
+        end of the iteration. False: there is nothing to go back to. The first of several reasons counts."""
+        self._asked = self._asked or _Asked(reason, "restore", 1.0, bad_step)
+        if self.snapshots.latest() is None or optimizer is None:
+            self._asked = None
+            return False
+        return self.after_step(optimizer) is not None or self._asked is not None
+
     def rollback(self, reason: str, optimizer: OptimizerPolicy = "restore", lr_factor: float = 1.0,
                  bad_step: int | None = None) -> Rollback:
         """Goes back now. Gradients are dropped: they are of weights that are gone. Raises GradvaneError, and has changed
@@ -204,7 +217,8 @@ class Keeper:
 
     def _iteration_ends(self, leads: bool) -> Rollback | None:
         is_shared = self._is_shared()
-        self.step += leads
+        if leads:
+            self.step = self.step + 1 if self._run_step is None else self._run_step()
         if self._asked is not None and (leads or self._asked.steps > self._leader.longest_round):
             return self._answer()
         if not leads or self._asked is not None or not self._cadence.is_on:
@@ -241,6 +255,7 @@ class Keeper:
         batches = self._batches if self._has_batches else None
         done = self._restorer.restore(reason, self.step, batches, optimizer, lr_factor, bad_step)
         self.rollbacks += 1
+        self.last_rollback_step = self.step
         self._follows_batches = False
         self._cadence.taken(self.step, self._clock())  # the state is a snapshot's: none is due
         return done

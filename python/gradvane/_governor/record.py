@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rollback:
-    """What a rollback did. Steps are those of the optimizer that ends an iteration, since the agent began to watch."""
+    """What a rollback did. Steps are those of the run, as StepRecord.run_step."""
 
     reason: str
     step: int

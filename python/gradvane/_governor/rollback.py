@@ -73,7 +73,7 @@ class Restorer:
                 return generation
             self._snapshots.damage(generation)
         why = self._snapshots.last_refusal
-        raise NothingToRestore("there is no good snapshot to go back to" + (f"; the latest was refused: {why}" if why
+        raise NothingToRestore("there is no good snapshot to go back to" + (f"; {why}" if why
                                                                              else ""))
 
     def _load_user_parts(self, generation: Generation) -> tuple[str, ...]:

@@ -133,12 +133,15 @@ class Snapshots:
         self._decide(pending.generation, pending.examination)
 
     def forget_since(self, step: int) -> None:
-        """Snapshots of `step` and later are of a training that had gone bad."""
+        """Snapshots of `step` of the run and of later ones are of a training that had gone bad."""
         if self._pending is not None and self._pending.generation.step >= step:
             self._drop("incident", f"step {step} was bad")
-        for one in self._pair.good():
-            if one.step >= step:
-                one.void()
+        later = [one for one in self._pair.good() if one.step >= step]
+        for one in later:
+            one.void()
+        if later and not self._pair.good():
+            steps = " and ".join(str(one.step) for one in later)
+            self.last_refusal = f"those of {steps} came after the first bad step, {step}: take snapshots less often"
 
     def damage(self, generation: Generation) -> None:
         self.damaged += 1

@@ -66,7 +66,7 @@ class Watcher:
         self.phases = Phases(native, self._here, self._known)
         self.mode_changes = self.phases.evaluation.mode_changes
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
-        self.keeper = Keeper(names.roots, lambda: optimizers_of(self._known, self._swarm))
+        self.keeper = Keeper(names.roots, lambda: optimizers_of(self._known, self._swarm), native.last_run_step)
         self.faults = 0
         self.on_found: Callable[[str], None] = logger.info
 

@@ -150,7 +150,7 @@ def test_of_two_optimizers_both_go_back_to_the_end_of_an_iteration(kept, critic_
             elif bad_comes:
                 gan.iteration(x * float("nan"), lambda: agent.rollback("a bad batch", when="after_step"))
         if agent is not None:
-            assert agent._watcher.keeper.step == 8 and agent._watcher.keeper.rollbacks == 1
+            assert agent._watcher.keeper.step == 8 * critic_steps and agent._watcher.keeper.rollbacks == 1
         return gan.state()
 
     assert differences(run(True), run(False)) == []

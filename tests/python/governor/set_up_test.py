@@ -9,14 +9,7 @@ import gradvane
 from gradvane._watch import governing
 
 
-@pytest.mark.parametrize("option", [{"on_nonfinite": "rollback"}, {"on_divergence": "rollback"}, {"snapshot_every": 5}])
-def test_rollback_is_refused(watching, option):
-    model, optimizer = made()
-    with pytest.raises(gradvane.GradvaneError, match="snapshots and rollback"):
-        watching(model, optimizer, **option)
-
-
-@pytest.mark.parametrize("policy", ["skip", "stop"])
+@pytest.mark.parametrize("policy", ["skip", "stop", "rollback"])
 def test_parameters_on_a_device_are_refused(watching, policy):
     model, _ = made()
     model.to("meta")

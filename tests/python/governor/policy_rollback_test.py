@@ -1,0 +1,165 @@
+"""The policy `rollback`: an unmodified script survives a bad batch, and ends where the one without this batch ends."""
+
+import logging
+
+import pytest
+import running
+import torch
+
+import gradvane
+
+SCRIPT = """
+    import sys
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    def main(bad, leaves_out):
+        torch.manual_seed(0)
+        x = torch.randn(60, 6)
+        train = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=5, shuffle=True)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU(),
+                                    torch.nn.Dropout(0.3), torch.nn.Linear(16, 1))
+        optimizer = torch.optim.{optimizer}
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.02, total_steps=100)
+        number = 0
+        for epoch in range(3):
+            for inputs, targets in train:
+                number += 1
+                if number in bad:
+                    if leaves_out:
+                        continue
+                    inputs = inputs / 0.0
+                optimizer.zero_grad()
+                loss = torch.nn.functional.mse_loss(model(inputs), targets)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                scheduler.step()
+        torch.save([list(model.state_dict().values()), optimizer.state_dict()["state"], optimizer.param_groups[0]["lr"],
+                    torch.get_rng_state()], "end.pt")
+
+    main([int(n) for n in sys.argv[1].split(",")], sys.argv[2] == "without")
+"""
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b))
+    return a == b
+
+
+@pytest.mark.parametrize(("optimizer", "bad"), [
+    ("AdamW(model.parameters(), 1e-2)", "13,24"),  # the first batch of an epoch, and the last of one
+    ("SGD(model.parameters(), 1e-2, momentum=0.9)", "5,12"),
+])
+def test_an_unmodified_script_ends_where_it_ends_without_the_bad_batches(tmp_path, optimizer, bad):
+    script = running.write(tmp_path, SCRIPT.replace("{optimizer}", optimizer))
+    ends = {}
+    for way in ("without", "taken"):
+        running.python(script, bad, way, cwd=tmp_path)
+        ends[way] = torch.load(tmp_path / "end.pt")
+    steps, done = running.watched(script, bad, "rolled back", cwd=tmp_path,
+                                  options=("--on-nonfinite", "rollback", "--snapshot-every", "1"))
+    undone = torch.load(tmp_path / "end.pt")
+    assert same(undone, ends["without"])
+    assert not same(ends["taken"], ends["without"]), "the control: the batch spoils the run"
+    assert [i + 1 for i, step in enumerate(steps) if step.get("skipped") == "governor"] == [int(n) for n in bad.split(",")]
+
+
+def training(seed=0):
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+    return model, torch.optim.SGD(model.parameters(), 0.05)
+
+
+def step(model, optimizer, factor=1.0):
+    optimizer.zero_grad()
+    x = torch.randn(16, 4)
+    (torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)) * factor).backward()
+    optimizer.step()
+
+
+def test_it_is_reported_and_the_run_goes_on(watching, caplog):
+    caplog.set_level(logging.INFO, "gradvane")
+    model, optimizer = training()
+    agent = watching(model, optimizer, on_nonfinite="rollback", snapshot_every=3)
+    seen = []
+    agent.on_rollback(seen.append)
+    for i in range(1, 10):
+        step(model, optimizer, float("nan") if i == 6 else 1.0)
+    (done,) = seen
+    assert (done.step, done.to_step) == (6, 4)
+    assert done.reason == "step 6: the loss is not finite"
+    assert "rollback to step 4 (step 6: the loss is not finite): 2 steps lost" in caplog.messages
+    assert all(p.isfinite().all() for p in model.parameters())
+    assert agent._watcher.keeper.faults == 0 and len(watching.steps()) == 9
+
+
+def test_more_rollbacks_than_the_limit_stop_the_run(watching):
+    model, optimizer = training()
+    agent = watching(model, optimizer, on_nonfinite="rollback", snapshot_every=1, rollback_limit=2, rollback_window=50)
+    step(model, optimizer)
+    with pytest.raises(gradvane.TrainingStopped, match="after 2 rollbacks within 50 steps"):
+        for _ in range(5):
+            step(model, optimizer, float("nan"))
+    assert agent._watcher.keeper.rollbacks == 2
+
+
+def test_without_a_snapshot_a_bad_first_step_stops_the_run(watching):
+    model, optimizer = training()
+    watching(model, optimizer, on_nonfinite="rollback", snapshot_every=1)
+    before = [p.detach().clone() for p in model.parameters()]
+    with pytest.raises(gradvane.TrainingStopped, match="there was no snapshot to go back to"):
+        step(model, optimizer, float("nan"))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
+
+
+def test_a_divergence_goes_back_to_before_its_first_step(watching):
+    """It is found some steps after it began; snapshots of those steps are given up."""
+    model, optimizer = training()
+    agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=6, loss_window=10, detect="loss_divergence")
+    seen = []
+    agent.on_rollback(seen.append)
+    for _ in range(14):
+        step(model, optimizer)
+    assert agent.flush()
+    good = agent._watcher.keeper.step
+    for _ in range(12):
+        with torch.no_grad():
+            model[2].bias.add_(100.0)  # something writes nonsense
+        step(model, optimizer)
+        agent.flush()
+        if seen:
+            break
+    (done,) = seen
+    assert done.reason.endswith("an incident loss_divergence is open")
+    assert done.to_step <= good and done.step > good + 1
+    assert float(model[2].bias.detach().abs()) < 10
+
+
+def test_a_divergence_that_all_snapshots_came_after_stops_the_run_and_says_so(watching, caplog):
+    caplog.set_level(logging.INFO, "gradvane")
+    model, optimizer = training()
+    agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=1, loss_window=10, detect="loss_divergence")
+    with pytest.raises(gradvane.TrainingStopped, match="there was no snapshot to go back to"):
+        for i in range(30):
+            if i >= 14:
+                with torch.no_grad():
+                    model[2].bias.add_(100.0)
+            step(model, optimizer)
+            agent.flush()
+    assert any("came after the first bad step, 15: take snapshots less often" in text for text in caplog.messages)
+
+
+def test_steps_that_are_skipped_in_a_row_lead_to_a_rollback(watching):
+    model, optimizer = training()
+    agent = watching(model, optimizer, on_nonfinite="skip", skip_limit=3, snapshot_every=1)
+    for _ in range(3):
+        step(model, optimizer)
+    for _ in range(3):
+        step(model, optimizer, float("nan"))
+    assert agent._watcher.keeper.rollbacks == 1 and agent._watcher.keeper.latest().step == 3
