@@ -182,13 +182,14 @@ TEST(AgentGovernor, RollbackAndSnapshotsAreRefusedAtSetUp) {
 }
 
 TEST(AgentGovernor, ParametersThatAreNotOnACpuAreRefused) {
-  Training training;
-  training.model->to(at::kMeta);
-  torch::optim::SGD optimizer(training.model->parameters(), 0.1);
+  struct Elsewhere : torch::nn::Module {
+    Elsewhere() { register_parameter("weight", at::empty({2, 2}, at::kMeta)); }
+  } model;
+  torch::optim::SGD optimizer(model.parameters(), 0.1);
   Agent agent(with(NonfinitePolicy::skip));
-  EXPECT_THROW(agent.attach(*training.model, optimizer), std::invalid_argument);
+  EXPECT_THROW(agent.attach(model, optimizer), std::invalid_argument);
   Agent watches(quiet());
-  EXPECT_NO_THROW(watches.attach(*training.model, optimizer));
+  EXPECT_NO_THROW(watches.attach(model, optimizer));
 }
 
 TEST(AgentGovernor, ACheckpointIsNamedInALaterIncident) {

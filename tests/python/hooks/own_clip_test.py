@@ -194,7 +194,7 @@ def test_a_thousand_tensors_are_clipped_in_a_few_calls(watching, dtypes, sparse)
         params[0].requires_grad_(False)
     optimizer = torch.optim.SGD(params, 0.1)
     agent = watching(None, optimizer)
-    assert agent._watcher.own_clip(params) == (0, True)
+    assert agent._watcher.clips.own_clip(params) == (0, True)
     assert agent._native.is_sharded(0) is False
     with Calls() as calls:
         gradvane.clip_grad_norm_(params, 1.0)
@@ -208,7 +208,7 @@ def test_a_list_of_one_type_gets_its_coefficient_in_that_type(watching):
     params = params_of(F32, BF16, F32, BF16, frozen=(0,))
     optimizer = torch.optim.SGD(params, 0.1)
     agent = watching(None, optimizer)
-    assert agent._watcher.own_clip(params) == (0, True)
+    assert agent._watcher.clips.own_clip(params) == (0, True)
     assert agent._native.is_sharded(0) is False
     seen = []
 
