@@ -81,12 +81,15 @@ class Agent:
         self._native: Any = None
         try:
             self._native = module.Agent(name, pairs, command_line)
-        except RuntimeError as error:
-            raise GradvaneError(str(error)) from None
-        finally:
-            if self._native is None:
-                begins.put(False)
-                self._teller.join()
+            self._watcher = Watcher(self._native, Names())
+        except BaseException as error:
+            begins.put(False)
+            self._teller.join()
+            if self._native is not None:
+                self._native.stop(False)
+            if isinstance(error, RuntimeError):
+                raise GradvaneError(str(error)) from None
+            raise
         for package in ("torch", "gradvane"):  # a host sync's line is looked for outside these
             self._native.pass_over(os.path.dirname(os.path.abspath(sys.modules[package].__file__ or "")))
         self.run = str(self._native.run()) or name
@@ -95,7 +98,6 @@ class Agent:
         self._incidents = Incidents()
         self.recording = ""
         """path of the latest one of an incident"""
-        self._watcher = Watcher(self._native, Names())
         self._watcher.governing.find_incident = self._incident_of_stop
         self._watcher.governing.roll_back = policy.roll_back_of(
             self._native, self._watcher.keeper, self._incidents.all, self._incident_of_stop)

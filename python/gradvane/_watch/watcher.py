@@ -187,10 +187,16 @@ class Watcher:
         if unnamed := self._names.unnamed():
             line += f"; {unnamed} tensors have no name"
         self.on_found(line)
+        if self.loop is not None or self._swarm is not None:
+            self._tell_no_policy()
         for runtime in _finding.foreign_runtimes():
             if runtime not in self._told:
                 self._told.add(runtime)
                 self.on_found(runtime)
+
+    def _tell_no_policy(self) -> None:
+        if self.governing.acts:
+            self.on_found("no policy acts here: there is no optimizer's step that could be left out")
 
     # Backward passes ------------------------------------------------------------------------------
 
@@ -215,6 +221,7 @@ class Watcher:
             self._unseen += 1
             if self._unseen == _UNSEEN_STEPS:
                 self.on_found("no optimizer's step can be seen here (a compiled one?): every backward pass is one")
+                self._tell_no_policy()
 
     def _is_in_backward(self) -> bool:
         """Also in a thread of the pass itself, which is where devices have theirs."""

@@ -1,5 +1,7 @@
 """What a policy cannot act on is refused when it is set up, or reported in a line."""
 
+import threading
+
 import pytest
 import running
 import torch
@@ -32,8 +34,10 @@ def test_an_option_that_is_not_allowed_is_named(watching):
 def test_a_torch_without_the_wrapper_that_we_know_is_refused(monkeypatch, watching):
     monkeypatch.setattr(torch.optim.Optimizer, "profile_hook_step", staticmethod(lambda step: step))
     model, optimizer = made()
+    threads = set(threading.enumerate())
     with pytest.raises(gradvane.GradvaneError, match="policies cannot act beside torch"):
         watching(model, optimizer, on_nonfinite="skip")
+    assert set(threading.enumerate()) == threads
 
 
 def test_without_a_policy_nothing_is_judged(watching):
@@ -64,3 +68,4 @@ def test_under_gradvane_run_a_loop_that_no_policy_can_act_on_trains_on(tmp_path)
         """)
     _, done = running.watched(script, cwd=tmp_path, options=("--on-nonfinite", "skip"))
     assert done.stdout == "done\n"
+    assert done.stderr.count("no policy acts here: there is no optimizer's step that could be left out") == 1
