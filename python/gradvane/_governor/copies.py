@@ -65,16 +65,16 @@ class Copies:
             self._order(side, writers)
             first = [i for i in indices if i in at_once or not overlaps]
             rest = [i for i in indices if i not in at_once and overlaps]
-            self._streams.copy(side, [to[i] for i in first], [source[i] for i in first])
-            done = self._streams.record(side)
-            for writer in writers:
-                self._streams.wait(writer, done)
+            if first:
+                self._streams.copy(side, [to[i] for i in first], [source[i] for i in first])
+                flight.events[device] = done = self._streams.record(side)
+                for writer in writers:
+                    self._streams.wait(writer, done)
             if rest:
                 self._streams.copy(side, [to[i] for i in rest], [source[i] for i in rest])
-                done = self._streams.record(side)
+                flight.events[device] = self._streams.record(side)
                 flight.is_gated = False
                 flight.versions += [(source[i], source[i]._version) for i in rest]
-            flight.events[device] = done
             flight.held += [source[i] for i in indices]
         return flight
 

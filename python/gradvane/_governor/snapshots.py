@@ -110,14 +110,17 @@ class Snapshots:
     def before_update(self) -> None:
         """An optimizer is about to write: it waits, on its device, for copies that are under way."""
         pending = self._pending
-        if pending is not None and not self._copies.gate(pending.flight):
+        if pending is not None and pending.flight.events and self._copies.is_capturing():
+            # Its update will be replayed without a hook, and nothing may be asked of the device now.
+            self._drop("capturing", "a CUDA graph is captured")
+        elif pending is not None and not self._copies.gate(pending.flight):
             self._overlaps = False  # this loop writes parameters between steps
             self._drop("written", "parameters were written between two steps; from now on streams wait for the copies")
 
     def settle(self, wait: bool = False) -> None:
         """Takes the one that is under way as far as it has come, without waiting for it unless that is asked for."""
         pending = self._pending
-        if pending is None:
+        if pending is None or (pending.flight.events and self._copies.is_capturing()):
             return
         if wait:
             self.before_update()

@@ -205,3 +205,31 @@ def test_a_gradient_that_is_being_copied_is_held_until_it_has_landed():
     assert flight.held[0] is tensor
     copies.land(flight)
     assert flight.held == []
+
+
+def test_without_buffers_no_stream_waits_before_the_next_update():
+    model = torch.nn.Linear(6, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    streams = LazyStreams()
+    streams.lands = False
+    with keeper_of([model], [optimizer], streams=streams, every=1):
+        optimizer.step()
+        assert calls_in(streams) == [("record", "main", 1), ("wait", "side", 1), ("copy", "side"), ("record", "side", 2)]
+
+
+def test_a_capture_of_a_graph_is_asked_nothing_and_ends_a_snapshot_that_is_under_way():
+    """An event that is queried or waited for would spoil the capture."""
+    model, optimizer = training()
+    streams = LazyStreams()
+    streams.lands = False
+    with keeper_of([model], [optimizer], streams=streams, every=1) as keeper:
+        step(model, optimizer)
+        streams.log.clear()
+        streams.captures = True
+        step(model, optimizer)
+        step(model, optimizer)
+        assert streams.log == [] and keeper.snapshots.refused["capturing"] == 3
+        streams.captures = False
+        step(model, optimizer)
+        keeper.snapshots.settle(wait=True)
+        assert keeper.snapshots.committed == 1 and keeper.latest().step == 4

@@ -35,6 +35,7 @@ class LazyStreams:
         self._events = 0
         self.now_on = "main"
         self.log: list[tuple] = []
+        self.captures = False
         self.lands = True
         """False: no event is ever found to have happened by asking"""
 
@@ -67,6 +68,7 @@ class LazyStreams:
         self.put(stream, copies)
 
     def has_landed(self, event):
+        self.log.append(("query", event.number))
         self._wander()
         if self.lands and self._random is None:
             self._run_to(event)
@@ -82,7 +84,7 @@ class LazyStreams:
             self._run(stream, len(self._queue(stream).entries))
 
     def is_capturing(self):
-        return False
+        return self.captures
 
     # What a program does -------------------------------------------------------------------------
 
