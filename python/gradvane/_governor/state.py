@@ -75,6 +75,7 @@ class TrainingState:
         self._looked_at: float | None = None
         self._known: set[int] = set()
         self._looks = 0
+        self._layouts: list[Layout] = []
         self._user: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {}
         self._more: list[weakref.ref[Module]] = []
 
@@ -100,7 +101,7 @@ class TrainingState:
         seconds. Raises Unsupported."""
         optimizers = self.optimizers()
         self._look(optimizers, now)
-        capture = Capture()
+        capture = Capture(self._layouts)
         models = [_model_part(root, i, capture) for i, root in enumerate(self.roots())]
         buffers = {i for part in models for node in part.buffers.values() for i in slots_in(node)}
         parts = [_optimizer_part(optimizer, i, capture) for i, optimizer in enumerate(optimizers)]
@@ -108,6 +109,7 @@ class TrainingState:
         scalers, schedulers = self._found.take(capture)
         user = [attachments.take_user(name, save, load, capture) for name, (save, load) in self._user.items()]
         at_once = buffers | set(range(in_training, len(capture.tensors)))
+        self._layouts = capture.layouts
         devices = {layout.device for layout in capture.layouts}
         return Captured(capture.layouts, capture.names, models, parts, scalers, schedulers, user,
                         random_states.taken(devices), at_once), capture.tensors
@@ -135,7 +137,7 @@ def named_tensors(root: Module) -> Iterator[tuple[str, Tensor, bool, bool]]:
 
 def slots_in(node: Slot | Wrapper) -> list[int]:
     if isinstance(node, Slot):
-        return [node.index]
+        return [node]
     return [index for part in node.inner.values() for index in slots_in(part)]
 
 

@@ -17,13 +17,14 @@ class Unsupported(Exception):
     """A tensor or an object that cannot be copied; the text is one sentence with its name."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """How the copy of one tensor lies on the host."""
 
     dtype: torch.dtype
     device: torch.device
     shape: tuple[int, ...]
+    """a torch.Size, or equal to one"""
     stride: tuple[int, ...] | None
     """of a dense tensor whose elements are in another order than row-major; None: row-major"""
 
@@ -34,10 +35,14 @@ class Layout:
             numel *= size
         return numel
 
+    def is_of(self, tensor: Tensor) -> bool:
+        return bool(tensor.dtype is self.dtype and tensor.shape == self.shape and tensor.device == self.device)
+
     def fits(self, tensor: Tensor) -> bool:
         """Whether a plain tensor can take the values in place."""
-        shape = tuple(distinct(tensor).shape)
-        return bool(tensor.dtype == self.dtype and tensor.device == self.device and shape == self.shape)
+        if tensor.dtype != self.dtype or tensor.device != self.device:
+            return False
+        return bool(tensor.shape == self.shape or distinct(tensor).shape == self.shape)
 
 
 def is_wrapper(tensor: Tensor) -> bool:
@@ -61,16 +66,20 @@ def distinct(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def layout_of(tensor: Tensor, name: str) -> Layout:
-    """Of a plain tensor. Raises Unsupported."""
+def layout_of(tensor: Tensor, name: str, known: Layout | None = None) -> Layout:
+    """Of a plain tensor; `known` itself if that is it. Raises Unsupported."""
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else str(tensor.layout)
         raise Unsupported(f"{name} is {kind.removeprefix('torch.')}: only dense tensors can be copied")
     if tensor.is_meta or not torch._C._has_storage(tensor):
         raise Unsupported(f"{name} has no memory of its own (device {tensor.device})")
-    tensor = distinct(tensor)
-    stride = None if tensor.is_contiguous() else _dense_stride(tensor)
-    return Layout(tensor.dtype, tensor.device, tuple(tensor.shape), stride)
+    if known is not None and known.stride is None and tensor.is_contiguous() and known.is_of(tensor):
+        return known
+    stride = None
+    if not tensor.is_contiguous():  # which has each element once
+        tensor = distinct(tensor)
+        stride = None if tensor.is_contiguous() else _dense_stride(tensor)
+    return Layout(tensor.dtype, tensor.device, tensor.shape, stride)
 
 
 def _dense_stride(tensor: Tensor) -> tuple[int, ...] | None:

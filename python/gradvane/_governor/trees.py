@@ -22,14 +22,14 @@ _ATOMS = (int, float, bool, str, bytes, complex, type(None), torch.dtype, torch.
 _DEEPEST = 40
 
 
-@dataclass(frozen=True)
-class Slot:
-    """A plain tensor, by its place in the list of layouts."""
+class Slot(int):
+    """A plain tensor, by its place in the list of layouts. The garbage collector does not follow numbers: a snapshot of
+    many small tensors would otherwise make it go through all objects of the program."""
 
-    index: int
+    __slots__ = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Wrapper:
     """A tensor whose values lie in others."""
 
@@ -40,19 +40,19 @@ class Wrapper:
     inner: dict[str, Slot | Wrapper]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Table:
     kind: type
     items: list[tuple[Any, Node]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Row:
     kind: type
     items: list[Node]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Plain:
     value: Any
 
@@ -63,7 +63,9 @@ Node = Slot | Wrapper | Table | Row | Plain
 class Capture:
     """Takes trees down. One tensor that is met twice is one slot."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: list[Layout]) -> None:
+        """`known`: the layouts of the capture before, to be used again."""
+        self._known = known
         self.tensors: list[Tensor] = []
         self.layouts: list[Layout] = []
         self.names: list[str] = []
@@ -77,8 +79,9 @@ class Capture:
             inner, context = inner_tensors(tensor)
             parts = {key: self.tensor(part, f"{name}.{key}") for key, part in inner}
             return Wrapper(type(tensor), context, tensor.shape, tuple(tensor.stride()), parts)
-        layout = layout_of(tensor, name)
-        slot = self._slots[id(tensor)] = Slot(len(self.tensors))
+        index = len(self.tensors)
+        layout = layout_of(tensor, name, self._known[index] if index < len(self._known) else None)
+        slot = self._slots[id(tensor)] = Slot(index)
         self.tensors.append(tensor)
         self.layouts.append(layout)
         self.names.append(name)
@@ -122,13 +125,13 @@ class Restoring:
             return next((why for key, part in inner if (why := self.into(node.inner[key], part)) is not None), None)
         if is_wrapper(tensor):
             return f"is a {type(tensor).__name__} and was a plain tensor"
-        layout = self._layouts[node.index]
+        layout = self._layouts[node]
         if not layout.fits(tensor):
             return (f"is {tuple(tensor.shape)} {tensor.dtype} on {tensor.device} and was "
-                    f"{layout.shape} {layout.dtype} on {layout.device}").replace("torch.", "")
-        if node.index in self.targets and self.targets[node.index] is not tensor:
+                    f"{tuple(layout.shape)} {layout.dtype} on {layout.device}").replace("torch.", "")
+        if node in self.targets and self.targets[node] is not tensor:
             return "was one tensor with another, and is a tensor of its own"
-        self.targets[node.index] = tensor
+        self.targets[node] = tensor
         self._taken.add(id(tensor))
         return None
 
@@ -174,19 +177,19 @@ class Restoring:
         return made
 
     def _tensor(self, node: Slot, now: Any) -> Tensor:
-        if (target := self.targets.get(node.index)) is not None:
+        if (target := self.targets.get(node)) is not None:
             return target
-        layout = self._layouts[node.index]
+        layout = self._layouts[node]
         fits = isinstance(now, torch.Tensor) and not is_wrapper(now) and id(now) not in self._taken
         if fits and now.layout == torch.strided and layout.fits(now):
-            self.targets[node.index] = now
+            self.targets[node] = now
             self._taken.add(id(now))
             return now  # type: ignore[no-any-return]
         made = torch.empty(layout.shape, dtype=layout.dtype, device=layout.device)
         if layout.stride is not None:
             made = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=layout.device)
         self.new_bytes += layout.numel * layout.dtype.itemsize
-        self.targets[node.index] = made
+        self.targets[node] = made
         return made
 
     def _wrapper(self, node: Wrapper, now: Any) -> Any:
