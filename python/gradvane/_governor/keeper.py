@@ -85,6 +85,11 @@ class Keeper:
         take, 0 for no bound."""
         self._cadence = Cadence(every, seconds, budget)
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a rollback waits for its place in the loop."""
+        return self._asked is not None
+
     # Hooks ----------------------------------------------------------------------------------------
 
     @contained

@@ -269,7 +269,7 @@ def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs:
     watcher = _watching()
     if watcher is not None:
         verdict = watcher.after_step(optimizer)
-        if not verdict:
+        if not verdict or (verdict == governing.SKIP and watcher.keeper.is_asked):
             watcher.keeper.after_step(optimizer, watcher.is_busy())
         profilers.tell_gone(_watching)
         _watch_checkpoints(watcher)
