@@ -57,11 +57,11 @@ class Agent:
         from gradvane._naming import Names
         from gradvane._ranks import identity
         from gradvane._watch.watcher import Watcher
-        from gradvane.options import as_texts
+        from gradvane.options import as_pairs, as_texts
 
         self._options = as_texts(options)
-        lacks_run_id = module.lacks_run_id(_pairs(self._options), command_line)
-        pairs = _pairs({**identity.of_group(lacks_run_id), **self._options})
+        lacks_run_id = module.lacks_run_id(as_pairs(self._options), command_line)
+        pairs = as_pairs({**identity.of_group(lacks_run_id), **self._options})
         name = default_run or _script_name()
         # First of all, since it is the one thing here that cannot be had where threads are limited: nothing else
         # has begun by then.
@@ -375,10 +375,6 @@ def _end_with_program(agent: Agent) -> None:
         agent._end(lambda: agent._native.stop(True) if why is None else agent._native.fail(why, True))
     except KeyboardInterrupt:  # meant for our wait: the program itself has ended already
         pass
-
-
-def _pairs(options: Mapping[str, str]) -> list[str]:
-    return [f"{key}={value}" for key, value in options.items()]
 
 
 def _script_name() -> str:

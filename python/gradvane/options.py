@@ -88,6 +88,11 @@ class Options(TypedDict, total=False):
 KEYS: tuple[str, ...] = tuple(Options.__annotations__)
 
 
+def as_pairs(texts: Mapping[str, str]) -> list[str]:
+    """As the native agent takes them: key=value."""
+    return [f"{key}={text}" for key, text in texts.items()]
+
+
 def as_texts(options: Mapping[str, Any]) -> dict[str, str]:
     """Options as every other way to configure Gradvane writes them. None: as if the option was not given.
 
