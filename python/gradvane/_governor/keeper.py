@@ -70,7 +70,7 @@ class Keeper:
         self._batches = 0
         self._has_batches = False
         self._follows_batches = False
-        self._has_stepped_inside = False
+        self._stepped_inside: int | None = None
         self.faults = 0
         self._run_step = run_step
         self.step = 0
@@ -103,11 +103,13 @@ class Keeper:
     def after_step(self, optimizer: Any, is_inside: bool = False) -> Rollback | None:
         """An optimizer has written. Goes back if that was asked for, else takes the snapshot that is due. `is_inside`: a
         backward pass or another optimizer's step, which is what ends the iteration."""
+        if self._asked is None and not self._cadence.is_on:
+            return None
+        self._stepped_inside = id(optimizer) if is_inside else None
+        if is_inside:
+            return None
         everyone = [id(one) for one in self._optimizers()]
         if id(optimizer) not in everyone:
-            return None
-        self._has_stepped_inside = is_inside
-        if is_inside:
             return None
         leads = self._leader.stepped(id(optimizer), everyone)
         if self._asked is not None:
@@ -138,15 +140,17 @@ class Keeper:
     @contained
     def backward_ended(self, is_inside: bool = False) -> None:
         """`is_inside`: an optimizer's step, with a closure."""
-        if self._has_stepped_inside and not is_inside:
-            self._has_stepped_inside = False
-            self._iteration_ends(True)
+        if self._stepped_inside is not None and not is_inside:
+            key, self._stepped_inside = self._stepped_inside, None
+            if any(id(one) == key for one in self._optimizers()):
+                self._iteration_ends(True)
 
     # What a script asks ---------------------------------------------------------------------------
 
     def snapshot(self) -> bool:
         """Takes one now, whole: whatever the loop does next, streams wait for the copies. False if it was refused."""
         self._check_thread()
+        self._number()
         self.snapshots.settle(wait=True)
         self._follows_batches = False
         began = self.snapshots.committed
@@ -178,6 +182,7 @@ class Keeper:
         self._check_thread()
         check(optimizer, lr_factor)
         self._asked = None
+        self._number()
         done = self._go_back(reason, optimizer, lr_factor, bad_step)
         for one in self._optimizers():
             for group in one.param_groups:
@@ -275,6 +280,10 @@ class Keeper:
         logger.info("rollback to step %d (%s): %s", done.to_step, done.reason, f"{steps} lost")
         for text in done.errors:
             logger.warning("rollback: loading the state of %s failed", text)
+
+    def _number(self) -> None:
+        if self._run_step is not None:
+            self.step = self._run_step()
 
     def _is_shared(self) -> bool:
         """Whether optimizers step in several threads: none of them can know what another one writes."""

@@ -71,6 +71,8 @@ def layout_of(tensor: Tensor, name: str, known: Layout | None = None) -> Layout:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else str(tensor.layout)
         raise Unsupported(f"{name} is {kind.removeprefix('torch.')}: only dense tensors can be copied")
+    if tensor.device.type not in ("cpu", "cuda", "meta"):
+        raise Unsupported(f"{name} is on {tensor.device}: only what lies on CPUs and CUDA devices can be copied")
     if tensor.is_meta or not torch._C._has_storage(tensor):
         raise Unsupported(f"{name} has no memory of its own (device {tensor.device})")
     if known is not None and known.stride is None and tensor.is_contiguous() and known.is_of(tensor):
