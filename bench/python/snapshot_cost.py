@@ -1,9 +1,9 @@
 """What a snapshot of a training's state costs a step, against two ways to keep a copy that people use, in one run.
 
-Every arm makes one copy per step, of model and optimizer. Arms take turns, some steps of each in a round, and a ratio is
-of one round. Gradvane's copy is checked for finite numbers and has a checksum, and the rivals check nothing. On a CPU it
-is the CPU time of the process that counts; on a device the time of whole steps, since Gradvane's copies run beside the
-next forward and backward pass. One JSON object a line.
+Every arm makes one copy per step, of model and optimizer. Arms take turns, some steps of each in a round, and a ratio
+is of one round. Gradvane's copy is checked for finite numbers and has a checksum, and the rivals check nothing. On a
+CPU it is the CPU time of the process that counts; on a device the time of whole steps, since Gradvane's copies run
+beside the next forward and backward pass. One JSON object a line.
 """
 
 import argparse
@@ -23,7 +23,11 @@ def transformer(width, context):
     small_training.WIDTH, small_training.CONTEXT = width, context
     model = small_training.Model()
     words = torch.randint(0, small_training.WORDS, (small_training.BATCH, context))
-    return model, (words,), lambda model, words: nn.functional.cross_entropy(model(words).flatten(0, 1), words.flatten())
+
+    def loss(model, words):
+        return nn.functional.cross_entropy(model(words).flatten(0, 1), words.flatten())
+
+    return model, (words,), loss
 
 
 def many_layers(layers, width):

@@ -98,9 +98,7 @@ class Agent:
         self._incidents = Incidents()
         self.recording = ""
         """path of the latest one of an incident"""
-        self._watcher.governing.find_incident = self._incident_of_stop
-        self._watcher.governing.roll_back = policy.roll_back_of(
-            self._native, self._watcher.keeper, self._incidents.all, self._incident_of_stop)
+        policy.connect(self._native, self._watcher, self._incidents.all, self._incident_of_stop)
         self._callbacks: list[Callable[[Incident], object]] = []
         begins.put(True)
         _live, _has_started = self, True
@@ -208,26 +206,24 @@ class Agent:
         self._callbacks.append(callback)
 
     def snapshot(self) -> bool:
-        """Copies the training's state to host memory now. False if it was refused; a log line has the reason. Call it on
-        the thread that trains, between steps. docs/governor.md has what the state is."""
+        """Copies the training's state to host memory now, on the thread that trains. False: refused, a log line has
+        the reason. docs/governor.md has what the state is."""
         return self._watcher.keeper.snapshot()
 
     def rollback(self, reason: str = "the script", *, optimizer: OptimizerPolicy = "restore", lr_factor: float = 1.0,
                  when: str = "now") -> Rollback | None:
-        """Goes back to the last good snapshot. "now": between two steps, and gradients are dropped. "after_step": right
-        after the next step, where snapshots are taken, so that a schedule goes on exactly; returns None.
-
-        `optimizer`: restore its state, reset it, or keep it as it is. `lr_factor` multiplies learning rates. Raises
-        GradvaneError if there is no snapshot or if the training no longer fits it; nothing is changed then."""
+        """Goes back to the last good snapshot: "now", between two steps, or "after_step", right after the next one, where
+        snapshots are taken, so that schedules go on exactly. `optimizer`: restores, resets or keeps its state.
+        Raises GradvaneError if there is no snapshot or the training no longer fits it; nothing is changed then."""
         return self._watcher.keeper.go_back(reason, optimizer, lr_factor, when)
 
     def on_rollback(self, callback: Callable[[Rollback], object]) -> None:
-        """Calls `callback` after each rollback, on the thread that trains: a loader may skip batches, for one."""
+        """Calls `callback` after each rollback, on the thread that trains."""
         self._watcher.keeper.on_rollback(callback)
 
     def snapshot_state(self, name: str, save: Any, load: Callable[[Any], object] | None = None) -> None:
-        """Adds to what snapshots hold: what `save()` returns, for `load` to take back. Or an object with state_dict() and
-        load_state_dict(), or a module (an average of weights). Snapshots before it lack it."""
+        """Adds to what snapshots hold: what `save()` returns, for `load` to take back. Or an object with state_dict()
+        and load_state_dict(), or a module (an average of weights). Snapshots before it lack it."""
         self._watcher.keeper.snapshot_state(name, save, load)
 
     def writes_on(self, stream: torch.cuda.Stream) -> None:

@@ -44,7 +44,7 @@ class UserPart:
 
 
 class Found:
-    """Scalers and schedulers that live, found through the garbage collector's objects: some 50 ms in a large process."""
+    """Scalers and schedulers that live, found among the garbage collector's objects: 50 ms in a large process."""
 
     def __init__(self) -> None:
         self._scalers: list[weakref.ref[Any]] = []

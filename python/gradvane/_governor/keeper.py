@@ -101,8 +101,8 @@ class Keeper:
 
     @contained
     def after_step(self, optimizer: Any, is_inside: bool = False) -> Rollback | None:
-        """An optimizer has written. Goes back if that was asked for, else takes the snapshot that is due. `is_inside`: a
-        backward pass or another optimizer's step, which is what ends the iteration."""
+        """An optimizer has written. Goes back if that was asked for, else takes the snapshot that is due. `is_inside`:
+        it is in a backward pass or in another optimizer's step, and that ends the iteration."""
         if self._asked is None and not self._cadence.is_on:
             return None
         self._stepped_inside = id(optimizer) if is_inside else None
@@ -177,8 +177,8 @@ class Keeper:
 
     def rollback(self, reason: str, optimizer: OptimizerPolicy = "restore", lr_factor: float = 1.0,
                  bad_step: int | None = None) -> Rollback:
-        """Goes back now. Gradients are dropped: they are of weights that are gone. Raises GradvaneError, and has changed
-        nothing then."""
+        """Goes back now. Gradients are dropped: they are of weights that are gone. Raises GradvaneError, and has
+        changed nothing then."""
         self._check_thread()
         check(optimizer, lr_factor)
         self._asked = None

@@ -9,19 +9,21 @@ if TYPE_CHECKING:
 
     from torch.optim import Optimizer
 
-    from gradvane._governor.keeper import Keeper
     from gradvane._records import Incident
+    from gradvane._watch.watcher import Watcher
 
 _DIVERGENCES = ("loss_divergence", "random_guess", "grad_exploding")
 
 
-def roll_back_of(native: Any, keeper: Keeper, incidents: Callable[[], tuple[Incident, ...]],
-                 find: Callable[[], object]) -> Callable[[Optimizer | None, str], bool] | None:
-    """Takes snapshots as the options ask, and returns what goes back to one; None where there are none. `find` waits for
-    the incident of a decision."""
+def connect(native: Any, watcher: Watcher, incidents: Callable[[], tuple[Incident, ...]],
+            find: Callable[[], Incident | None]) -> None:
+    """Takes snapshots as the options ask, and has policies go back to them. `find` waits for the incident of a
+    decision."""
+    keeper = watcher.keeper
+    watcher.governing.find_incident = find
     every = int(native.snapshot_every())
     if every == 0:
-        return None
+        return
     keeper.keep(every=every)
     keeper.badness = lambda: None if native.governor().is_state_good else "an incident has left the state in doubt"
 
@@ -35,4 +37,4 @@ def roll_back_of(native: Any, keeper: Keeper, incidents: Callable[[], tuple[Inci
             bad_step = max((step for step in begun if step > keeper.last_rollback_step), default=None)
         return keeper.act(optimizer, reason, bad_step)
 
-    return roll_back
+    watcher.governing.roll_back = roll_back

@@ -214,7 +214,8 @@ def test_without_buffers_no_stream_waits_before_the_next_update():
     streams.lands = False
     with keeper_of([model], [optimizer], streams=streams, every=1):
         optimizer.step()
-        assert calls_in(streams) == [("record", "main", 1), ("wait", "side", 1), ("copy", "side"), ("record", "side", 2)]
+        assert calls_in(streams) == [
+            ("record", "main", 1), ("wait", "side", 1), ("copy", "side"), ("record", "side", 2)]
 
 
 def test_a_capture_of_a_graph_is_asked_nothing_and_ends_a_snapshot_that_is_under_way():

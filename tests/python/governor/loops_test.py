@@ -72,7 +72,8 @@ def run(bad, agent_of, evaluates=False, accumulates=1):
     return {**everything([model], [optimizer]), "schedule": str(schedule.state_dict()), "python": random.getstate()}
 
 
-@pytest.mark.parametrize("bad", [3, BATCHES + 1, 2 * BATCHES], ids=["mid-epoch", "first of an epoch", "last of an epoch"])
+@pytest.mark.parametrize("bad", [3, BATCHES + 1, 2 * BATCHES],
+                         ids=["mid-epoch", "first of an epoch", "last of an epoch"])
 @pytest.mark.parametrize("evaluates", [False, True])
 def test_a_bad_batch_leaves_no_trace(kept, bad, evaluates):
     """Between two epochs the loader draws a new order; the numbers after it must be those after it."""

@@ -67,7 +67,11 @@ def test_an_unmodified_script_ends_where_it_ends_without_the_bad_batches(tmp_pat
     undone = torch.load(tmp_path / "end.pt")
     assert same(undone, ends["without"])
     assert not same(ends["taken"], ends["without"]), "the control: the batch spoils the run"
-    assert [i + 1 for i, step in enumerate(steps) if step.get("skipped") == "governor"] == [int(n) for n in bad.split(",")]
+    left_out = [i + 1 for i, step in enumerate(steps) if step.get("skipped") == "governor"]
+    assert left_out == [int(number) for number in bad.split(",")]
+
+
+DIVERGENCE = {"loss_window": 10, "detect": "loss_divergence"}
 
 
 def training(seed=0):
@@ -121,7 +125,7 @@ def test_without_a_snapshot_a_bad_first_step_stops_the_run(watching):
 def test_a_divergence_goes_back_to_before_its_first_step(watching):
     """It is found some steps after it began; snapshots of those steps are given up."""
     model, optimizer = training()
-    agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=6, loss_window=10, detect="loss_divergence")
+    agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=6, **DIVERGENCE)
     seen = []
     agent.on_rollback(seen.append)
     for _ in range(14):
@@ -144,7 +148,7 @@ def test_a_divergence_goes_back_to_before_its_first_step(watching):
 def test_a_divergence_that_all_snapshots_came_after_stops_the_run_and_says_so(watching, caplog):
     caplog.set_level(logging.INFO, "gradvane")
     model, optimizer = training()
-    agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=1, loss_window=10, detect="loss_divergence")
+    agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=1, **DIVERGENCE)
     with pytest.raises(gradvane.TrainingStopped, match="there was no snapshot to go back to"):
         for i in range(30):
             if i >= 14:

@@ -12,7 +12,8 @@ SOURCE = """
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.BatchNorm1d(9), torch.nn.Dropout(0.2), torch.nn.Linear(9, 3))
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(6, 9), nn.BatchNorm1d(9), nn.Dropout(0.2), nn.Linear(9, 3))
     if way == "ddp":
         net = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     else:

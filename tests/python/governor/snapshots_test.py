@@ -159,13 +159,17 @@ def test_snapshots_of_the_bad_step_and_later_ones_are_given_up():
         assert differences(everything([model], [optimizer]), states[2]) == []
 
 
+def parameter(*shape):
+    return torch.nn.Parameter(torch.ones(shape))
+
+
 MISMATCHES = {
-    "another shape": (lambda m, o: setattr(m[3], "weight", torch.nn.Parameter(torch.randn(5, 16))), "parameter 3.weight is"),
+    "another shape": (lambda m, o: setattr(m[3], "weight", parameter(5, 16)), "parameter 3.weight is"),
     "another type": (lambda m, o: m[0].double(), "parameter 0.weight is"),
-    "a parameter more": (lambda m, o: m.register_parameter("more", torch.nn.Parameter(torch.ones(2))), "more is new"),
+    "a parameter more": (lambda m, o: m.register_parameter("more", parameter(2)), "more is new"),
     "a buffer less": (lambda m, o: m[1].register_buffer("running_mean", None), "1.running_mean is gone"),
-    "a group more": (lambda m, o: o.add_param_group({"params": [torch.nn.Parameter(torch.ones(2))]}), "2 groups and had 1"),
-    "another parameter": (lambda m, o: o.param_groups[0]["params"].__setitem__(0, torch.nn.Parameter(torch.ones(16, 6))),
+    "a group more": (lambda m, o: o.add_param_group({"params": [parameter(2)]}), "2 groups and had 1"),
+    "another parameter": (lambda m, o: o.param_groups[0]["params"].__setitem__(0, parameter(16, 6)),
                           "has other parameters"),
 }
 

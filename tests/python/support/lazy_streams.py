@@ -1,5 +1,5 @@
-"""A device that is simulated on the CPU, as unkind as a real one may be: what is put on a stream other than the main one
-runs as late as the events between streams allow, or at moments that a seed decides."""
+"""A device that is simulated on the CPU, as unkind as a real one may be: what is put on a stream other than the main
+one runs as late as the events between streams allow, or at moments that a seed decides."""
 
 from __future__ import annotations
 
