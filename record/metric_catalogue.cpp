@@ -36,6 +36,8 @@ constexpr std::span<const Words> kOpen{};
 
 constexpr std::array kRunInfoLabels{LabelInfo{"run_id", kOpen}, LabelInfo{"world_size", kOpen},
                                     LabelInfo{"local_rank", kOpen}, LabelInfo{"torch", kOpen}};
+constexpr std::array kDeviceLabels{LabelInfo{"device", kOpen}, LabelInfo{"uuid", kOpen},
+                                   LabelInfo{"name", kOpen}};
 constexpr std::array kBuildInfoLabels{LabelInfo{"version", kOpen}};
 constexpr std::array kStateLabels{LabelInfo{"state", kNames<RunState>}};
 constexpr std::array kEndLabels{LabelInfo{"reason", kNames<EndReason>}};
@@ -135,6 +137,10 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      "Tokens trained on, as the training loop counts them", "Once tokens were counted.", false},
     {Metric::samples_total, "gradvane_samples_total", counter, "", kNone,
      "Samples trained on, as the training loop counts them", "Once samples were counted.", false},
+    {Metric::model_flops_utilization_ratio, "gradvane_model_flops_utilization_ratio", gauge,
+     "ratio", kNone,
+     "Model FLOPs of the tokens per second, as a share of peak_flops; averaged over some ten steps",
+     "If flops_per_token and peak_flops are given, once tokens were counted.", false},
 
     {Metric::loss, "gradvane_loss", gauge, "", kOptimizerLabels,
      "Loss of the latest step in which it was finite", "Once a finite loss was handed over.",
@@ -247,6 +253,19 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
     {Metric::device_memory_reserved_bytes, "gradvane_device_memory_reserved_bytes", gauge, "bytes",
      kNone, "Device memory that the caching allocator of this process holds",
      "On a device, once it was measured.", false},
+    {Metric::device_memory_peak_bytes, "gradvane_device_memory_peak_bytes", gauge, "bytes", kNone,
+     "The most device memory that tensors of this process held at a time, since it began or reset "
+     "torch's peak",
+     "On a device, once it was measured.", false},
+    {Metric::device_allocation_retries_total, "gradvane_device_allocation_retries_total", counter,
+     "", kNone,
+     "Allocations that succeeded only after the caching allocator gave its free blocks back",
+     "On a device, once it was measured.", false},
+    {Metric::device_out_of_memory_total, "gradvane_device_out_of_memory_total", counter, "", kNone,
+     "Allocations of device memory that failed", "On a device, once it was measured.", false},
+    {Metric::device_info, "gradvane_device_info", info, "", kDeviceLabels,
+     "The devices that hold the parameters; `uuid` is that of DCGM's metrics",
+     "If parameters are on a CUDA device.", false},
 
     {Metric::host_syncs_total, "gradvane_host_syncs_total", counter, "", kSyncLabels,
      "Calls that made the CPU wait for the GPU; those of kind rejected_in_capture did not wait",

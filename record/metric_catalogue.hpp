@@ -30,6 +30,7 @@ enum class Metric : std::uint8_t {
   phase_seconds_total,
   tokens_total,
   samples_total,
+  model_flops_utilization_ratio,
   // loss and optimizer
   loss,
   learning_rate,
@@ -75,6 +76,10 @@ enum class Metric : std::uint8_t {
   process_resident_memory_bytes,
   device_memory_allocated_bytes,
   device_memory_reserved_bytes,
+  device_memory_peak_bytes,
+  device_allocation_retries_total,
+  device_out_of_memory_total,
+  device_info,
   // host syncs
   host_syncs_total,
   host_sync_seconds_total,

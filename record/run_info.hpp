@@ -48,6 +48,15 @@ struct ParamInfo {
   bool requires_grad = true;
 };
 
+/// A device that holds parameters.
+struct DeviceInfo {
+  std::string device;  ///< as torch names it: cuda:0
+  std::string uuid;    ///< as NVML writes it
+  std::string name;
+
+  friend bool operator==(const DeviceInfo&, const DeviceInfo&) = default;
+};
+
 /// The parameters being watched. Replaced as a whole when the model changes; `id` tells versions apart.
 struct ModelInfo {
   std::uint64_t id = 0;
@@ -55,6 +64,7 @@ struct ModelInfo {
   std::vector<std::string> groups;
   std::vector<std::string> optimizers;    ///< type name of each optimizer seen
   std::vector<std::string> user_metrics;  ///< names, index = StepRecord::user
+  std::vector<DeviceInfo> devices;        ///< CUDA devices of the parameters
 
   /// Empty for an index that none of them has, as the loss's -1.
   [[nodiscard]] std::string param_name(std::int32_t index) const {

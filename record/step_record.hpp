@@ -195,10 +195,15 @@ struct StepRecord {
   double agent_seconds = 0;  ///< of step_seconds: spent in the agent's own hooks
   std::optional<double> tokens;
   std::optional<double> samples;
+  std::optional<double> model_flops_utilization;  ///< of peak_flops, averaged over some ten steps
 
   std::optional<std::int64_t> process_resident_bytes;
   std::optional<std::int64_t> device_allocated_bytes;
   std::optional<std::int64_t> device_reserved_bytes;
+  std::optional<std::int64_t> device_peak_bytes;  ///< since the program reset torch's own peak
+  /// Since the process began.
+  std::optional<std::int64_t> device_allocation_retries;
+  std::optional<std::int64_t> device_out_of_memory;
 
   std::optional<StepSyncs> syncs;    ///< absent where not every moment of the step was counted
   std::int32_t own_sync_budget = 0;  ///< syncs of origin `gradvane` that this step may have

@@ -173,6 +173,15 @@ constexpr std::array kTable{
                                              "-1: the launcher's, else 0."),
     whole<&Options::world_size, -1, kMaxInt>("world_size", "-1 or more",
                                              "-1: the launcher's, else 1."),
+    amount<&Options::flops_per_token>(
+        "flops_per_token",
+        "FLOP that the model needs for a token, forward and backward: about 6 times its "
+        "parameters. With peak_flops and counted tokens it gives "
+        "gradvane_model_flops_utilization_ratio. 0: not known."),
+    amount<&Options::peak_flops>(
+        "peak_flops",
+        "FLOP/s that the devices of this process can do at most, in the type that it computes "
+        "with: 989e12 for the dense BF16 of one H100 SXM. 0: not known."),
     choice<&Options::sync, kSyncs>(
         "sync", "off, auto, require",
         "Whether calls that make the CPU wait for the GPU are counted, through CUPTI. auto: where "

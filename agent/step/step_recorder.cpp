@@ -5,26 +5,12 @@
 #include <utility>
 
 #include "agent/step/gradient_clip.hpp"
-#include "collectors/tensors/device_memory.hpp"
 #include "collectors/tensors/tensor_view.hpp"
 #include "record/clocks.hpp"
 
 namespace gradvane::agent {
 
 using collectors::OwnCalls;
-namespace {
-
-/// Seldom: it takes a lock that allocations take too.
-void note_device_memory(OptimizerState& state) noexcept {
-  constexpr std::int64_t kEvery = 32;
-  if (state.device_reads == 0 || state.step % kEvery != 1) return;
-  const auto use = collectors::device_memory_use();
-  if (!use) return;
-  state.facts.device_allocated_bytes = use->allocated_bytes;
-  state.facts.device_reserved_bytes = use->reserved_bytes;
-}
-
-}  // namespace
 
 StepRecorder::StepRecorder(const Options& options, bool enabled, Governor& governor)
     : options_(options),
@@ -193,7 +179,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
   facts.bad_micro_step = losses_.of(state.losses).first_bad();
   counts_.write_to(facts, state.passes.backwards);
   user_.write_to(facts, optimizers_.watch().user_metrics());
-  note_device_memory(state);
+  memory_.note(state.device_reads, facts);
   clock_.end_step(facts);
 
   const bool waits = options_.mode == Mode::immediate;

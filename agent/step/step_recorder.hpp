@@ -12,6 +12,7 @@
 #include "agent/step/attached_optimizers.hpp"
 #include "agent/step/backward_watch.hpp"
 #include "agent/step/clipping.hpp"
+#include "agent/step/facts/device_memory_facts.hpp"
 #include "agent/step/facts/step_clock.hpp"
 #include "agent/step/facts/step_counts.hpp"
 #include "agent/step/facts/step_losses.hpp"
@@ -170,6 +171,7 @@ class StepRecorder {
   StepSyncs syncs_;
   StepClock clock_;
   StepCounts counts_;
+  DeviceMemoryFacts memory_;
   StepLosses losses_;
   UserMetrics user_;
 

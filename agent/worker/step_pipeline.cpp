@@ -24,6 +24,7 @@ StepPipeline::StepPipeline(const Options& options, collectors::Handoff& handoff,
       intake_(handoff),
       builder_({options.vanishing_threshold, options.exploding_threshold}),
       held_(exchange),
+      utilization_(options.flops_per_token, options.peak_flops),
       model_(std::make_shared<record::ModelInfo>()) {}
 
 void StepPipeline::announce_model() {
@@ -102,6 +103,7 @@ void StepPipeline::export_step(const StepIntake::Step& step) {
   if (step.lost_reads > 0) count_lost_reads(step.lost_reads);
   if (step.slots.plan != nullptr) note_groups(*step.slots.plan);
   readers_.syncs.book(facts, record);
+  record.model_flops_utilization = utilization_.add(record);
   const auto model = builder_.model() != nullptr ? builder_.model() : model_;
   const auto now = Clock::now();
   readers_.status.note_arrival(now);

@@ -8,6 +8,7 @@
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/outlets.hpp"
 #include "agent/outlets/user_callbacks.hpp"
+#include "agent/worker/flops_utilization.hpp"
 #include "agent/worker/incidents.hpp"
 #include "agent/worker/run_progress.hpp"
 #include "agent/worker/run_status.hpp"
@@ -70,6 +71,7 @@ class StepPipeline {
   StepIntake intake_;
   collectors::StepBuilder builder_;
   collectors::HeldRecords held_;
+  FlopsUtilization utilization_;
   std::string said_of_groups_;
   std::shared_ptr<const record::ModelInfo> model_;  ///< that the exporters know; never null
   std::chrono::steady_clock::time_point last_memory_;

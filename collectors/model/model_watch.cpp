@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <set>
 #include <stdexcept>
+#include <system_error>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "collectors/grouping.hpp"
+#include "collectors/tensors/device_identity.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::collectors {
@@ -249,6 +252,8 @@ void ModelWatch::rebuild() {
   std::vector<std::vector<std::int32_t>> entries(watched_.size());
   list_parameters(named, groups, *model, entries);
 
+  note_devices(*model);
+
   std::vector<std::string> flat;
   for (const record::ParamInfo& param : model->params) flat.push_back(param.name);
   Grouping grouping = group_parameters(flat, group_rule_, max_groups_);
@@ -271,6 +276,23 @@ void ModelWatch::rebuild() {
     plan->shards = watched_[w].source->shards(watched_[w].params);
     find_local_parts(watched_[w], !plan->shards.empty());
     watched_[w].plan = std::move(plan);
+  }
+}
+
+void ModelWatch::note_devices(record::ModelInfo& model) {
+  constexpr std::string_view kCuda = "cuda:";
+  std::set<int> indices;
+  for (const record::ParamInfo& param : model.params) {
+    int index = -1;
+    if (!param.device.starts_with(kCuda)) continue;
+    const std::string_view digits = std::string_view(param.device).substr(kCuda.size());
+    if (std::from_chars(digits.data(), digits.data() + digits.size(), index).ec == std::errc())
+      indices.insert(index);
+  }
+  for (const int index : indices) {
+    const auto [known, is_new] = devices_.try_emplace(index);
+    if (is_new) known->second = device_info(index);
+    if (known->second) model.devices.push_back(*known->second);
   }
 }
 

@@ -1,7 +1,9 @@
 #pragma once
 // Which parameters are watched, under which names, and whether they are still the same ones.
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -92,6 +94,7 @@ class ModelWatch {
   [[nodiscard]] std::vector<std::vector<std::size_t>> divide(std::vector<NamedTensor>& named) const;
   void list_parameters(std::vector<NamedTensor>& named, const std::vector<Groups>& groups,
                        record::ModelInfo& model, std::vector<std::vector<std::int32_t>>& entries);
+  void note_devices(record::ModelInfo& model);
   static void find_local_parts(Watched& watched, bool is_sharded);
   void note_first_of_names();
 
@@ -103,6 +106,7 @@ class ModelWatch {
   std::vector<const void*> left_out_;  ///< TensorImpls of what is listed, and in no plan
   std::vector<Watched> watched_;
   std::vector<std::string> user_metrics_;
+  std::map<int, std::optional<record::DeviceInfo>> devices_;  ///< that were asked for, by index
 };
 
 }  // namespace gradvane::collectors

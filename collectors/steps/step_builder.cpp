@@ -181,6 +181,9 @@ void StepBuilder::take_facts(const StepFacts& facts) {
   if (facts.device_allocated_bytes >= 0) {
     record_.device_allocated_bytes = facts.device_allocated_bytes;
     record_.device_reserved_bytes = facts.device_reserved_bytes;
+    record_.device_peak_bytes = facts.device_peak_bytes;
+    record_.device_allocation_retries = facts.device_allocation_retries;
+    record_.device_out_of_memory = facts.device_out_of_memory;
   }
   record_.contiguous_copies = facts.contiguous_copies;
 }

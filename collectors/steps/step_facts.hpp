@@ -48,6 +48,9 @@ struct StepFacts {
   std::int64_t samples = -1;
   std::int64_t device_allocated_bytes = -1;
   std::int64_t device_reserved_bytes = -1;
+  std::int64_t device_peak_bytes = -1;
+  std::int64_t device_allocation_retries = -1;  ///< since the process began, as the next one
+  std::int64_t device_out_of_memory = -1;
   std::int32_t contiguous_copies = 0;
   std::int32_t refused_names = 0;  ///< user metrics that found no room
 

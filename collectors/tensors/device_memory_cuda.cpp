@@ -16,6 +16,9 @@ std::optional<DeviceMemoryUse> device_memory_use() noexcept try {
     const auto stats = allocator->getDeviceStats(device);
     use.allocated_bytes += stats.allocated_bytes[kAll].current;
     use.reserved_bytes += stats.reserved_bytes[kAll].current;
+    use.peak_bytes += stats.allocated_bytes[kAll].peak;
+    use.allocation_retries += stats.num_alloc_retries;
+    use.out_of_memory += stats.num_ooms;
   }
   return use;
 } catch (...) {  // an allocator that keeps no statistics

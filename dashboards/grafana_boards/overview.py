@@ -141,6 +141,12 @@ def speed() -> Row:
             Query(f"sum({rate('gradvane_tokens_total')})", "tokens"),
             Query(f"sum({rate('gradvane_samples_total')})", "samples")],
               Look(width=8, from_zero=True, has_page=False)),
+        graph("Model FLOPs utilization", "What the tokens cost by the model's arithmetic, as a share of what the "
+              "devices can do (MFU). 0.4 to 0.6 is usual for large language models; a fall at the same data is time "
+              "that the devices wait.", units.PercentUnit,
+              [Query(series("gradvane_model_flops_utilization_ratio"), "rank {{rank}}")],
+              Look(width=24, height=6, from_zero=True,
+                   nothing="Give flops_per_token and peak_flops, and count tokens.")),
     ))
 
 
@@ -152,8 +158,21 @@ def memory() -> Row:
         graph("Device memory", "Held by tensors, and by the caching allocator. Reserved far above allocated for "
               "long: fragmentation.", units.BytesIEC, [
                   Query(series("gradvane_device_memory_allocated_bytes"), "rank {{rank}} allocated"),
-                  Query(series("gradvane_device_memory_reserved_bytes"), "rank {{rank}} reserved")],
+                  Query(series("gradvane_device_memory_reserved_bytes"), "rank {{rank}} reserved"),
+                  Query(series("gradvane_device_memory_peak_bytes"), "rank {{rank}} peak")],
               Look(from_zero=True)),
+        graph("Allocations retried and failed", "Retried: the allocator gave its free blocks back to the device "
+              "first, which is slow and makes the host wait. A rate that stays: the memory is nearly full, or in "
+              "fragments. Failed: the program ran out of memory, and went on.", units.Short, [
+                  Query(f"sum by (rank) ({increase('gradvane_device_allocation_retries_total')})",
+                        "rank {{rank}} retried"),
+                  Query(f"sum by (rank) ({increase('gradvane_device_out_of_memory_total')})", "rank {{rank}} failed")],
+              Look(from_zero=True, has_page=False, nothing="No device.")),
+        table("Devices", "The GPUs that hold each rank's parameters. DCGM's metrics have the same UUID.",
+              [("rank", "Rank", 60), ("instance", "Instance", 130), ("device", "Device", 80), ("name", "Name"),
+               ("uuid", "UUID")],
+              [Column("", by("rank, instance, device, name, uuid", "max", series("gradvane_device_info")),
+                      units.NoUnit, hidden=True)], sort="Rank", descending=False, nothing="No device."),
     ), collapsed=True)
 
 

@@ -113,6 +113,11 @@ void PrometheusExporter::take_model(const record::ModelInfo& model) {
       metrics_->remove(number.metric, {group});
   }
   groups_ = model.groups;
+  for (const record::DeviceInfo& gone : devices_)
+    metrics_->remove(Metric::device_info, {gone.device, gone.uuid, gone.name});
+  devices_ = model.devices;
+  for (const record::DeviceInfo& device : devices_)
+    metrics_->set(Metric::device_info, 1, {device.device, device.uuid, device.name});
 }
 
 void PrometheusExporter::export_time(const record::StepRecord& record) {
@@ -206,6 +211,11 @@ void PrometheusExporter::export_numbers(const record::StepRecord& record,
       set_if(metrics, *number.metric, value_of(number, record));
   }
   metrics.add(Metric::contiguous_copies_total, record.contiguous_copies);
+  const auto count = [&](Metric metric, std::optional<std::int64_t> total) {
+    if (total) metrics.raise_to(metric, static_cast<double>(*total));
+  };
+  count(Metric::device_allocation_retries_total, record.device_allocation_retries);
+  count(Metric::device_out_of_memory_total, record.device_out_of_memory);
   put_params(record);
 
   const std::string optimizer = std::to_string(record.optimizer);

@@ -51,6 +51,7 @@ class PrometheusExporter final : public Exporter {
   void count_lost_steps(const record::StepRecord& record, record::Site site);
 
   std::shared_ptr<MetricSet> metrics_;
+  std::vector<record::DeviceInfo> devices_;
   bool has_groups_;
   std::uint64_t model_id_ = 0;
   bool has_stepped_ = false;

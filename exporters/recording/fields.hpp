@@ -81,7 +81,12 @@ void describe(auto& a, like<record::StepRecord> auto& r) {
   a(45, r.dropped_before);
   a(46, r.contiguous_copies);
   a(47, r.bad_micro_step);
-  describe_joined(a, r, 48, std::numeric_limits<std::uint32_t>::max());  // the next free one is 50
+  describe_joined(a, r, 48, 50);
+  a(50, r.device_peak_bytes);
+  a(51, r.device_allocation_retries);
+  a(52, r.device_out_of_memory);
+  a(53, r.model_flops_utilization);
+  describe_joined(a, r, 54, std::numeric_limits<std::uint32_t>::max());  // the next free one is 54
 }
 
 void describe(auto& a, like<record::Appearance> auto& r) {
@@ -155,12 +160,19 @@ void describe(auto& a, like<record::ParamInfo> auto& r) {
   a(8, r.requires_grad);
 }
 
+void describe(auto& a, like<record::DeviceInfo> auto& r) {
+  a(1, r.device);
+  a(2, r.uuid);
+  a(3, r.name);
+}
+
 void describe(auto& a, like<record::ModelInfo> auto& r) {
   a(1, r.id);
   a(2, r.params);
   a(3, r.groups);
   a(4, r.optimizers);
   a(5, r.user_metrics);
+  a(6, r.devices);
 }
 
 void describe(auto& a, like<record::SyncTally> auto& r) {

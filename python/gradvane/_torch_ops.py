@@ -150,12 +150,17 @@ def scalar_tensor(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def device_memory() -> tuple[int, int] | None:
-    """Bytes held by tensors, and by torch's allocator, on all CUDA devices. None where torch has not used one."""
+def device_memory() -> tuple[int, int, int, int, int] | None:
+    """Of all CUDA devices together: bytes held by tensors, bytes held by torch's allocator, the most that tensors held
+    on each since its peak was reset, allocations that were tried again, and allocations that failed. None if torch has
+    not used a device. Resets nothing."""
     if not torch.cuda.is_initialized():
         return None
-    allocated = reserved = 0
+    found = [0, 0, 0, 0, 0]
     for device in range(torch.cuda.device_count()):
-        allocated += torch.cuda.memory_allocated(device)
-        reserved += torch.cuda.memory_reserved(device)
-    return allocated, reserved
+        stats = torch.cuda.memory_stats_as_nested_dict(device)
+        allocated = stats["allocated_bytes"]["all"]
+        now = (allocated["current"], stats["reserved_bytes"]["all"]["current"], allocated["peak"],
+               stats["num_alloc_retries"], stats["num_ooms"])
+        found = [total + one for total, one in zip(found, now)]
+    return found[0], found[1], found[2], found[3], found[4]

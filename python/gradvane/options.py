@@ -43,6 +43,8 @@ class Options(TypedDict, total=False):
     rank: int
     local_rank: int
     world_size: int
+    flops_per_token: float
+    peak_flops: float
     sync: Literal["off", "auto", "require"]
     sync_budget: int
     sync_budget_after: int

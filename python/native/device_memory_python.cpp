@@ -1,5 +1,8 @@
 // What torch's caching allocator holds, as torch.cuda says.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <array>
 
 #include "collectors/tensors/device_memory.hpp"
 #include "python/native/torch_ops.hpp"
@@ -12,8 +15,13 @@ namespace py = pybind11;
 std::optional<DeviceMemoryUse> device_memory_use() noexcept try {
   const py::object use = python::torch_op("device_memory");
   if (use.is_none()) return std::nullopt;
-  const auto [allocated, reserved] = py::cast<std::pair<std::int64_t, std::int64_t>>(use);
-  return DeviceMemoryUse{allocated, reserved};
+  const auto [allocated, reserved, peak, retries, failures] =
+      py::cast<std::array<std::int64_t, 5>>(use);
+  return DeviceMemoryUse{.allocated_bytes = allocated,
+                         .reserved_bytes = reserved,
+                         .peak_bytes = peak,
+                         .allocation_retries = retries,
+                         .out_of_memory = failures};
 } catch (...) {  // an allocator that keeps no statistics
   return std::nullopt;
 }

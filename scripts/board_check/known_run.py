@@ -28,6 +28,8 @@ END = BEGIN + 1800
 SCRAPE = 15
 STARTED = 60
 """seconds after BEGIN. The times below are since then."""
+UUID = "GPU-5d1b7a2e-0c4f-4b6a-9e1d-7f30c2a8b40"
+"""without its last digit, which is the rank"""
 RUN, TWO, TUNED, JOB, RANKS = "gpt-small", "gan", "gpt-tuned", "training", 4
 GROUPS = ("embed", *(f"blocks.{block}" for block in range(8)), "ln_f", "head")
 KINDS = ("nan", "pos_inf", "neg_inf")
@@ -127,7 +129,10 @@ def process(rank: int) -> dict[str, Course]:
         "gradvane_amp_overflow_steps_total": counted(minute(5), minute(9), minute(17)),
         "gradvane_process_resident_memory_bytes": lambda t: 6.0e9 + 2e5 * t + 5e7 * rank,
         "gradvane_device_memory_allocated_bytes": lambda t: 38.5e9 + 2e8 * noise(t, rank),
-        "gradvane_device_memory_reserved_bytes": flat(44.5e9),
+        "gradvane_device_memory_reserved_bytes": flat(44.5e9), "gradvane_device_memory_peak_bytes": flat(41.2e9),
+        "gradvane_device_allocation_retries_total": counted(minute(15)),
+        "gradvane_device_out_of_memory_total": flat(0),
+        "gradvane_model_flops_utilization_ratio": while_between(SLOW, math.inf, 0.336, 0.42),
         "gradvane_plan_rebuilds_total": flat(0), "gradvane_contiguous_copies_total": per_step(1),
         "gradvane_nonfinite_values_refused_total": between(LOSS_BAD, MENDED, 4),
         "gradvane_series": flat(420), "gradvane_series_limit": flat(2000), "gradvane_series_dropped_total": flat(0),
@@ -145,7 +150,8 @@ def labelled(rank: int) -> list[Known]:
     phases = {"data": (0.05, 0.175 if slow else 0.05), "forward": (0.12, 0.12),
               "backward": (0.25, 0.25 if slow else 0.375), "optimizer": (0.05, 0.05), "other": (0.03, 0.03)}
     found = [known("gradvane_run_info", flat(1), world_size="4", local_rank=str(rank % 2), torch="2.11.0"),
-             known("gradvane_build_info", flat(1), version="0.1.0")]
+             known("gradvane_build_info", flat(1), version="0.1.0"),
+             known("gradvane_device_info", flat(1), device="cuda:0", name="NVIDIA H100 80GB HBM3", uuid=UUID + str(rank))]
     found += [known("gradvane_run_state", flat(state == "running"), state=state)
               for state in ("starting", "running", "stalled", "finished", "failed")]
     # Nine steps in ten take up to half a second; four in ten once the loader is slow.

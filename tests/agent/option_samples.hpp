@@ -52,6 +52,8 @@ inline const std::vector<OptionSample>& option_samples() {
       {"rank", "1", "2147483647", {"", "-2", "2147483648", "first"}},
       {"local_rank", "3", "7", {"", "-2", "first"}},
       {"world_size", "8", "16", {"", "-2", "all"}},
+      {"flops_per_token", "6000", "4.2e+10", {"", "-1", "nan", "inf", "6N"}},
+      {"peak_flops", "0.5", "9.89e+14", {"", "-1", "nan", "inf", "989T"}},
       {"sync", "off", "require", {"", "on", "Auto", "required"}},
       {"sync_budget", "0", "2147483647", {"", "-2", "2147483648", "none"}},
       {"sync_budget_after", "0", "500", {"", "-1", "2147483648"}},

@@ -9,6 +9,7 @@
 
 #include "agent/step/step_recorder.hpp"
 #include "collectors/model/libtorch_source.hpp"
+#include "collectors/tensors/device_identity.hpp"
 #include "tests/kernels/device/fake_cuda.hpp"
 
 namespace gradvane::agent {
@@ -92,6 +93,22 @@ TEST_F(RecorderOnADevice, AnotherOptimizerThatComesAndGoesTakesNoneOfTheFirstOne
     step({0, 1});
   }
   EXPECT_EQ(fake_cuda().allocations, allocations);
+}
+
+TEST_F(RecorderOnADevice, TheModelHasTheDevicesUuidAsNvmlWritesIt) {
+  step({0});
+  const auto model = recorder_.handoff().newest_model();
+  ASSERT_EQ(model->devices.size(), 1u);
+  EXPECT_EQ(model->devices[0],
+            (record::DeviceInfo{.device = "cuda:0",
+                                .uuid = "GPU-0f1f2f3f-4f5f-6f7f-8f9f-afbfcfdfefff",
+                                .name = "Fake GPU"}));
+}
+
+TEST_F(RecorderOnADevice, ADeviceThatTheRuntimeDoesNotKnowIsLeftOut) {
+  fake_cuda().devices = 0;
+  EXPECT_EQ(collectors::device_info(0), std::nullopt);
+  EXPECT_EQ(fake_cuda().last_error, cudaSuccess) << "it is not the program's error";
 }
 
 }  // namespace

@@ -37,6 +37,8 @@ NO_DEVICE = "there is no memory of a device"
 # Queries that have no data on this run, and why: the panel, or the panel and one of its queries.
 MAY_BE_EMPTY = {
     "gradvane-overview: Device memory": NO_DEVICE,
+    "gradvane-overview: Allocations retried and failed": NO_DEVICE,
+    "gradvane-overview: Devices": NO_DEVICE,
     "gradvane-fleet: Device memory of each rank": NO_DEVICE,
     "gradvane-fleet: Ranks side by side [K]": NO_DEVICE,
     "gradvane-fleet: Ranks side by side [F]": NO_GPU,
@@ -56,7 +58,8 @@ def environment(rank: int, run_dir: Path) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GRADVANE")}
     return {**kept, "PYTHONPATH": str(BUILD / "python"), "OMP_NUM_THREADS": "1", "GRADVANE_RUN": "live",
             "GRADVANE_RUN_DIR": str(run_dir), "GRADVANE_PORT": str(free_port()), "RANK": str(rank),
-            "LOCAL_RANK": "0", "WORLD_SIZE": "2", "GRADVANE_WEIGHT_EVERY": "5"}
+            "LOCAL_RANK": "0", "WORLD_SIZE": "2", "GRADVANE_WEIGHT_EVERY": "5",
+            "GRADVANE_FLOPS_PER_TOKEN": "1e6", "GRADVANE_PEAK_FLOPS": "1e12"}
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from board_check.asking import Answer, Asker  # noqa: E402
 from board_check.backfill import KnownPrometheus, openmetrics  # noqa: E402
 from board_check.boards import Target, events, load, panels, targets, variables  # noqa: E402
 from board_check.expansion import ALL, Window, chosen, expanded  # noqa: E402
-from board_check.known_run import BAD, BEGIN, END, GROUPS, RUN, STARTED, TUNED, TWO  # noqa: E402
+from board_check.known_run import BAD, BEGIN, END, GROUPS, RUN, STARTED, TUNED, TWO, UUID  # noqa: E402
 from board_rules import without_overlap  # noqa: E402
 from catalogue import FROM_SCRAPING, catalogue  # noqa: E402
 
@@ -126,6 +126,12 @@ NUMBERS = [
     ("overview", "Gradvane's time by part", "A", {"where": "worker"}, 30, 0.021),
     ("overview", "Time to write a scrape", "A", {"rank": "0"}, 30, 0.003),
     ("overview", "Processes", "A", {"rank": "3"}, 30, (BEGIN + STARTED) * 1000),
+    ("overview", "Model FLOPs utilization", "A", {"rank": "2"}, 10, 0.42),
+    ("overview", "Model FLOPs utilization", "A", {"rank": "2"}, 30, 0.336),
+    ("overview", "Device memory", "C", {"rank": "1"}, 30, 41.2e9),
+    ("overview", "Allocations retried and failed", "A", {"rank": "1"}, 15.25, 1),
+    ("overview", "Allocations retried and failed", "A", {"rank": "1"}, 18, 0),
+    ("overview", "Devices", "A", {"rank": "3", "uuid": UUID + "3"}, 30, 1),
     ("gradients", "Parameters by their gradient", "A", {"state": "nonfinite"}, 13.5, 40),
     ("gradients", "Parameters that vanish and explode", "B", {}, 30, 6),
     ("gradients", "Zeros by group", "A", {"group": "embed"}, 30, 0.62),
@@ -306,6 +312,19 @@ def test_of_two_optimizers_each_has_a_line_of_its_own(known):
         assert sorted(series.last for series in answer.series) == [10, 11], target.name
         seen |= {series.labels["whose"] for series in answer.series if target.legend}
     assert seen >= {"0, optimizer 0", "0, optimizer 1", "before clipping, optimizer 1", "vanishing, optimizer 0"}
+
+
+def test_the_documented_join_with_dcgm_gives_each_rank_its_gpus_number(asker):
+    """With a stand-in for dcgm-exporter's series: two GPUs of this run, one of nobody's."""
+    text = (ROOT / "docs" / "prometheus.md").read_text()
+    (query,) = re.findall(r"```promql\n(gradvane_device_info.*?)```", text, re.DOTALL)
+    series = (f'label_replace(vector({value}), "UUID", "{uuid}", "", "")'
+              for value, uuid in ((87, UUID + "0"), (12, UUID + "2"), (99, "GPU-other")))
+    query = query.replace("DCGM_FI_DEV_GPU_UTIL", "(" + " or ".join(series) + ")")
+    found = asker.ask(query, now=True)
+    assert found.status == 200 and not found.said
+    assert {each.labels["rank"]: each.last for each in found.series} == {"0": 87, "2": 12}
+    assert all(each.labels["run"] == RUN and each.labels["device"] == "cuda:0" for each in found.series)
 
 
 def test_series_that_lead_to_the_agents_page_know_its_address(asker):

@@ -82,7 +82,10 @@ NOT_IN_THIS_RUN = {
     "gradvane_incident_info",  # nothing has gone wrong
     "gradvane_run_end_info",  # nor has it ended
     "gradvane_loss_scale", "gradvane_user_metric", "gradvane_samples_total",
+    "gradvane_model_flops_utilization_ratio",  # its options were not given
     "gradvane_device_memory_allocated_bytes", "gradvane_device_memory_reserved_bytes",
+    "gradvane_device_memory_peak_bytes", "gradvane_device_allocation_retries_total",
+    "gradvane_device_out_of_memory_total", "gradvane_device_info",
     # No GPU to wait for, so nothing is counted.
     "gradvane_host_syncs_total", "gradvane_host_sync_seconds_total",
     "gradvane_host_syncs_by_phase_total", "gradvane_host_sync_phase_seconds_total",

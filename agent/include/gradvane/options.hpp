@@ -95,6 +95,8 @@ struct Options {
   int rank = -1;                ///< -1: the launcher's, else 0
   int local_rank = -1;          ///< -1: the launcher's, else 0
   int world_size = -1;          ///< -1: the launcher's, else 1
+  double flops_per_token = 0;   ///< of the model, forward and backward, in FLOP; 0: not known
+  double peak_flops = 0;        ///< of this process' devices, in FLOP/s; 0: not known
   Sync sync = Sync::automatic;
   int sync_budget = -1;        ///< host syncs per step above which an incident opens; -1: no limit
   int sync_budget_after = 10;  ///< first steps without a budget: they load code and fill caches

@@ -20,7 +20,8 @@ class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
 
     What the Trainer logs becomes gradvane_user_metric{name}. Its evaluations and checkpoints become phases, and with
     include_num_input_tokens_seen its tokens are counted, each rank its share. Where a policy stops the run, the Trainer
-    stops as it does for early stopping. Options are those of gradvane.attach().
+    stops as it does for early stopping. Options are those of gradvane.attach(); flops_per_token follows from the model's
+    parameters if it is not given.
     """
 
     def __init__(self, **options: Unpack[Options]) -> None:
@@ -34,10 +35,13 @@ class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
         self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **_: Any
     ) -> None:
         self._tokens = _tokens_of(args, state)
+        options = self._options
+        if options.get("flops_per_token") is None:
+            options = {**options, "flops_per_token": _flops_per_token(model)}
         if optimizer is None:
-            self.agent = gradvane.attach(model, **self._options)
+            self.agent = gradvane.attach(model, **options)
         else:  # Accelerate wraps the one that steps
-            self.agent = gradvane.attach(model, getattr(optimizer, "optimizer", optimizer), **self._options)
+            self.agent = gradvane.attach(model, getattr(optimizer, "optimizer", optimizer), **options)
         self.agent.raise_at_stop(False)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
@@ -98,3 +102,18 @@ class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
 def _tokens_of(args: Any, state: Any) -> int:
     """This rank's share: the Trainer adds up those of all ranks. 0 where it does not count."""
     return int(getattr(state, "num_input_tokens_seen", 0)) // max(int(args.world_size), 1)
+
+
+def _flops_per_token(model: Any) -> float:
+    """FLOP of a forward and a backward pass for a token, without attention: 2 for each parameter forward, 2 for the
+    gradients of the activations, and 2 for the gradient of each one that is trained (Kaplan et al., 2020: 6 N). A table
+    of embeddings is looked up, and multiplied only if the output layer shares it. 0 if the model does not say."""
+    try:
+        parameters, trained = model.num_parameters(), model.num_parameters(only_trainable=True)
+        table, head = model.get_input_embeddings(), model.get_output_embeddings()
+        if table is not None and (head is None or head.weight is not table.weight):
+            parameters -= table.weight.numel()
+            trained -= table.weight.numel() if table.weight.requires_grad else 0
+    except Exception:  # not a model of Transformers, or one of its own kind
+        return 0.0
+    return float(4 * parameters + 2 * trained)

@@ -34,8 +34,9 @@ auto fields(like<record::StepRecord> auto& r) {
          grad_abs_min_nonzero, grad_abs_mean, grad_health, vanishing, exploding, params, nonfinite,
          site_measured, first_nonfinite, first_by_site, bad_micro_step, nonfinite_total,
          nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count, user, user_count,
-         step_seconds, phase_seconds, agent_seconds, tokens, samples, process_resident_bytes,
-         device_allocated_bytes, device_reserved_bytes, syncs, own_sync_budget, dropped_before,
+         step_seconds, phase_seconds, agent_seconds, tokens, samples, model_flops_utilization,
+         process_resident_bytes, device_allocated_bytes, device_reserved_bytes, device_peak_bytes,
+         device_allocation_retries, device_out_of_memory, syncs, own_sync_budget, dropped_before,
          contiguous_copies] = r;
   return std::tie(
       step, run_step, optimizer, micro_steps, time, monotonic, loss, grad_norm, grad_norm_at_step,
@@ -44,8 +45,9 @@ auto fields(like<record::StepRecord> auto& r) {
       grad_abs_mean, grad_health, vanishing, exploding, params, nonfinite, site_measured,
       first_nonfinite, first_by_site, bad_micro_step, nonfinite_total, nonfinite_steps_total,
       weight_norm, update_ratio, lr, lr_count, user, user_count, step_seconds, phase_seconds,
-      agent_seconds, tokens, samples, process_resident_bytes, device_allocated_bytes,
-      device_reserved_bytes, syncs, own_sync_budget, dropped_before, contiguous_copies);
+      agent_seconds, tokens, samples, model_flops_utilization, process_resident_bytes,
+      device_allocated_bytes, device_reserved_bytes, device_peak_bytes, device_allocation_retries,
+      device_out_of_memory, syncs, own_sync_budget, dropped_before, contiguous_copies);
 }
 auto fields(like<record::GroupStats> auto& r) {
   auto& [params, grad_norm, grad_abs_max, grad_abs_min_nonzero, grad_abs_mean, grad_zero_ratio,
@@ -97,9 +99,13 @@ auto fields(like<record::ParamInfo> auto& r) {
   auto& [name, aliases, group, shape, numel, dtype, device, requires_grad] = r;
   return std::tie(name, aliases, group, shape, numel, dtype, device, requires_grad);
 }
+auto fields(like<record::DeviceInfo> auto& r) {
+  auto& [device, uuid, name] = r;
+  return std::tie(device, uuid, name);
+}
 auto fields(like<record::ModelInfo> auto& r) {
-  auto& [id, params, groups, optimizers, user_metrics] = r;
-  return std::tie(id, params, groups, optimizers, user_metrics);
+  auto& [id, params, groups, optimizers, user_metrics, devices] = r;
+  return std::tie(id, params, groups, optimizers, user_metrics, devices);
 }
 auto fields(like<record::SyncTally> auto& r) {
   auto& [calls, seconds] = r;

@@ -77,6 +77,15 @@ using namespace gradvane::kernels::test;
 
 extern "C" {
 
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= fake_cuda().devices) return outcome(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(&properties->name[0], "Fake GPU");
+  for (int i = 0; i < 16; ++i)
+    properties->uuid.bytes[i] = static_cast<char>(device == 0 ? 0x0f + 16 * i : i);
+  return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = fake_cuda().devices;
   return cudaSuccess;

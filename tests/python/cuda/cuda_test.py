@@ -197,6 +197,33 @@ def test_the_capture_of_a_step_of_a_warm_optimizer_is_not_broken():
             assert last["step"] > 3, "those before it was attached are known"
 
 
+def test_memory_is_torchs_own_and_its_peak_is_left_alone():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    torch.cuda.reset_peak_memory_stats()
+    torch.empty(1 << 28, dtype=torch.uint8, device=DEVICE)  # and it is gone
+    before = torch.cuda.memory_stats()["num_ooms"]
+    try:
+        torch.empty(1 << 50, device=DEVICE)
+    except torch.cuda.OutOfMemoryError:
+        pass
+    watched = Watched(model, optimizer)
+    for _ in range(34):
+        optimizer.zero_grad()
+        model(torch.randn(32, 64, device=DEVICE)).square().mean().backward()
+        torch.cuda.set_sync_debug_mode("error")
+        optimizer.step()
+        torch.cuda.set_sync_debug_mode("default")
+    peak = torch.cuda.max_memory_allocated()
+    steps = watched.steps()
+    assert peak >= 1 << 28
+    read = [step for step in steps if step.get("device_peak_bytes") is not None]
+    assert [step["step"] for step in read] == [1, 33]
+    assert all(step["device_peak_bytes"] == peak for step in read), (peak, read)
+    assert all(step["device_allocated_bytes"] <= peak for step in read)
+    assert [step["device_out_of_memory"] for step in read] == [before + 1] * 2
+
+
 def detach_what_is_left():
     from gradvane import _agent
 
