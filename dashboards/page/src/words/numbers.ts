@@ -33,6 +33,7 @@ export const STEP_NUMBERS = [
   { key: "host_syncs", title: "Host syncs", words: "host syncs", unit: "calls", site: "" },
   { key: "host_sync_seconds", title: "Time blocked by host syncs", words: "time blocked by host syncs", unit: "seconds", site: "" },
   { key: "tokens_per_second", title: "Tokens per second", words: "tokens per second", unit: "per_second", site: "" },
+  { key: "model_flops_utilization", title: "Model FLOPs utilization", words: "model FLOPs utilization", unit: "share", site: "" },
   { key: "process_resident_bytes", title: "Resident memory", words: "resident memory", unit: "bytes", site: "" },
   { key: "device_allocated_bytes", title: "Device memory allocated", words: "device memory allocated", unit: "bytes", site: "" },
 ] as const;

@@ -48,6 +48,8 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("rank", "-1", "-1 or more", "-1: the launcher's, else 0."),
         ("local_rank", "-1", "-1 or more", "-1: the launcher's, else 0."),
         ("world_size", "-1", "-1 or more", "-1: the launcher's, else 1."),
+        ("flops_per_token", "0", "a finite number of at least 0", "FLOP that the model needs for a token, forward and backward: about 6 times its parameters. With peak_flops and counted tokens it gives gradvane_model_flops_utilization_ratio. 0: not known."),
+        ("peak_flops", "0", "a finite number of at least 0", "FLOP/s that the devices of this process can do at most, in the type that it computes with: 989e12 for the dense BF16 of one H100 SXM. 0: not known."),
     ],
     "Host syncs": [
         ("sync", "auto", "off, auto, require", "Whether calls that make the CPU wait for the GPU are counted, through CUPTI. auto: where they can be, from when the process uses CUDA; gradvane_sync_source_info says why not. require: the agent does not start without."),
