@@ -69,7 +69,8 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
   if (decision.verdict == Verdict::stop || decision.verdict == Verdict::rollback) {
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     latest_.store({static_cast<std::int32_t>(std::min(step.run_step, kMost)), decision.fault,
-                   decision.is_escalated, decision.verdict == Verdict::stop,
+                   decision.is_escalated,
+                   decision.verdict == Verdict::stop ? Stops::yes : Stops::no,
                    latest_incident_.load(std::memory_order_relaxed)});
   }
   return decision;
@@ -144,6 +145,12 @@ void Governor::note_rollback() noexcept try {
 } catch (...) {  // no memory: it does not count
 }
 
+void Governor::stop_instead() noexcept {
+  Acted acted = latest_.load();
+  acted.stops = Stops::without_snapshot;
+  latest_.store(acted);
+}
+
 int& Governor::entry(std::vector<int>& counts, int optimizer) {
   const auto index = static_cast<std::size_t>(std::max(optimizer, 0));
   if (index >= counts.size()) counts.resize(index + 1, 0);
@@ -209,7 +216,8 @@ std::string Governor::reason() const {
       text += ": an incident " + std::string(record::name_of(acted.kind)) + " is open";
       break;
   }
-  if (acted.stops && acted.is_escalated && snapshot_every_ > 0)
+  if (acted.stops == Stops::without_snapshot) text += "; there was no snapshot to go back to";
+  if (acted.stops == Stops::yes && acted.is_escalated && snapshot_every_ > 0)
     text += ", after " + std::to_string(rollback_limit_) + " rollbacks within " +
             std::to_string(rollback_window_) + " steps";
   return text;

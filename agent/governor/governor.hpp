@@ -52,9 +52,9 @@ struct Decision {
 };
 
 /// One for each run. It keeps the count of what it decided, and what the worker has found out about
-/// the state. Threading: judge(), note_rollback() and note_checkpoint() from the threads that
-/// train, one at a time; note_incident(), note_state() and checkpoint_before() from the worker's;
-/// all else from any.
+/// the state. Threading: judge(), note_rollback(), stop_instead() and note_checkpoint() from the
+/// threads that train, one at a time; note_incident(), note_state() and checkpoint_before() from
+/// the worker's; all else from any.
 class Governor {
  public:
   /// Overflows in a row that are a gradient scaler's own affair, as in collectors::StepBuilder.
@@ -87,6 +87,8 @@ class Governor {
   [[nodiscard]] Decision judge(const StepFinding& step) noexcept;
   /// A rollback has been carried out: it counts for rollback_limit.
   void note_rollback() noexcept;
+  /// There is no snapshot for the rollback that it decided for: the run is to stop.
+  void stop_instead() noexcept;
   /// The program goes on although it was asked to stop.
   void resume() noexcept { latest_.store(Acted{}); }
   /// A checkpoint was written behind `run_step`.
@@ -98,7 +100,7 @@ class Governor {
   /// Run step of the latest checkpoint that was written at `last_good_step` or before.
   [[nodiscard]] std::optional<std::int64_t> checkpoint_before(std::int64_t last_good_step);
 
-  [[nodiscard]] bool should_stop() const noexcept { return latest_.load().stops; }
+  [[nodiscard]] bool should_stop() const noexcept { return latest_.load().stops != Stops::no; }
   /// Why it decided for the latest rollback or stop, one sentence. Empty: there was none, or the program went on.
   [[nodiscard]] std::string reason() const;
   /// The same as the end of a run has it: "stopped: ...". Empty: it does not stop.
@@ -106,12 +108,13 @@ class Governor {
   [[nodiscard]] GovernorStatus status() const;
 
  private:
+  enum class Stops : std::uint8_t { no, yes, without_snapshot };
   /// What the latest rollback or stop rests on; fault none: there was none.
   struct Acted {
     std::int32_t run_step = 0;  ///< as many bits of it as an atomic has room for
     Fault fault = Fault::none;
     bool is_escalated = false;
-    bool stops = false;
+    Stops stops = Stops::no;
     record::IncidentClass kind = record::IncidentClass::nonfinite_loss;  ///< of an incident
   };
 

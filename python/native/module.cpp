@@ -203,6 +203,7 @@ void define_governor(Class& agent) {
       .def("governor_reason", [](PythonAgent& self) { return self.governor().reason(); })
       .def("resume", [](PythonAgent& self) { self.governor().resume(); })
       .def("note_rollback", &PythonAgent::note_rollback)
+      .def("stop_instead", [](PythonAgent& self) { self.governor().stop_instead(); })
       .def("last_run_step", &PythonAgent::last_run_step);
 }
 

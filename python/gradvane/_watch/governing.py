@@ -71,8 +71,11 @@ class Governing:
             if self.roll_back is not None and self.roll_back(optimizer, reason):
                 self._native.note_rollback()
                 return
-            reason += "; there was no snapshot to go back to"
-        elif verdict != STOP or not self.raises:
+            self._native.stop_instead()
+            reason = str(self._native.governor_reason())
+        elif verdict != STOP:
+            return
+        if not self.raises:
             return
         incident = self.find_incident()
         last_good = self._native.governor().last_good_step

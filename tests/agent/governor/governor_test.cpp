@@ -18,6 +18,7 @@ namespace {
 using record::IncidentClass;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -277,6 +278,19 @@ TEST(Governor, TooManyRollbacksWithinAWindowStopTheRun) {
   EXPECT_THAT(governor.stop_reason(), HasSubstr("after 2 rollbacks within 10 steps"));
   for (int i = 0; i < 10; ++i) EXPECT_EQ(governor.judge(good(6)).verdict, Verdict::take);
   EXPECT_EQ(governor.judge(bad_gradient(7)).verdict, Verdict::rollback) << "the window has passed";
+}
+
+TEST(Governor, WithoutASnapshotARollbackStopsTheRunAndSaysSo) {
+  Options options = with(NonfinitePolicy::skip);
+  options.skip_limit = 1;
+  options.snapshot_every = 10;
+  Governor governor(options);
+  EXPECT_EQ(governor.judge(bad_gradient(5)).verdict, Verdict::rollback);
+  EXPECT_FALSE(governor.should_stop());
+  governor.stop_instead();
+  EXPECT_TRUE(governor.should_stop());
+  EXPECT_THAT(governor.stop_reason(), HasSubstr("there was no snapshot to go back to"));
+  EXPECT_THAT(governor.stop_reason(), Not(HasSubstr("rollbacks within")));
 }
 
 TEST(Governor, SnapshotsHaveAPaceWhereTheyAreNeeded) {

@@ -122,6 +122,15 @@ def test_without_a_snapshot_a_bad_first_step_stops_the_run(watching):
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters()))
 
 
+def test_a_trainer_that_asks_is_asked_to_stop_where_there_is_no_snapshot(watching):
+    model, optimizer = training()
+    agent = watching(model, optimizer, on_nonfinite="rollback", snapshot_every=1)
+    agent.raise_at_stop(False)
+    step(model, optimizer, float("nan"))
+    assert agent.should_stop
+    assert all(p.isfinite().all() for p in model.parameters())
+
+
 def test_a_divergence_goes_back_to_before_its_first_step(watching):
     """It is found some steps after it began; snapshots of those steps are given up."""
     model, optimizer = training()
