@@ -2,8 +2,8 @@
 
 Every arm makes one copy per step, of model and optimizer. Arms take turns, some steps of each in a round, and a ratio
 is of one round. Gradvane's copy is checked for finite numbers and has a checksum, and the rivals check nothing. On a
-CPU it is the CPU time of the process that counts; on a device the time of whole steps, since Gradvane's copies run
-beside the next forward and backward pass. One JSON object a line.
+CPU it is the process's CPU time of the copy that counts; on a device the time of whole steps, since Gradvane's copies
+run beside the next forward and backward pass. One JSON object a line.
 """
 
 import argparse
@@ -60,7 +60,6 @@ def measure(case, device, rounds, steps):
     agent = gradvane.attach(model, optimizer, port=-1, run="snapshots", weight_every=0)
     keeper = agent._watcher.keeper
     held = {}
-    clock = time.process_time if device == "cpu" else time.perf_counter
 
     def step():
         optimizer.zero_grad()
@@ -70,54 +69,62 @@ def measure(case, device, rounds, steps):
     def state():
         return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
 
-    def with_snapshots():
+    def step_with_snapshot():
         keeper.keep(every=1)
         step()
         keeper.keep()
 
-    def with_deepcopy():
-        step()
+    def deepcopy():
         held["kept"] = copy.deepcopy(state())
 
-    def with_state_dict():
-        step()
+    def state_dict():
         held["kept"] = on_host(state())
 
-    arms = {"no copy": step, "gradvane, finite and checksummed": with_snapshots, "copy.deepcopy": with_deepcopy,
-            "state_dict to the CPU": with_state_dict}
-    for work in arms.values():  # what is made once
-        work()
-        work()
-    taken = {name: [] for name in arms}
-    extra = {name: [] for name in arms}
+    copies = {"no copy": lambda: None, "gradvane": keeper.snapshot, "copy.deepcopy": deepcopy,
+              "state_dict to the CPU": state_dict}
+
+    def seconds_of(name):
+        """On a CPU those of the copy alone, on a device those of the whole step."""
+        if device == "cpu":
+            step()
+            start = time.process_time()
+            copies[name]()
+            return time.process_time() - start
+        start = time.perf_counter()
+        if name == "gradvane":
+            step_with_snapshot()
+        else:
+            step()
+            copies[name]()
+        torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    for name in [*copies, *copies]:  # what is made once
+        seconds_of(name)
+    taken = {name: [] for name in copies}
+    extra = {name: [] for name in copies}
     committed = keeper.snapshots.committed
     for number in range(rounds):
         medians = {}
-        for name in list(arms) if number % 2 else list(reversed(arms)):
-            seconds = []
-            for _ in range(steps):
-                start = clock()
-                arms[name]()
-                if device != "cpu":
-                    torch.cuda.synchronize()
-                seconds.append(clock() - start)
+        for name in list(copies) if number % 2 else list(reversed(copies)):
+            seconds = [seconds_of(name) for _ in range(steps)]
             taken[name] += seconds
             medians[name] = statistics.median(seconds)
-        for name in arms:
+        for name in copies:
             extra[name].append(medians[name] - medians["no copy"])
     keeper.snapshots.settle(wait=True)
     snapshots = keeper.snapshots.committed - committed
     state_bytes = keeper.snapshots.bytes // 2
     agent.detach()
     rows = []
-    for name in arms:
+    for name in copies:
         against = {
             rival: statistics.median(a / b for a, b in zip(extra[name], extra[rival]) if b > 0)
-            for rival in ("copy.deepcopy", "state_dict to the CPU") if name.startswith("gradvane")
+            for rival in ("copy.deepcopy", "state_dict to the CPU") if name == "gradvane"
         }
         rows.append({"case": case, "device": device, "arm": name, "threads": torch.get_num_threads(), "rounds": rounds,
                      "steps_per_round": steps, "state_bytes": state_bytes, "snapshots_committed": snapshots,
-                     "step_seconds": statistics.median(taken[name]), "extra_seconds": statistics.median(extra[name]),
+                     "seconds": statistics.median(taken[name]), "extra_seconds": statistics.median(extra[name]),
                      "extra_over_rival": against})
     return rows
 
