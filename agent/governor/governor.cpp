@@ -120,7 +120,7 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
   if (!step.can_skip) return {};
   skips_in_a_row_.store(++skips, std::memory_order_relaxed);
   if (skips >= skip_limit_) {
-    skips = 0;  // another optimizer policy, or a loop that goes on, begins anew
+    skips = 0;  // another optimizer policy, or a loop that goes on, begins again
     return by_policy(snapshot_every_ > 0 ? Verdict::rollback : Verdict::stop, fault, true);
   }
   // The scaler skips it by itself.

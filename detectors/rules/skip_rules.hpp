@@ -1,5 +1,5 @@
 #pragma once
-// Steps that change nothing: a gradient scaler that keeps overflowing, and skips that nobody speaks
+// Steps that change nothing: a gradient scaler that keeps overflowing, and skips that no one speaks
 // of.
 //
 // Overflow: `overflow_streak` steps in a row that a gradient scaler skipped. A scale that starts at

@@ -12,7 +12,7 @@ inline constexpr std::string_view kDefaultFaultParam = "blocks.0.attention.qkv.w
 struct Fault {
   std::string kind;        ///< nan, inf or -inf
   std::int64_t step = 0;   ///< optimizer step of this run, counted from 1
-  std::int64_t every = 0;  ///< and each so many steps after it; 0: that step alone
+  std::int64_t every = 0;  ///< and one per N steps after it; 0: that step alone
   std::string param{kDefaultFaultParam};
   bool transient = false;  ///< put the element back after it was read
 

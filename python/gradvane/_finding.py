@@ -44,7 +44,7 @@ def checked_model(model: object) -> Module | None:
 
 def listed_optimizers(optimizer: object) -> list[Optimizer]:
     """What attach() was given as the optimizer: none, one or several, without the wrappers of trainers. Raises TypeError
-    where one has no param_groups, or steps in a way that nobody sees."""
+    where one has no param_groups, or steps in a way that no one sees."""
     if optimizer is None:
         return []
     if hasattr(optimizer, "param_groups") or isinstance(optimizer, str) or not hasattr(optimizer, "__iter__"):

@@ -105,7 +105,7 @@ void SubscriptionKeeper::profiler_ended() noexcept {
   if (users_ > 0 && !subscription_.is_held()) subscribe();
 }
 
-/// Of one that never called back, nobody could see that it has died, and its handle could be a dead one later.
+/// Of one that never called back, no one could see that it has died, and its handle could be a dead one later.
 bool SubscriptionKeeper::lacks_sign() const noexcept {
   return !subscription_.has_sign() && world_.now() > sign_until_.load(std::memory_order_relaxed);
 }

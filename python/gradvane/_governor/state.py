@@ -66,7 +66,7 @@ class Captured:
 
 
 class TrainingState:
-    """Enumerates what lives, each time anew: modules and optimizers may have changed."""
+    """Enumerates what lives, again each time: modules and optimizers may have changed."""
 
     def __init__(self, roots: Callable[[], list[Module]], optimizers: Callable[[], list[Optimizer]]) -> None:
         self._roots = roots

@@ -44,7 +44,7 @@ class FakeCupti {
   void rename(const char* call);
   /// Another tool calls cuptiFinalize: callbacks stop and the handle is dead.
   void finalize();
-  /// Does not call back for cuDriverGetVersion: what a CUPTI may do that nobody has seen.
+  /// Does not call back for cuDriverGetVersion: what a CUPTI may do that no one has seen.
   void hide_signs(bool are_hidden);
   /// What was asked of it with a handle that was not, or no more, one of its own.
   [[nodiscard]] int dead_handles() const;
