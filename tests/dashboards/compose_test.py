@@ -84,7 +84,7 @@ def test_grafana_looks_where_the_dashboards_are_mounted():
     provider = yaml.safe_load(mounts("grafana")["/etc/grafana/provisioning/dashboards/gradvane.yaml"].read_text())
     folder = mounts("grafana")[provider["providers"][0]["options"]["path"]]
     assert [path.name for path in sorted(folder.glob("*.json"))] == [f"gradvane-{name}.json" for name in (
-        "fleet", "gradients", "overview", "stability", "syncs")]
+        "compare", "fleet", "gradients", "overview", "stability", "syncs")]
 
 
 def test_grafana_is_of_the_version_whose_schema_the_dashboards_have():

@@ -32,8 +32,8 @@ torchrun --nproc-per-node 2 -m gradvane run script.py
   --OPTION VALUE any option, such as --run NAME, --port 9464, --step-log steps.jsonl;
                  gradvane run --help lists them all
 
---on-nonfinite skip leaves out steps whose loss or gradients are not finite; with stop, the script ends
-at the first one, with exit status 83.
+--on-nonfinite skip leaves out steps whose loss or gradients are not finite; with stop, the script
+ends at the first one, with exit status 83.
 GRADVANE=off in the environment runs the script as if Gradvane were not there.
 """
 
