@@ -72,10 +72,11 @@ agent::ResolvedOptions resolved(const Options& options) {
   agent::ResolvedOptions found = agent::resolve(options, agent::process_environment());
   const Options& all = found.options;
   if (all.on_nonfinite == NonfinitePolicy::rollback ||
-      all.on_divergence == DivergencePolicy::rollback || all.snapshot_every > 0)
+      all.on_divergence == DivergencePolicy::rollback || all.snapshot_every > 0 ||
+      all.snapshot_seconds > 0)
     throw std::invalid_argument(
         "snapshots and rollback are for training in Python; set on_nonfinite to skip or stop, "
-        "on_divergence to stop, and snapshot_every to 0");
+        "on_divergence to stop, and snapshot_every and snapshot_seconds to 0");
   return found;
 }
 

@@ -1,5 +1,6 @@
 #include "detectors/judge.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "record/incident_classes.hpp"
@@ -52,7 +53,8 @@ Judge::Judge(std::int32_t rank, const Settings& settings, Report report)
       nonfinite_(rank, book_, report_),
       syncs_(rank, settings_.syncs, book_, report_),
       agent_(rank, settings_.agent, settings_.cooldown_seconds, book_, report_),
-      stall_(rank, settings_.stall_seconds, book_, report_) {}
+      stall_(rank, settings_.stall_seconds, book_, report_),
+      rollbacks_(rank, book_, report_) {}
 
 Judge::PerOptimizer& Judge::rules_of(std::int32_t optimizer) {
   const auto known = by_optimizer_.find(optimizer);
@@ -77,6 +79,12 @@ void Judge::observe(const record::StepRecord& step, const record::StepDetail& de
   rules.loss.observe(step);
   rules.norm.observe(step);
   rules.gradient.observe(step, detail, model);
+}
+
+bool Judge::may_diverge() const noexcept {
+  return std::ranges::any_of(by_optimizer_, [](const auto& known) {
+    return known.second.loss.has_outliers() || known.second.norm.is_high();
+  });
 }
 
 void Judge::tell_open(const Report& tell) const {

@@ -14,6 +14,7 @@
 #include "detectors/rules/gradient_rules.hpp"
 #include "detectors/rules/loss_rules.hpp"
 #include "detectors/rules/norm_rules.hpp"
+#include "detectors/rules/rollback_rules.hpp"
 #include "detectors/rules/skip_rules.hpp"
 #include "detectors/stall.hpp"
 #include "detectors/sync_budget.hpp"
@@ -57,6 +58,12 @@ class Judge {
   /// About once a second, while the run lasts. `paused_seconds` as in StallDetector::tick().
   void tick(const Moment& now, double paused_seconds = 0) { stall_.tick(now, paused_seconds); }
   void trace_found(const record::TracedModule& module) { nonfinite_.trace_found(module); }
+  /// The training went back at the moment `seen`.
+  void rolled_back(const record::Rollback& rollback, const Moment& seen) {
+    rollbacks_.observe(rollback, seen);
+  }
+  /// Whether the latest steps look like the beginning of a divergence.
+  [[nodiscard]] bool may_diverge() const noexcept;
   /// Incidents that are open, with the steps they have had up to now.
   void tell_open(const Report& tell) const;
   void fill(record::SyncSummary& summary) const { syncs_.fill(summary); }
@@ -78,6 +85,7 @@ class Judge {
   SyncBudgetDetector syncs_;
   AgentRules agent_;
   StallDetector stall_;
+  RollbackRules rollbacks_;
   std::map<std::int32_t, PerOptimizer> by_optimizer_;
 };
 

@@ -40,6 +40,10 @@ ExportResult Exporter::export_syncs(
   return while_open([&] { return on_syncs(syncs); });
 }
 
+ExportResult Exporter::export_governor(const record::GovernorSummary& summary) noexcept {
+  return while_open([&] { return on_governor(summary); });
+}
+
 ExportResult Exporter::set_run_state(record::RunState state, std::string_view reason) noexcept {
   return while_open([&] { return on_run_state(state, reason); });
 }
@@ -59,6 +63,10 @@ ExportResult Exporter::on_incident(const record::Incident& /*incident*/) {
 }
 
 ExportResult Exporter::on_syncs(const std::shared_ptr<const record::SyncSummary>& /*syncs*/) {
+  return ExportResult::ok;
+}
+
+ExportResult Exporter::on_governor(const record::GovernorSummary& /*summary*/) {
   return ExportResult::ok;
 }
 

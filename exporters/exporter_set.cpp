@@ -43,6 +43,10 @@ ExportResult ExporterSet::on_syncs(const std::shared_ptr<const record::SyncSumma
   return each([&](Exporter& exporter) { return exporter.export_syncs(syncs); });
 }
 
+ExportResult ExporterSet::on_governor(const record::GovernorSummary& summary) {
+  return each([&](Exporter& exporter) { return exporter.export_governor(summary); });
+}
+
 ExportResult ExporterSet::on_run_state(record::RunState state, std::string_view reason) {
   return each([&](Exporter& exporter) { return exporter.set_run_state(state, reason); });
 }

@@ -110,6 +110,12 @@ inline constexpr std::array kAlertRules{
               .group = "steps",
               .summary = "Many steps change nothing",
               .description = "a large share of the steps leaves the weights as they were."},
+    AlertRule{.name = "GradvaneTrainingRolledBack",
+              .severity = Severity::warning,
+              .group = "steps",
+              .summary = "The training went back to a snapshot",
+              .description = "a policy or the script took the training back to a snapshot of its "
+                             "state, and the steps since then are lost."},
     AlertRule{.name = "GradvaneHostSyncBudgetExceeded",
               .severity = Severity::warning,
               .group = "steps",

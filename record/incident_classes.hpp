@@ -32,6 +32,7 @@ enum class IncidentClass : std::uint8_t {
   data_dropped,     ///< records were lost
   agent_cost,       ///< Gradvane takes more of the training's time than it may
   grad_norm_bound,  ///< the gradient norm is above the bound at which a step is skipped
+  rollback,         ///< the training went back to a snapshot of its state
 };
 
 /// How bad an incident is for the run, the worst first. The page and the story begin with the worst.
@@ -224,6 +225,14 @@ inline constexpr std::array kIncidentClassTable{
                       .opens = "a step is skipped because its gradient norm is above `skip_norm`",
                       .closes = "10 steps taken",
                       .setting = "no bound"},
+    IncidentClassInfo{.kind = IncidentClass::rollback,
+                      .name = "rollback",
+                      .title = "Rolled back",
+                      .gravity = Gravity::training,
+                      .alert = "GradvaneTrainingRolledBack",
+                      .opens = "the training went back to a snapshot, by a policy or by a call",
+                      .closes = "at once",
+                      .setting = "no policy"},
 };
 
 inline constexpr int kIncidentClasses = static_cast<int>(kIncidentClassTable.size());

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "record/end_reason.hpp"
+#include "record/governor_summary.hpp"
 #include "record/incident_classes.hpp"
 #include "record/names.hpp"
 #include "record/run_info.hpp"
@@ -60,6 +61,8 @@ constexpr std::array kBadStepLabels{LabelInfo{"site", kNames<Site>},
                                     LabelInfo{"kind", kNames<NonfiniteKind>},
                                     LabelInfo{"group", kOpen}};
 constexpr std::array kSkipLabels{LabelInfo{"reason", kSkipReasons}};
+constexpr std::array kSnapshotLabels{LabelInfo{"result", kNames<SnapshotResult>}};
+constexpr std::array kRollbackLabels{LabelInfo{"reason", kNames<RollbackReason>}};
 constexpr std::array kClassLabels{LabelInfo{"class", kNames<IncidentClass>}};
 constexpr std::array kIncidentInfoLabels{LabelInfo{"class", kNames<IncidentClass>},
                                          LabelInfo{"step", kOpen},
@@ -90,6 +93,8 @@ constexpr std::span<const LabelInfo> kNone{};
 constexpr Words kAlways = "From the start of the run.";
 constexpr Words kAtZero = "From the start of the run, at 0.";
 constexpr Words kFirstStep = "From the first step on.";
+constexpr Words kSnapshots =
+    "From the first step with a policy `rollback`, at 0; else once a snapshot was taken.";
 constexpr Words kGradRead = "From the first step whose gradients were read.";
 constexpr Words kGradFinite = "From the first step whose gradients had a finite element.";
 constexpr Words kGradNonzero =
@@ -233,6 +238,13 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      "Steps that a gradient scaler skipped because of overflow", kAtZero, true},
     {Metric::skipped_steps_total, "gradvane_skipped_steps_total", counter, "", kSkipLabels,
      "Optimizer steps that left the weights as they were", kAtZero, true},
+    {Metric::snapshots_total, "gradvane_snapshots_total", counter, "", kSnapshotLabels,
+     "Snapshots of the training's state that were committed, and those that were refused",
+     kSnapshots, false},
+    {Metric::snapshot_age_seconds, "gradvane_snapshot_age_seconds", gauge, "seconds", kNone,
+     "Time since the newest good snapshot was taken", "While there is a good snapshot.", false},
+    {Metric::rollbacks_total, "gradvane_rollbacks_total", counter, "", kRollbackLabels,
+     "Times that the training went back to a snapshot", kSnapshots, false},
     {Metric::incidents_total, "gradvane_incidents_total", counter, "", kClassLabels,
      "Incidents opened; one that lasts for many steps counts once", kAtZero, true},
     {Metric::incidents_open, "gradvane_incidents_open", gauge, "", kClassLabels,

@@ -58,6 +58,7 @@ words() {
     ['(^|[^[:alnum:]_.])/(wor[k]|roo[t]|hom[e]/[a-z]+)/']="a path of one machine"
     ['index-ur[l]|--registr[y][= ]|GOPROX[Y]=http|pypi\.or[g]|files\.pythonhoste[d]']="a package registry's address"
     ['\b(TOD[O]|FIXM[E]|XX[X])\b']="unfinished work"
+    ['^([<]{7} |[>]{7} |[=]{7}$)']="a merge that was not finished"
   )
   for pattern in "${!refused[@]}"; do
     if files '*' ':!*.lock' ':!package-lock.json' | xargs -r -d '\n' grep -nIE "$pattern" /dev/null; then

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
+#include "record/clocks.hpp"
 #include "record/end_reason.hpp"
 #include "record/names.hpp"
 
@@ -14,15 +16,17 @@ using record::IncidentClass;
 
 constexpr std::size_t kCheckpoints = 64;
 constexpr int kDefaultSnapshotEvery = 100;
+constexpr int kBadInARow = 3;  ///< most of any divergence but that of the loss
 
 bool rolls_back(const Options& options) noexcept {
   return options.on_nonfinite == NonfinitePolicy::rollback ||
          options.on_divergence == DivergencePolicy::rollback;
 }
 
-int pace_of(const Options& options) noexcept {
-  if (options.snapshot_every > 0) return options.snapshot_every;
-  return rolls_back(options) ? kDefaultSnapshotEvery : 0;
+SnapshotPace pace_of(const Options& options) noexcept {
+  SnapshotPace pace{options.snapshot_every, options.snapshot_seconds, options.snapshot_budget};
+  if (!pace.is_on() && rolls_back(options)) pace.steps = kDefaultSnapshotEvery;
+  return pace;
 }
 
 Verdict verdict_of(DivergencePolicy policy) noexcept {
@@ -51,7 +55,8 @@ Governor::Governor(const Options& options)
                                 options.on_divergence != DivergencePolicy::watch)),
       skip_limit_(options.skip_limit),
       skip_norm_(options.skip_norm),
-      snapshot_every_(pace_of(options)),
+      loss_in_a_row_(options.loss_in_a_row),
+      pace_(pace_of(options)),
       rollback_limit_(options.rollback_limit),
       rollback_window_(options.rollback_window),
       is_alone_(options.world_size <= 1) {
@@ -121,7 +126,7 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
   skips_in_a_row_.store(++skips, std::memory_order_relaxed);
   if (skips >= skip_limit_) {
     skips = 0;  // another optimizer policy, or a loop that goes on, begins again
-    return by_policy(snapshot_every_ > 0 ? Verdict::rollback : Verdict::stop, fault, true);
+    return by_policy(pace_.is_on() ? Verdict::rollback : Verdict::stop, fault, true);
   }
   // The scaler skips it by itself.
   return fault == Fault::overflow ? Decision{} : Decision{Verdict::skip, fault, false};
@@ -139,10 +144,57 @@ bool Governor::may_roll_back() const noexcept {
   return recent < rollback_limit_;
 }
 
-void Governor::note_rollback() noexcept try {
-  rollbacks_.push_back(judged_);
-  while (judged_ - rollbacks_.front() >= rollback_window_) rollbacks_.pop_front();
+std::optional<std::int64_t> Governor::diverges_since() const noexcept {
+  if (rollback_reason() != record::RollbackReason::divergence) return std::nullopt;
+  return bad_since_.load(std::memory_order_relaxed);
+}
+
+record::RollbackReason Governor::rollback_reason() const noexcept {
+  const Acted acted = latest_.load();
+  if (acted.fault == Fault::incident && record::is_divergence(acted.kind))
+    return record::RollbackReason::divergence;
+  return acted.is_escalated ? record::RollbackReason::skips_in_a_row
+                            : record::RollbackReason::nonfinite;
+}
+
+void Governor::note_rollback(record::Rollback rollback, bool is_by_policy) noexcept try {
+  if (is_by_policy) {
+    rollback.reason = rollback_reason();
+    rollbacks_.push_back(judged_);
+    while (judged_ - rollbacks_.front() >= rollback_window_) rollbacks_.pop_front();
+  }
+  const std::lock_guard lock(mutex_);
+  has_summary_ = true;
+  ++summary_.rollbacks[index_of(rollback.reason)];
+  new_rollbacks_.push_back(std::move(rollback));
 } catch (...) {  // no memory: it does not count
+}
+
+std::vector<record::Rollback> Governor::take_rollbacks() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(new_rollbacks_, {});
+}
+
+void Governor::count_snapshot(record::SnapshotResult result) noexcept {
+  const std::lock_guard lock(mutex_);
+  has_summary_ = true;
+  ++summary_.snapshots[index_of(result)];
+}
+
+void Governor::set_newest_snapshot(std::int64_t run_step, double age_seconds) noexcept {
+  const std::lock_guard lock(mutex_);
+  summary_.snapshot_step = run_step > 0 ? std::optional(run_step) : std::nullopt;
+  snapshot_monotonic_ = record::monotonic_time() - age_seconds;
+}
+
+std::optional<record::GovernorSummary> Governor::summary() const {
+  const std::lock_guard lock(mutex_);
+  if (!has_summary_ && !pace_.is_on()) return std::nullopt;
+  record::GovernorSummary summary = summary_;
+  if (summary.snapshot_step)
+    summary.snapshot_age_seconds =
+        std::max(0.0, record::monotonic_time() - snapshot_monotonic_);
+  return summary;
 }
 
 void Governor::stop_instead() noexcept {
@@ -182,11 +234,18 @@ void Governor::note_incident(const record::Incident& incident, bool is_new) noex
       record::is_nonfinite(incident.kind) && is_late &&
       (on_nonfinite_ == NonfinitePolicy::stop || on_nonfinite_ == NonfinitePolicy::rollback);
   if (!diverges && !goes_bad) return;
+  // One that came back has the step of its first beginning. It was open again after as many bad
+  // steps in a row as its class takes.
+  const std::int64_t in_a_row = std::max(loss_in_a_row_, kBadInARow);
+  bad_since_.store(incident.reopened > 0 ? incident.last_step - in_a_row + 1 : incident.first_step,
+                   std::memory_order_relaxed);
   latest_incident_.store(incident.kind, std::memory_order_relaxed);
   incidents_.fetch_add(1, std::memory_order_release);
 }
 
-void Governor::note_state(std::optional<std::int64_t> last_good_step, bool is_good) noexcept {
+void Governor::note_state(std::optional<std::int64_t> last_good_step, bool is_good,
+                          bool may_diverge) noexcept {
+  may_diverge_.store(may_diverge, std::memory_order_relaxed);
   last_good_step_.store(last_good_step.value_or(0), std::memory_order_relaxed);
   is_state_good_.store(is_good, std::memory_order_relaxed);
 }
@@ -217,7 +276,7 @@ std::string Governor::reason() const {
       break;
   }
   if (acted.stops == Stops::without_snapshot) text += "; there was no snapshot to go back to";
-  if (acted.stops == Stops::yes && acted.is_escalated && snapshot_every_ > 0)
+  if (acted.stops == Stops::yes && acted.is_escalated && pace_.is_on())
     text += ", after " + std::to_string(rollback_limit_) + " rollbacks within " +
             std::to_string(rollback_window_) + " steps";
   return text;

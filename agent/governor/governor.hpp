@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
+#include "record/governor_summary.hpp"
 #include "record/incident.hpp"
+#include "record/rollback.hpp"
 
 namespace gradvane::agent {
 
@@ -51,10 +53,20 @@ struct Decision {
   bool is_escalated = false;  ///< a limit was reached: skip_limit, or rollback_limit
 };
 
+/// When snapshots of the training's state are due. 0: not by this.
+struct SnapshotPace {
+  int steps = 0;
+  double seconds = 0;
+  double budget = 0;  ///< share of the training's time that they may take; 0: any
+
+  [[nodiscard]] bool is_on() const noexcept { return steps > 0 || seconds > 0; }
+};
+
 /// One for each run. It keeps the count of what it decided, and what the worker has found out about
-/// the state. Threading: judge(), note_rollback(), stop_instead() and note_checkpoint() from the
-/// threads that train, one at a time; note_incident(), note_state() and checkpoint_before() from
-/// the worker's; all else from any.
+/// the state. Threading: judge(), note_rollback(), stop_instead(), count_snapshot(),
+/// set_newest_snapshot() and note_checkpoint() from the threads that train, one at a time;
+/// note_incident(), note_state(), checkpoint_before() and take_rollbacks() from the worker's; all
+/// else from any.
 class Governor {
  public:
   /// Overflows in a row that are a gradient scaler's own affair, as in collectors::StepBuilder.
@@ -75,30 +87,43 @@ class Governor {
   [[nodiscard]] bool needs_norm() const noexcept {
     return on_nonfinite_ == NonfinitePolicy::skip && skip_norm_ > 0;
   }
-  [[nodiscard]] bool rolls_back() const noexcept {
-    return on_nonfinite_ == NonfinitePolicy::rollback ||
-           on_divergence_ == DivergencePolicy::rollback;
+  /// When snapshots are due.
+  [[nodiscard]] const SnapshotPace& pace() const noexcept { return pace_; }
+  /// Whether a snapshot taken now may become one to go back to, as far as is known.
+  [[nodiscard]] bool may_snapshot() const noexcept {
+    return is_state_good_.load(std::memory_order_relaxed) &&
+           !(on_divergence_ == DivergencePolicy::rollback &&
+             may_diverge_.load(std::memory_order_relaxed));
   }
-  /// Steps between two snapshots; 0: there are none.
-  [[nodiscard]] int snapshot_every() const noexcept { return snapshot_every_; }
 
   /// Decides about the step in hand. Allocates for an optimizer's first step, and where it decides
   /// for a rollback.
   [[nodiscard]] Decision judge(const StepFinding& step) noexcept;
-  /// A rollback has been carried out: it counts for rollback_limit.
-  void note_rollback() noexcept;
+  /// A rollback has been carried out. One that a policy decided for gets its reason here, and
+  /// counts for rollback_limit.
+  void note_rollback(record::Rollback rollback, bool is_by_policy) noexcept;
+  /// The first step that was bad, if the latest decision rests on a divergence: it is older than
+  /// the decision. Snapshots of it and of later steps are of a training that had gone bad.
+  [[nodiscard]] std::optional<std::int64_t> diverges_since() const noexcept;
   /// There is no snapshot for the rollback that it decided for: the run is to stop.
   void stop_instead() noexcept;
   /// The program goes on although it was asked to stop.
   void resume() noexcept { latest_.store(Acted{}); }
+  void count_snapshot(record::SnapshotResult result) noexcept;
+  /// The newest good snapshot is that of `run_step`, `age_seconds` old; 0: there is none any more.
+  void set_newest_snapshot(std::int64_t run_step, double age_seconds) noexcept;
   /// A checkpoint was written behind `run_step`.
   void note_checkpoint(std::int64_t run_step) noexcept;
 
   /// An incident opened, or was opened again. `is_new` false: more is known of one that is open.
   void note_incident(const record::Incident& incident, bool is_new) noexcept;
-  void note_state(std::optional<std::int64_t> last_good_step, bool is_good) noexcept;
+  /// `may_diverge`: the latest steps look like the beginning of a divergence.
+  void note_state(std::optional<std::int64_t> last_good_step, bool is_good,
+                  bool may_diverge) noexcept;
   /// Run step of the latest checkpoint that was written at `last_good_step` or before.
   [[nodiscard]] std::optional<std::int64_t> checkpoint_before(std::int64_t last_good_step);
+  /// Those since the last call, the oldest first.
+  [[nodiscard]] std::vector<record::Rollback> take_rollbacks();
 
   [[nodiscard]] bool should_stop() const noexcept { return latest_.load().stops != Stops::no; }
   /// Why it decided for the latest rollback or stop, one sentence. Empty: there was none, or the program went on.
@@ -106,6 +131,8 @@ class Governor {
   /// The same as the end of a run has it: "stopped: ...". Empty: it does not stop.
   [[nodiscard]] std::string stop_reason() const;
   [[nodiscard]] GovernorStatus status() const;
+  /// Absent: no snapshot was due and no rollback was made, nor will there be any by a policy.
+  [[nodiscard]] std::optional<record::GovernorSummary> summary() const;
 
  private:
   enum class Stops : std::uint8_t { no, yes, without_snapshot };
@@ -122,6 +149,7 @@ class Governor {
   Decision decide(const StepFinding& step, Fault fault) noexcept;
   [[nodiscard]] Decision by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept;
   [[nodiscard]] bool may_roll_back() const noexcept;
+  [[nodiscard]] record::RollbackReason rollback_reason() const noexcept;
   [[nodiscard]] int& entry(std::vector<int>& counts, int optimizer);
 
   const NonfinitePolicy on_nonfinite_;
@@ -129,7 +157,8 @@ class Governor {
   const bool acts_;
   const int skip_limit_;
   const double skip_norm_;
-  const int snapshot_every_;
+  const int loss_in_a_row_;
+  const SnapshotPace pace_;
   const int rollback_limit_;
   const int rollback_window_;
   const bool is_alone_;  ///< one process trains
@@ -142,6 +171,7 @@ class Governor {
   std::uint32_t seen_incidents_ = 0;
 
   std::atomic<std::uint32_t> incidents_{0};  ///< that a policy is to act on
+  std::atomic<std::int64_t> bad_since_{0};  ///< run step from which that of the latest is bad
   std::atomic<record::IncidentClass> latest_incident_{record::IncidentClass::nonfinite_loss};
   std::atomic<bool> sees_devices_{false};  ///< gradients lie where no judgement comes in time
   std::atomic<Acted> latest_{Acted{}};
@@ -149,9 +179,14 @@ class Governor {
   std::atomic<int> skips_in_a_row_{0};
   std::atomic<std::int64_t> last_good_step_{0};
   std::atomic<bool> is_state_good_{true};
+  std::atomic<bool> may_diverge_{false};
 
   mutable std::mutex mutex_;               ///< guards what follows; held for moments only
   std::vector<std::int64_t> checkpoints_;  ///< the latest
+  std::vector<record::Rollback> new_rollbacks_;
+  record::GovernorSummary summary_;
+  bool has_summary_ = false;
+  double snapshot_monotonic_ = 0;  ///< when the newest was taken
 };
 
 }  // namespace gradvane::agent

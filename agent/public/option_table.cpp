@@ -277,7 +277,14 @@ constexpr std::array kTable{
     whole<&Options::snapshot_every, 0, kMaxInt>(
         "snapshot_every", "0 or more",
         "Steps between two snapshots of the training's state, from Python. 0: every 100 if a "
-        "policy is rollback, else none."),
+        "policy is rollback and snapshot_seconds is 0, else none."),
+    amount<&Options::snapshot_seconds>(
+        "snapshot_seconds",
+        "Seconds between two snapshots, in addition to snapshot_every. 0: by steps only."),
+    amount<&Options::snapshot_budget>(
+        "snapshot_budget",
+        "Share of the training's time that snapshots may take: one that would exceed it comes "
+        "later. 0: any."),
     whole<&Options::rollback_limit, 1, kMaxInt>(
         "rollback_limit", "1 or more",
         "A rollback that would be one more than this within rollback_window stops the run "

@@ -1,5 +1,6 @@
 #include "agent/worker/incidents.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "agent/public/detector_settings.hpp"
@@ -28,8 +29,9 @@ void Incidents::judge(const record::StepRecord& record, const record::StepDetail
                       const record::ModelInfo& model) {
   judge_.observe(record, detail, model,
                  {record.run_step, record::unix_time(), record::monotonic_time()});
+  last_judged_ = std::max(last_judged_, record.run_step);
   good_state_.observe(record);
-  governor_.note_state(good_state_.last_good_step(), good_state_.is_good());
+  governor_.note_state(good_state_.last_good_step(), good_state_.is_good(), judge_.may_diverge());
 }
 
 void Incidents::judge_traced() {
@@ -39,6 +41,18 @@ void Incidents::judge_traced() {
     traced.swap(traced_);
   }
   for (const record::TracedModule& module : traced) judge_.trace_found(module);
+}
+
+/// An incident comes behind the one that was its cause, whose step may still be on its way.
+void Incidents::judge_rollbacks(bool all) {
+  for (record::Rollback& fresh : governor_.take_rollbacks())
+    rollbacks_.push_back(std::move(fresh));
+  std::erase_if(rollbacks_, [&](const record::Rollback& rollback) {
+    if (!all && rollback.run_step > last_judged_) return false;
+    judge_.rolled_back(rollback,
+                       {rollback.run_step, record::unix_time(), record::monotonic_time()});
+    return true;
+  });
 }
 
 void Incidents::judge_time(double paused_seconds) {

@@ -40,6 +40,8 @@ class Incidents {
              const record::ModelInfo& model);
   /// Judges what traces have found since the last call.
   void judge_traced();
+  /// Reports rollbacks behind steps that have been judged; with `all`, the others too.
+  void judge_rollbacks(bool all);
   /// Called about once a second while the run lasts: a stall has no step that could be judged.
   /// `paused_seconds` since the latest step count for none.
   void judge_time(double paused_seconds);
@@ -71,6 +73,8 @@ class Incidents {
   std::set<std::int64_t> open_;                                      ///< by id
   std::map<std::int64_t, std::optional<std::int64_t>> checkpoints_;  ///< the last good one, by id
   std::optional<Clock::time_point> last_opened_;
+  std::int64_t last_judged_ = 0;  ///< run step
+  std::vector<record::Rollback> rollbacks_;  ///< not reported yet
 
   std::mutex mutex_;                          ///< guards what follows
   std::vector<record::TracedModule> traced_;  ///< not judged yet

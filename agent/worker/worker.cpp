@@ -35,6 +35,7 @@ Worker::Worker(const Options& options, record::RunInfo run, collectors::Handoff&
                Governor& governor, collectors::NormExchange* exchange,
                collectors::SyncLedger* ledger)
     : handoff_(handoff),
+      governor_(governor),
       callbacks_(options),
       outlets_(options, run, callbacks_),
       signals_(options.handle_sigterm,
@@ -78,6 +79,7 @@ void Worker::run() noexcept {
       steps_.announce_model();
       idle = steps_.drain() ? 0 : idle + 1;
       incidents_.judge_traced();
+      incidents_.judge_rollbacks(false);
       recordings_.write_on_request(recording_requests());
       if (ending) steps_.settle();
       look_around();
@@ -107,9 +109,15 @@ void Worker::look_around() {
   steps_.count_failures();
   incidents_.show_open();
   syncs_.look();
+  export_governor();
   if (status_.state() == RunState::running || status_.state() == RunState::stalled)
     incidents_.judge_time(status_.paused_seconds(now));
   status_.look(now);
+}
+
+void Worker::export_governor() {
+  if (const auto summary = governor_.summary())
+    (void)outlets_.exporters().export_governor(*summary);
 }
 
 void Worker::count_own_time() {
@@ -122,7 +130,9 @@ void Worker::wind_up(const Ending& ending) noexcept {
   try {
     status_.set_state(ending.state,
                       ending.reason.empty() ? status_.device_failure() : ending.reason);
+    incidents_.judge_rollbacks(true);
     incidents_.export_open();
+    export_governor();
   } catch (...) {  // no memory for it: the end itself matters more
   }
   syncs_.report();

@@ -79,12 +79,14 @@ class Worker final : public ProcessMember {
   [[nodiscard]] std::chrono::microseconds poll_pause(int idle_polls) const;
   void look_around();
   void count_own_time();
+  void export_governor();
   void wind_up(const Ending& ending) noexcept;
   void linger(const Ending& ending) noexcept;
   [[nodiscard]] bool is_elsewhere() const noexcept;
   void leave_thread_behind() noexcept;
 
   collectors::Handoff& handoff_;
+  Governor& governor_;
   UserCallbacks callbacks_;
   Outlets outlets_;
   TakenSignals signals_;

@@ -92,6 +92,23 @@ def scaling() -> Row:
     ))
 
 
+def snapshots() -> Row:
+    nothing = "No snapshots of the training's state."
+    return Row("Snapshots and rollbacks", (
+        graph("Age of the newest snapshot", "What a rollback would lose. It falls with each new snapshot. If it only "
+              "rises, snapshots are refused or none is due.", units.Seconds,
+              [Query(each_rank("gradvane_snapshot_age_seconds"), "rank {{whose}}")],
+              Look(width=8, from_zero=True, has_page=False, nothing=nothing)),
+        graph("Snapshots by result", "`committed`, or the reason why one was refused.", units.Short,
+              [Query(by("result", "sum", increase("gradvane_snapshots_total")), "{{result}}")],
+              Look(width=8, from_zero=True, at_least=1, has_page=False, nothing=nothing, colours={"committed": GREEN})),
+        graph("Rollbacks by reason", "Times that the training went back to a snapshot.", units.Short,
+              [Query(by("reason", "sum", increase("gradvane_rollbacks_total")), "{{reason}}")],
+              Look(width=8, from_zero=True, at_least=1, has_page=False, nothing=nothing,
+                   runbooks=("training-rolled-back",))),
+    ), collapsed=True)
+
+
 def watched() -> Row:
     return Row("Is it watched at all?", (
         graph("Reads for each step", "1: looked at in every step. 0: never, so silence says nothing there. Weights "
@@ -112,4 +129,4 @@ def watched() -> Row:
 def board() -> Board:
     return Board(STABILITY,
                  "When was the run unstable, what was first, and was anybody told?",
-                 (when(), what(), scaling(), watched()), with_topk=True)
+                 (when(), what(), scaling(), snapshots(), watched()), with_topk=True)

@@ -46,6 +46,8 @@ class LossRules {
 
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
+  /// Whether a divergence may be about to open.
+  [[nodiscard]] bool has_outliers() const noexcept { return outliers_ > 0; }
   /// Incidents that are open, as they stand.
   void tell_open(const Report& tell) const {
     for (const IncidentSlot* slot : {&spike_, &divergence_, &random_guess_}) slot->tell_open(tell);

@@ -40,6 +40,8 @@ class NormRules {
 
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
+  /// Whether `grad_exploding` is open or may be about to open.
+  [[nodiscard]] bool is_high() const noexcept { return exploding_.bad_in_a_row() > 0; }
   /// Incidents that are open, as they stand.
   void tell_open(const Report& tell) const {
     for (const IncidentSlot* slot : {&exploding_, &drift_}) slot->tell_open(tell);

@@ -83,6 +83,23 @@ Json sync_state_json(const Status& status) {
   return json;
 }
 
+/// Counts that are 0 are left out.
+template <typename Kind, std::size_t kSize>
+Json counts_json(const std::array<std::int64_t, kSize>& counts) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < kSize; ++i)
+    if (counts[i] > 0) json[std::string(record::kNames<Kind>[i])] = counts[i];
+  return json;
+}
+
+Json governor_json(const record::GovernorSummary& summary) {
+  Json json{{"snapshots", counts_json<record::SnapshotResult>(summary.snapshots)},
+            {"rollbacks", counts_json<record::RollbackReason>(summary.rollbacks)}};
+  if (summary.snapshot_step) json["snapshot_step"] = *summary.snapshot_step;
+  if (summary.snapshot_age_seconds) json["snapshot_age_seconds"] = *summary.snapshot_age_seconds;
+  return json;
+}
+
 Json status_object(const Status& status, std::optional<std::int32_t> optimizer) {
   Json json = Json::object();
   put_identity(json, status.run.get());
@@ -91,6 +108,7 @@ Json status_object(const Status& status, std::optional<std::int32_t> optimizer) 
   if (!status.recording.empty()) json["recording"] = status.recording;
   json["steps"] = status.steps;
   json["skipped_steps"] = status.skipped_steps;
+  if (status.governor) json["governor"] = governor_json(*status.governor);
   if (!optimizer) {
     put_latest(json, status, *status.model);
   } else if (const LatestNumbers* row = status.optimizers.find(*optimizer)) {

@@ -145,6 +145,12 @@ ExportResult StatusBoard::on_syncs(const std::shared_ptr<const record::SyncSumma
   return ExportResult::ok;
 }
 
+ExportResult StatusBoard::on_governor(const record::GovernorSummary& summary) {
+  now_.governor = summary;
+  publish();
+  return ExportResult::ok;
+}
+
 ExportResult StatusBoard::on_run_state(record::RunState state, std::string_view reason) {
   now_.state = state;
   now_.reason = reason;

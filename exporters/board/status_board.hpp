@@ -76,6 +76,7 @@ struct Status : LatestNumbers {
   std::int64_t steps = 0;                            ///< records seen
   std::int64_t records_dropped = 0;  ///< records lost before they reached the worker
   std::int64_t skipped_steps = 0;
+  std::optional<record::GovernorSummary> governor;  ///< absent: no snapshots, no rollbacks
   double agent_seconds = 0;  ///< in hooks, of timed_seconds
   double timed_seconds = 0;  ///< sum of step_seconds where it was measured
   std::optional<FirstBad> first_bad;
@@ -133,6 +134,7 @@ class StatusBoard final : public Exporter {
                        const record::ModelInfo& model) override;
   ExportResult on_incident(const record::Incident& incident) override;
   ExportResult on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) override;
+  ExportResult on_governor(const record::GovernorSummary& summary) override;
   ExportResult on_run_state(record::RunState state, std::string_view reason) override;
 
   void take_model(std::shared_ptr<const record::ModelInfo> model);

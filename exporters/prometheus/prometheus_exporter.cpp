@@ -88,6 +88,21 @@ ExportResult PrometheusExporter::on_syncs(const std::shared_ptr<const record::Sy
   return ExportResult::ok;
 }
 
+ExportResult PrometheusExporter::on_governor(const record::GovernorSummary& summary) {
+  const auto whole = metrics_->hold();
+  for (std::size_t i = 0; i < summary.snapshots.size(); ++i)
+    metrics_->raise_to(Metric::snapshots_total, static_cast<double>(summary.snapshots[i]),
+                       {record::kNames<record::SnapshotResult>[i]});
+  for (std::size_t i = 0; i < summary.rollbacks.size(); ++i)
+    metrics_->raise_to(Metric::rollbacks_total, static_cast<double>(summary.rollbacks[i]),
+                       {record::kNames<record::RollbackReason>[i]});
+  if (summary.snapshot_age_seconds)
+    metrics_->set(Metric::snapshot_age_seconds, *summary.snapshot_age_seconds);
+  else
+    metrics_->remove(Metric::snapshot_age_seconds);
+  return ExportResult::ok;
+}
+
 ExportResult PrometheusExporter::on_run_state(record::RunState state, std::string_view reason) {
   const auto whole = metrics_->hold();
   for (const auto name : record::kNames<record::RunState>) {

@@ -98,7 +98,7 @@ class Agent:
         self._incidents = Incidents()
         self.recording = ""
         """path of the latest one of an incident"""
-        policy.connect(self._native, self._watcher, self._incidents.all, self._incident_of_stop)
+        policy.connect(self._native, self._watcher, self._incident_of_stop)
         self._callbacks: list[Callable[[Incident], object]] = []
         begins.put(True)
         _live, _has_started = self, True

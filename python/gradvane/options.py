@@ -71,6 +71,8 @@ class Options(TypedDict, total=False):
     skip_limit: int
     skip_norm: float
     snapshot_every: int
+    snapshot_seconds: float
+    snapshot_budget: float
     rollback_limit: int
     rollback_window: int
     alertmanager_url: str

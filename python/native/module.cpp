@@ -5,6 +5,8 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "agent/public/option_table.hpp"
 #include "agent/worker/process_signals.hpp"
@@ -13,6 +15,7 @@
 #include "python/native/python_agent.hpp"
 #include "python/native/record_classes.hpp"
 #include "python/native/torch_ops.hpp"
+#include "record/governor_summary.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::python {
@@ -197,12 +200,47 @@ void define_governor(Class& agent) {
   agent.def("acts", [](PythonAgent& self) { return self.governor().acts(); })
       .def("acts_on_nonfinite",
            [](PythonAgent& self) { return self.governor().acts_on_nonfinite(); })
-      .def("rolls_back", [](PythonAgent& self) { return self.governor().rolls_back(); })
-      .def("snapshot_every", [](PythonAgent& self) { return self.governor().snapshot_every(); })
+      .def("snapshot_pace",
+           [](PythonAgent& self) {
+             const agent::SnapshotPace& pace = self.governor().pace();
+             return std::tuple(pace.steps, pace.seconds, pace.budget);
+           })
+      .def("may_snapshot", [](PythonAgent& self) { return self.governor().may_snapshot(); })
+      .def(
+          "count_snapshot",
+          [](PythonAgent& self, const std::string& result) {
+            if (const auto known = record::named<record::SnapshotResult>(result))
+              self.governor().count_snapshot(*known);
+          },
+          "result"_a)
+      .def(
+          "set_newest_snapshot",
+          [](PythonAgent& self, std::int64_t run_step, double age_seconds) {
+            self.governor().set_newest_snapshot(run_step, age_seconds);
+          },
+          "run_step"_a, "age_seconds"_a)
+      .def("diverges_since", [](PythonAgent& self) { return self.governor().diverges_since(); })
       .def("governor", [](PythonAgent& self) { return self.governor().status(); })
       .def("governor_reason", [](PythonAgent& self) { return self.governor().reason(); })
       .def("resume", [](PythonAgent& self) { self.governor().resume(); })
-      .def("note_rollback", &PythonAgent::note_rollback)
+      .def(
+          "note_rollback",
+          [](PythonAgent& self, const std::string& why, std::int64_t run_step,
+             std::int64_t to_step, std::int64_t generation, double snapshot_age_seconds,
+             std::optional<std::int64_t> batches_lost, const std::string& optimizer,
+             double lr_factor, bool is_by_policy) {
+            self.note_rollback({.why = why,
+                                .run_step = run_step,
+                                .to_step = to_step,
+                                .generation = generation,
+                                .snapshot_age_seconds = snapshot_age_seconds,
+                                .batches_lost = batches_lost,
+                                .optimizer = optimizer,
+                                .lr_factor = lr_factor},
+                               is_by_policy);
+          },
+          "why"_a, "run_step"_a, "to_step"_a, "generation"_a, "snapshot_age_seconds"_a,
+          "batches_lost"_a.none(), "optimizer"_a, "lr_factor"_a, "is_by_policy"_a)
       .def("stop_instead", [](PythonAgent& self) { self.governor().stop_instead(); })
       .def("last_run_step", &PythonAgent::last_run_step);
 }

@@ -66,8 +66,9 @@ class PythonAgent {
     const Call call(*this);
     return call ? call->last_run_step() : 0;
   }
-  void note_rollback() {
-    if (const Turn turn(*this); turn) session_.governor().note_rollback();
+  void note_rollback(record::Rollback rollback, bool is_by_policy) {
+    if (const Turn turn(*this); turn)
+      session_.governor().note_rollback(std::move(rollback), is_by_policy);
   }
 
   /// A phase that a thread is in.

@@ -182,6 +182,7 @@ def labelled(rank: int) -> list[Known]:
                                    group=group))
     found += [known("gradvane_skipped_steps_total", course, reason=reason) for reason, course in (
         ("amp_overflow", counted(minute(5), minute(9), minute(17))), ("loop", between(LOSS_BAD, MENDED, 2.0)))]
+    found += snapshots()
     for name in CLASSES:
         start, end = OPENED.get(name, (math.inf, math.inf))
         found.append(known("gradvane_incidents_total", counted(start), **{"class": name}))
@@ -197,6 +198,18 @@ def labelled(rank: int) -> list[Known]:
             *((minute(at), BEGIN + STARTED + minute(at)) for at in (6, 11, 16, 21, 26))),
             name="checkpoint_timestamp_seconds"))
     return found
+
+
+def snapshots() -> list[Known]:
+    """One each hundred steps, but for the time in which the state is bad. Then it goes back to the last."""
+    results = {"committed": per_step(0.01), "incident": between(BAD, MENDED, 2.0)}
+    names = "committed incident nonfinite memory unsupported capturing written threads failed"
+    found = [Known("gradvane_snapshots_total", {"result": name}, results.get(name, flat(0))) for name in names.split()]
+    found += [Known("gradvane_rollbacks_total", {"reason": name}, counted(MENDED) if name == "nonfinite" else flat(0))
+              for name in "nonfinite divergence skips_in_a_row requested".split()]
+    age = Known("gradvane_snapshot_age_seconds", {},
+                lambda t: t - minute(12.5) if BAD <= t < MENDED else ((STEPS(t) or 0.0) % 100) / 2)
+    return [*found, age]
 
 
 def of_group(group: str) -> list[Known]:

@@ -179,6 +179,9 @@ TEST(AgentGovernor, RollbackAndSnapshotsAreRefusedAtSetUp) {
   Options snapshots = quiet();
   snapshots.snapshot_every = 10;
   EXPECT_THROW(Agent{snapshots}, std::invalid_argument);
+  snapshots.snapshot_every = 0;
+  snapshots.snapshot_seconds = 10;
+  EXPECT_THROW(Agent{snapshots}, std::invalid_argument);
 }
 
 TEST(AgentGovernor, ParametersThatAreNotOnACpuAreRefused) {

@@ -80,6 +80,8 @@ inline const std::vector<OptionSample>& option_samples() {
       {"skip_limit", "1", "2147483647", {"", "0", "-1", "5.5"}},
       {"skip_norm", "1", "2.5", {"", "-1", "nan", "inf"}},
       {"snapshot_every", "1", "2147483647", {"", "-1", "often"}},
+      {"snapshot_seconds", "0", "2.5", {"", "-1", "nan", "1m"}},
+      {"snapshot_budget", "0", "0.05", {"", "-1", "inf", "5%"}},
       {"rollback_limit", "1", "9", {"", "0", "-1"}},
       {"rollback_window", "1", "9", {"", "0", "-1"}},
       {"alertmanager_url",

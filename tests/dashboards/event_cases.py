@@ -74,6 +74,10 @@ EVENTS = (
     of_class("skipped_steps", "GradvaneTrainingStepsSkipped", "training-steps-skipped", "warning", "Many steps change nothing",
              "a large share of the steps leaves the weights as they were.|It began at step 120 on rank {first}.|"
              " Steps skipped so far: {skipped}.", step="120"),
+    of_class("rollback", "GradvaneTrainingRolledBack", "training-rolled-back", "warning",
+             "The training went back to a snapshot",
+             "a policy or the script took the training back to a snapshot of its state, and the steps since then are lost.|"
+             "It began at step 120 on rank {first}.|", step="120"),
     of_class("amp_overflow", "GradvaneAmpOverflowStreak", "amp-overflow-streak", "warning",
              "The gradient scaler skips step after step",
              "the gradient scaler has skipped many steps in a row because of overflow.|It began at step 120 on rank {first}.|"

@@ -206,6 +206,21 @@ TEST_P(EveryExporter, TakesAnIncidentThatGrowsAndCloses) {
   EXPECT_EQ(exporter_->export_incident(incident), ExportResult::ok);
 }
 
+TEST_P(EveryExporter, TakesSnapshotsThatComeAndGo) {
+  EXPECT_EQ(exporter_->export_governor({}), ExportResult::closed);
+  ASSERT_EQ(start(), ExportResult::ok);
+  EXPECT_EQ(exporter_->export_governor({}), ExportResult::ok);
+  record::GovernorSummary summary;
+  summary.snapshots.fill(3);
+  summary.rollbacks.fill(2);
+  summary.snapshot_step = 10;
+  summary.snapshot_age_seconds = 1.5;
+  EXPECT_EQ(exporter_->export_governor(summary), ExportResult::ok);
+  summary.snapshot_step = std::nullopt;
+  summary.snapshot_age_seconds = std::nullopt;
+  EXPECT_EQ(exporter_->export_governor(summary), ExportResult::ok);
+}
+
 TEST_P(EveryExporter, TakesHostSyncsThatComeAndGo) {
   ASSERT_EQ(start(), ExportResult::ok);
   EXPECT_EQ(export_syncs({}), ExportResult::ok);

@@ -123,6 +123,8 @@ struct Options {
   int skip_limit = 5;      ///< steps skipped in a row after which the run goes back, or stops
   double skip_norm = 0;    ///< under `skip`, a gradient norm above it is skipped too; 0: any norm
   int snapshot_every = 0;  ///< steps; 0: every 100 if a policy is rollback, else never
+  double snapshot_seconds = 0;  ///< time between two snapshots; 0: they come by steps
+  double snapshot_budget = 0;   ///< share of the training's time that they may take; 0: any
   int rollback_limit = 3;  ///< rollbacks within rollback_window after which the run stops instead
   int rollback_window = 1000;         ///< steps
   std::string alertmanager_url = {};  ///< Alertmanager that incidents are sent to; empty: none

@@ -17,7 +17,7 @@ from gradvane._governor.cadence import Cadence
 from gradvane._governor.copies import Copies
 from gradvane._governor.leader import Leader
 from gradvane._governor.restoring import Mismatch
-from gradvane._governor.rollback import NothingToRestore, Restorer, check
+from gradvane._governor.rollback import NothingToRestore, Request, Restorer
 from gradvane._governor.snapshots import Snapshots
 from gradvane._governor.state import TrainingState
 from gradvane._governor.streams import CudaStreams
@@ -36,15 +36,6 @@ if TYPE_CHECKING:
     from gradvane._governor.streams import Streams
 
 logger = logging.getLogger("gradvane")
-
-
-class _Asked:
-    """A rollback that waits for its place in the loop."""
-
-    def __init__(self, reason: str, optimizer: OptimizerPolicy, lr_factor: float, bad_step: int | None) -> None:
-        self.reason, self.optimizer, self.lr_factor, self.bad_step = reason, optimizer, lr_factor, bad_step
-        self.steps = 0
-        """of any optimizer, since"""
 
 
 class Keeper:
@@ -66,7 +57,10 @@ class Keeper:
         self._leader = Leader()
         self._callbacks: list[Callable[[Rollback], object]] = []
         self._thread: int | None = None
-        self._asked: _Asked | None = None
+        self._asked: Request | None = None
+        """a rollback that waits for its place in the loop"""
+        self._steps_since_asked = 0
+        """of any optimizer"""
         self._batches = 0
         self._has_batches = False
         self._follows_batches = False
@@ -76,7 +70,8 @@ class Keeper:
         self.step = 0
         """of the run, when an iteration ended last"""
         self.rollbacks = 0
-        self.last_rollback_step = 0
+        self.note_rollback: Callable[[Rollback], object] = lambda _done: None
+        """called once for each"""
         self.failed_rollbacks = 0
         self.last_failure = ""
 
@@ -113,7 +108,7 @@ class Keeper:
             return None
         leads = self._leader.stepped(id(optimizer), everyone)
         if self._asked is not None:
-            self._asked.steps += 1
+            self._steps_since_asked += 1
         return self._iteration_ends(leads)
 
     @contained
@@ -162,14 +157,12 @@ class Keeper:
             bad_step: int | None = None) -> None:
         """Goes back after the step in progress or, between steps, after the next one: with several optimizers at the
         end of the iteration. The first of several reasons counts."""
-        check(optimizer, lr_factor)
-        if self._asked is None:
-            self._asked = _Asked(reason, optimizer, lr_factor, bad_step)
+        self._wait_for_place(Request(reason, optimizer, lr_factor, bad_step))
 
     def act(self, optimizer: Optimizer | None, reason: str, bad_step: int | None = None) -> bool:
         """A policy's rollback, within the hook of a step that was left out. With several optimizers it may come at the
         end of the iteration. False: there is nothing to go back to. The first of several reasons counts."""
-        self._asked = self._asked or _Asked(reason, "restore", 1.0, bad_step)
+        self._wait_for_place(Request(reason, bad_step=bad_step, by_policy=True))
         if self.snapshots.latest() is None or optimizer is None:
             self._asked = None
             return False
@@ -180,10 +173,10 @@ class Keeper:
         """Goes back now. Gradients are dropped: they are of weights that are gone. Raises GradvaneError, and has
         changed nothing then."""
         self._check_thread()
-        check(optimizer, lr_factor)
+        asked = Request(reason, optimizer, lr_factor, bad_step)
         self._asked = None
         self._number()
-        done = self._go_back(reason, optimizer, lr_factor, bad_step)
+        done = self._go_back(asked)
         for one in self._optimizers():
             for group in one.param_groups:
                 for parameter in group["params"]:
@@ -213,10 +206,10 @@ class Keeper:
     def latest(self) -> Generation | None:
         return next(iter(self.snapshots.good()), None)
 
-    def age_seconds(self) -> float | None:
-        """Of the newest good snapshot; None: there is none."""
+    def newest(self) -> tuple[int, float]:
+        """Run step and age in seconds of the newest good snapshot; 0 and 0: there is none."""
         latest = self.latest()
-        return None if latest is None else self._clock() - latest.taken_at
+        return (0, 0.0) if latest is None else (latest.step, self._clock() - latest.taken_at)
 
     def stop(self) -> None:
         self._cadence = Cadence(0, 0.0, 0.0)
@@ -229,7 +222,7 @@ class Keeper:
         is_shared = self._is_shared()
         if leads:
             self.step = self.step + 1 if self._run_step is None else self._run_step()
-        if self._asked is not None and (leads or self._asked.steps > self._leader.longest_round):
+        if self._asked is not None and (leads or self._steps_since_asked > self._leader.longest_round):
             return self._answer()
         if not leads or self._asked is not None or not self._cadence.is_on:
             return None
@@ -250,7 +243,7 @@ class Keeper:
         asked, self._asked = self._asked, None
         assert asked is not None
         try:
-            done = self._go_back(asked.reason, asked.optimizer, asked.lr_factor, asked.bad_step)
+            done = self._go_back(asked)
         except (Mismatch, NothingToRestore) as error:
             self.failed_rollbacks += 1
             self.last_failure = str(error)
@@ -259,18 +252,22 @@ class Keeper:
         self._report(done)
         return done
 
-    def _go_back(self, reason: str, optimizer: OptimizerPolicy, lr_factor: float, bad_step: int | None) -> Rollback:
+    def _wait_for_place(self, asked: Request) -> None:
+        if self._asked is None:
+            self._asked, self._steps_since_asked = asked, 0
+
+    def _go_back(self, asked: Request) -> Rollback:
         if self._copies.is_capturing():
             raise GradvaneError("rollback: a CUDA graph is captured; call it between steps")
         batches = self._batches if self._has_batches else None
-        done = self._restorer.restore(reason, self.step, batches, optimizer, lr_factor, bad_step)
+        done = self._restorer.restore(asked, self.step, batches)
         self.rollbacks += 1
-        self.last_rollback_step = self.step
         self._follows_batches = False
         self._cadence.taken(self.step, self._clock())  # the state is a snapshot's: none is due
         return done
 
     def _report(self, done: Rollback) -> None:
+        self.note_rollback(done)
         for callback in list(self._callbacks):
             try:
                 callback(done)

@@ -1,4 +1,4 @@
-"""Connects the policy `rollback` and the option snapshot_every with what keeps the states."""
+"""Connects the policy `rollback`, the options of snapshots and the native governor with what keeps the states."""
 
 from __future__ import annotations
 
@@ -7,34 +7,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch.optim import Optimizer
-
+    from gradvane._governor.record import Rollback
     from gradvane._records import Incident
     from gradvane._watch.watcher import Watcher
 
-_DIVERGENCES = ("loss_divergence", "random_guess", "grad_exploding")
 
-
-def connect(native: Any, watcher: Watcher, incidents: Callable[[], tuple[Incident, ...]],
-            find: Callable[[], Incident | None]) -> None:
+def connect(native: Any, watcher: Watcher, find: Callable[[], Incident | None]) -> None:
     """Takes snapshots as the options ask, and has policies go back to them. `find` waits for the incident of a
     decision."""
     keeper = watcher.keeper
     watcher.governing.find_incident = find
-    every = int(native.snapshot_every())
-    if every == 0:
+
+    def note_rollback(done: Rollback) -> None:
+        native.note_rollback(
+            done.reason, done.step, done.to_step, done.generation, done.snapshot_age_seconds, done.batches_lost,
+            done.optimizer, done.lr_factor, done.by_policy)
+
+    keeper.note_rollback = note_rollback
+    keeper.snapshots.note_result = native.count_snapshot
+    keeper.snapshots.note_newest = lambda: native.set_newest_snapshot(*keeper.newest())
+    keeper.badness = lambda: None if native.may_snapshot() else "an incident has left the state in doubt"
+    steps, seconds, budget = native.snapshot_pace()
+    if not steps and not seconds:
         return
-    keeper.keep(every=every)
-    keeper.badness = lambda: None if native.governor().is_state_good else "an incident has left the state in doubt"
-
-    def roll_back(optimizer: Optimizer | None, reason: str) -> bool:
-        # Such an incident opens some steps after the first bad one, and snapshots may have been taken meanwhile. After
-        # a rollback it may still be open, and says nothing about those that came since.
-        bad_step = None
-        if any(kind in reason for kind in _DIVERGENCES):
-            find()
-            begun = [one.first_step for one in incidents() if one.closed_at is None and one.kind in _DIVERGENCES]
-            bad_step = max((step for step in begun if step > keeper.last_rollback_step), default=None)
-        return keeper.act(optimizer, reason, bad_step)
-
-    watcher.governing.roll_back = roll_back
+    keeper.keep(steps, seconds, budget)
+    # A divergence is found some steps after its first one, and snapshots may have been taken meanwhile.
+    watcher.governing.roll_back = lambda optimizer, reason: keeper.act(optimizer, reason, native.diverges_since())

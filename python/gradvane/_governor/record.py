@@ -27,6 +27,8 @@ class Rollback:
     """on the thread that trains"""
     errors: tuple[str, ...] = ()
     """of the user's own functions that load a state"""
+    by_policy: bool = False
+    """False: the script asked for it"""
 
     @property
     def steps_lost(self) -> int:

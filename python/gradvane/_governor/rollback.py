@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gradvane._errors import GradvaneError
@@ -24,13 +25,23 @@ class NothingToRestore(GradvaneError):
     """There is no snapshot that may be restored."""
 
 
-def check(optimizer: str, lr_factor: float) -> None:
-    """Raises GradvaneError for what no rollback can do."""
-    if optimizer not in restoring.POLICIES:
-        raise GradvaneError(f"rollback: optimizer = {optimizer!r} is not allowed; allowed: "
-                            + ", ".join(restoring.POLICIES))
-    if not lr_factor > 0:
-        raise GradvaneError(f"rollback: lr_factor = {lr_factor} is not allowed; it must be above 0")
+@dataclass(frozen=True)
+class Request:
+    """A rollback that is asked for. Raises GradvaneError for what no rollback can do."""
+
+    reason: str
+    optimizer: OptimizerPolicy = "restore"
+    lr_factor: float = 1.0
+    bad_step: int | None = None
+    """snapshots of it and of later steps are given up"""
+    by_policy: bool = False
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in restoring.POLICIES:
+            raise GradvaneError(f"rollback: optimizer = {self.optimizer!r} is not allowed; allowed: "
+                                + ", ".join(restoring.POLICIES))
+        if not self.lr_factor > 0:
+            raise GradvaneError(f"rollback: lr_factor = {self.lr_factor} is not allowed; it must be above 0")
 
 
 class Restorer:
@@ -39,32 +50,30 @@ class Restorer:
     def __init__(self, state: TrainingState, snapshots: Snapshots, copies: Copies, clock: Callable[[], float]) -> None:
         self._state, self._snapshots, self._copies, self._clock = state, snapshots, copies, clock
 
-    def restore(self, reason: str, step: int, batches: int | None, optimizer: OptimizerPolicy, lr_factor: float,
-                bad_step: int | None) -> Rollback:
-        """Raises Mismatch or NothingToRestore, and has changed nothing then. `bad_step`: snapshots of it and of later
-        ones are given up first."""
+    def restore(self, asked: Request, step: int, batches: int | None) -> Rollback:
+        """Raises Mismatch or NothingToRestore, and has changed nothing then."""
         began = self._clock()
-        if bad_step is not None:
-            self._snapshots.forget_since(bad_step)
+        if asked.bad_step is not None:
+            self._snapshots.forget_since(asked.bad_step)
         with undisturbed():
             self._snapshots.settle(wait=True)
             generation = self._intact()
             captured = generation.captured
             assert captured is not None
-            plan = restoring.plan(captured, self._state, optimizer)
+            plan = restoring.plan(captured, self._state, asked.optimizer)
             plan.write()
             slots = sorted(plan.targets)
             assert generation.arena is not None and generation.plan is not None
             views = generation.arena.views(generation.plan)
             generation.read_by = self._copies.back([plan.targets[i] for i in slots], [views[i] for i in slots])
             generation.restores += 1
-            factor = lr_factor**generation.restores
+            factor = asked.lr_factor**generation.restores
             restoring.back_off(captured, factor)
             random_states.put_back(captured.random)
         errors = self._load_user_parts(generation)
-        return Rollback(reason, step, generation.step, generation.number, optimizer, factor,
+        return Rollback(asked.reason, step, generation.step, generation.number, asked.optimizer, factor,
                         None if batches is None else batches - generation.batches, began - generation.taken_at,
-                        self._clock() - began, errors)
+                        self._clock() - began, errors, asked.by_policy)
 
     def _intact(self) -> Generation:
         """The newest good one whose bytes are what they were."""

@@ -58,6 +58,10 @@ class Snapshots:
         """one sentence"""
         self.allocating_seconds = 0.0
         """of the latest attempt"""
+        self.note_result: Callable[[str], object] = lambda _result: None
+        """called with `committed`, or with why it was refused"""
+        self.note_newest: Callable[[], object] = lambda: None
+        """called when the newest good one may be another"""
 
     @property
     def bytes(self) -> int:
@@ -142,6 +146,8 @@ class Snapshots:
         later = [one for one in self._pair.good() if one.step >= step]
         for one in later:
             one.void()
+        if later:
+            self.note_newest()
         if later and not self._pair.good():
             steps = " and ".join(str(one.step) for one in later)
             self.last_refusal = f"those of {steps} came after the first bad step, {step}: take snapshots less often"
@@ -149,6 +155,7 @@ class Snapshots:
     def damage(self, generation: Generation) -> None:
         self.damaged += 1
         generation.void()
+        self.note_newest()
 
     def stop(self) -> None:
         """Copies that are under way land before their memory goes."""
@@ -200,6 +207,8 @@ class Snapshots:
             generation.is_good = True
             self._pending = None
             self.committed += 1
+            self.note_result("committed")
+            self.note_newest()
 
     def _drop(self, reason: str, why: str) -> None:
         assert self._pending is not None
@@ -210,6 +219,7 @@ class Snapshots:
 
     def refuse(self, reason: str, why: str) -> bool:
         self.refused[reason] += 1
+        self.note_result(reason)
         self.last_refusal = why
         if reason not in self._noted:
             self._noted.add(reason)

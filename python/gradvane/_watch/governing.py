@@ -69,7 +69,6 @@ class Governing:
         reason = str(self._native.governor_reason())
         if verdict == ROLLBACK:
             if self.roll_back is not None and self.roll_back(optimizer, reason):
-                self._native.note_rollback()
                 return
             self._native.stop_instead()
             reason = str(self._native.governor_reason())

@@ -359,6 +359,12 @@ TEST_F(PrometheusExporterTest, TheWholeExpositionIsThatOfTheGoldenFile) {
   EXPECT_EQ(
       exporter_.export_syncs(std::make_shared<const record::SyncSummary>(fakes::fake_syncs(12))),
       ExportResult::ok);
+  record::GovernorSummary governor;
+  governor.snapshots = {7, 1, 0, 0, 0, 0, 0, 0, 2};
+  governor.rollbacks = {1, 0, 0, 1};
+  governor.snapshot_step = 10;
+  governor.snapshot_age_seconds = 2.5;
+  EXPECT_EQ(exporter_.export_governor(governor), ExportResult::ok);
   EXPECT_EQ(exporter_.set_run_state(record::RunState::running, ""), ExportResult::ok);
 
   for (const auto& [format, name] :

@@ -1,6 +1,10 @@
 """The policy `rollback`: an unmodified script survives a bad batch, and ends where the one without this batch ends."""
 
+import json
 import logging
+import re
+import time
+import urllib.request
 
 import pytest
 import running
@@ -103,6 +107,77 @@ def test_it_is_reported_and_the_run_goes_on(watching, caplog):
     assert agent._watcher.keeper.faults == 0 and len(watching.steps()) == 9
 
 
+def ask(agent, path):
+    with urllib.request.urlopen(agent.url + path, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def until(agent, path, is_there):
+    """What is there is exported about once a second."""
+    deadline = time.monotonic() + 30
+    while not is_there(text := ask(agent, path)):
+        assert time.monotonic() < deadline, text
+        time.sleep(0.1)
+    return text
+
+
+def test_a_rollback_is_one_incident_that_comes_behind_its_cause(watching):
+    model, optimizer = training()
+    agent = watching(model, optimizer, on_nonfinite="rollback", snapshot_every=3, port=0, run="gan")
+    for i in range(1, 10):
+        step(model, optimizer, float("nan") if i == 6 else 1.0)
+    agent.rollback("a loss spike", lr_factor=0.5)
+    step(model, optimizer)
+    assert agent.flush()
+    status = json.loads(until(agent, "/api/v1/status", lambda text: '"snapshot_age_seconds"' in text))
+    metrics = until(agent, "/metrics", lambda text: 'reason="requested"} 1' in text)
+    cause, first, second = agent.incidents
+    assert (cause.kind, first.kind, second.kind) == ("nonfinite_loss", "rollback", "rollback")
+    assert (first.first_step, first.steps, first.closed_at is not None) == (6, 1, True)
+    assert re.fullmatch(r"Step 6: the training went back to the state after step 4 \(snapshot 2, \S+ s old\)\. The reason:"
+                        r" step 6: the loss is not finite\. Lost: 2 steps\.", first.evidence)
+    assert second.first_step == 9
+    assert re.search(r"The script asked for it: a loss spike\. .*Learning rates were multiplied by 0\.5\.", second.evidence)
+    assert status["governor"]["rollbacks"] == {"nonfinite": 1, "requested": 1}
+    committed = status["governor"]["snapshots"]["committed"]
+    assert committed == agent._watcher.keeper.snapshots.committed >= 3
+    assert status["governor"]["snapshot_step"] == agent._watcher.keeper.newest()[0]
+    labels = 'rank="0",run="gan",'
+    assert f'gradvane_snapshots_total{{{labels}result="committed"}} {committed}\n' in metrics
+    assert f'gradvane_rollbacks_total{{{labels}reason="nonfinite"}} 1\n' in metrics
+    assert re.search(r'^gradvane_snapshot_age_seconds\{rank="0",run="gan"\} \d', metrics, re.MULTILINE)
+
+
+def test_without_snapshots_there_is_nothing_of_them_to_see(watching):
+    model, optimizer = training()
+    agent = watching(model, optimizer, port=0)
+    step(model, optimizer)
+    assert agent.flush()
+    time.sleep(1.5)
+    assert "governor" not in json.loads(ask(agent, "/api/v1/status"))
+    assert "snapshot" not in ask(agent, "/metrics") and "rollback" in ask(agent, "/metrics"), "the class of incidents"
+
+
+def test_two_bad_optimizers_in_one_iteration_are_one_rollback(watching):
+    """With a limit of one: counted twice, the run would stop."""
+    torch.manual_seed(0)
+    models = [torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)]
+    optimizers = [torch.optim.SGD(model.parameters(), 0.05) for model in models]
+    agent = watching(torch.nn.ModuleList(models), optimizers, on_nonfinite="rollback", snapshot_every=1, rollback_limit=1)
+
+    def iteration(factor):
+        for model, optimizer in zip(models, optimizers):
+            step(model, optimizer, factor)
+
+    iteration(1.0)
+    iteration(1.0)
+    iteration(float("nan"))
+    assert agent._watcher.keeper.rollbacks == 1
+    iteration(1.0)
+    with pytest.raises(gradvane.TrainingStopped, match="after 1 rollbacks within"):
+        iteration(float("nan"))
+
+
 def test_more_rollbacks_than_the_limit_stop_the_run(watching):
     model, optimizer = training()
     agent = watching(model, optimizer, on_nonfinite="rollback", snapshot_every=1, rollback_limit=2, rollback_window=50)
@@ -154,10 +229,28 @@ def test_a_divergence_goes_back_to_before_its_first_step(watching):
     assert float(model[2].bias.detach().abs()) < 10
 
 
+def test_snapshots_in_every_step_are_refused_from_the_first_loss_that_stands_out(watching):
+    """Otherwise both would be of the divergence before it is one, three losses in a row."""
+    model, optimizer = training()
+    agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=1, **DIVERGENCE)
+    seen = []
+    agent.on_rollback(seen.append)
+    for i in range(18):
+        if i >= 14:
+            with torch.no_grad():
+                model[2].bias.add_(100.0)
+        step(model, optimizer)
+        agent.flush()
+    assert [(done.step, done.to_step) for done in seen] == [(18, 14)]
+    assert agent._watcher.keeper.snapshots.refused["incident"] == 2
+
+
 def test_a_divergence_that_all_snapshots_came_after_stops_the_run_and_says_so(watching, caplog):
+    """As in a loop whose steps come faster than they can be judged."""
     caplog.set_level(logging.INFO, "gradvane")
     model, optimizer = training()
     agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=1, **DIVERGENCE)
+    agent._watcher.keeper.badness = lambda: None
     with pytest.raises(gradvane.TrainingStopped, match="there was no snapshot to go back to"):
         for i in range(30):
             if i >= 14:

@@ -35,6 +35,14 @@ export interface Latest {
   nonfinite: Partial<Record<Site, Counts>>;
 }
 
+/** Counts by result and by reason; those that are 0 are left out. */
+export interface Governor {
+  snapshots: Record<string, number>;
+  rollbacks: Record<string, number>;
+  snapshot_step?: number;
+  snapshot_age_seconds?: number;
+}
+
 export interface FirstBad {
   run_step: number;
   site: Site;
@@ -112,6 +120,7 @@ export interface Status {
   recording?: string;
   steps: number;
   skipped_steps: number;
+  governor?: Governor;
   latest?: Latest;
   last_finite_loss?: Dated;
   weight_norm?: Dated;

@@ -3,7 +3,7 @@ import type { AgentData } from "../data/agent_data";
 import type { Counts, Status } from "../data/api";
 import { stepsPerSecond } from "../header";
 import {
-  bytesText, countText, finite, numberText, percentText, plural, UNMEASURED,
+  bytesText, countText, durationText, finite, numberText, percentText, plural, UNMEASURED,
 } from "../words/number_text";
 
 interface TileProps {
@@ -43,6 +43,7 @@ export function Tiles({ data }: { data: AgentData }) {
         note={status.update_ratio
           ? `estimate, step ${countText(status.update_ratio.run_step)}` : ""}
       />
+      <SnapshotTile status={status} />
       <MemoryTile status={status} />
       <CostTile status={status} />
     </dl>
@@ -106,6 +107,31 @@ function NonfiniteTile({ status }: { status: Status }) {
       note={`${plural(all, "element")}, first in step ${countText(first.run_step)}`}
     />
   );
+}
+
+/** Only where there are snapshots or rollbacks. */
+function SnapshotTile({ status }: { status: Status }) {
+  const { governor } = status;
+  if (!governor) return null;
+  const step = governor.snapshot_step;
+  const committed = governor.snapshots.committed ?? 0;
+  const refused = total(governor.snapshots) - committed;
+  const rollbacks = total(governor.rollbacks);
+  const notes = [
+    ...(step === undefined ? [] : [`${durationText(governor.snapshot_age_seconds)} old`]),
+    ...(refused > 0 ? [`${countText(refused)} refused`] : []),
+    ...(rollbacks > 0 ? [plural(rollbacks, "rollback")] : []),
+  ];
+  return (
+    <Tile
+      label="Newest snapshot" value={step === undefined ? "none" : `step ${countText(step)}`}
+      note={notes.join(", ")} isBad={step === undefined && refused > 0}
+    />
+  );
+}
+
+function total(counts: Record<string, number>): number {
+  return Object.values(counts).reduce((sum, count) => sum + count, 0);
 }
 
 function MemoryTile({ status }: { status: Status }) {
