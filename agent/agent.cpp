@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/session.hpp"
+#include "agent/snapshots/snapshots.hpp"
 #include "agent/step/own_time.hpp"
 #include "collectors/model/libtorch_source.hpp"
 
@@ -35,11 +36,11 @@ class Agent::Impl {
     if (loss != nullptr) recorder().take_loss(*loss);
     if (!reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().before_update(index);
-    const agent::Decision decision = reads_after ? agent::Decision{} : recorder().judge(index);
+    agent::Decision decision = reads_after ? agent::Decision{} : recorder().judge(index);
     if (decision.verdict != agent::Verdict::take) {
       recorder().after_update(index);
       (void)before.stop();
-      return session_.finish(index, record::SkipReason::governor);
+      return finish(index, decision, record::SkipReason::governor);
     }
     const int phase = recorder().enter_phase(static_cast<int>(Phase::optimizer));
     const Clock::duration update_began = UnbookedTime::at(before.stop());
@@ -55,51 +56,60 @@ class Agent::Impl {
     recorder().add_phase(Phase::optimizer, UnbookedTime::book_since(update_began, after.began()));
     if (reads_after) {
       recorder().read_gradients(index, record::ReadAt::optimizer);
-      (void)recorder().judge(index, false);  // it may ask the loop to stop
+      decision = recorder().judge(index, false);  // too late to leave it out
     }
     recorder().after_update(index);
     (void)after.stop();
-    return session_.finish(index);
+    return finish(index, decision, record::SkipReason::none);
   }
+
+  /// A step is over: it is handed on, then the state is kept or put back.
+  std::optional<StepResult> finish(int index, agent::Decision decision,
+                                   record::SkipReason skipped) noexcept {
+    auto result = session_.finish(index, skipped);
+    if (decision.verdict != agent::Verdict::stop)
+      snapshots_.after_step(index, recorder().last_run_step(),
+                            decision.verdict == agent::Verdict::rollback);
+    return result;
+  }
+
+  [[nodiscard]] agent::Snapshots& snapshots() noexcept { return snapshots_; }
 
  private:
   agent::Session session_;
+  agent::Snapshots snapshots_{session_.governor()};
 };
 
 namespace {
 
-agent::ResolvedOptions resolved(const Options& options) {
-  agent::ResolvedOptions found = agent::resolve(options, agent::process_environment());
-  const Options& all = found.options;
-  if (all.on_nonfinite == NonfinitePolicy::rollback ||
-      all.on_divergence == DivergencePolicy::rollback || all.snapshot_every > 0 ||
-      all.snapshot_seconds > 0)
-    throw std::invalid_argument(
-        "snapshots and rollback are for training in Python; set on_nonfinite to skip or stop, "
-        "on_divergence to stop, and snapshot_every and snapshot_seconds to 0");
-  return found;
+void check_device(const agent::Governor& governor, const torch::optim::Optimizer& optimizer) {
+  if (!governor.acts_on_nonfinite() && !governor.pace().is_on()) return;
+  for (const auto& group : optimizer.param_groups())
+    for (const at::Tensor& param : group.params())
+      if (!param.is_cpu())
+        throw std::invalid_argument(
+            "on_nonfinite and snapshots are for parameters on a CPU: a step is judged before the "
+            "update only there; move them there, or set on_nonfinite to watch, snapshot_every to 0 "
+            "and on_divergence to watch or stop");
 }
 
 }  // namespace
 
-Agent::Agent(const Options& options) : impl_(std::make_unique<Impl>(resolved(options))) {}
+Agent::Agent(const Options& options)
+    : impl_(std::make_unique<Impl>(agent::resolve(options, agent::process_environment()))) {}
 
 Agent::~Agent() {
   if (!impl_->session().close(agent::Worker::Linger::yes)) (void)impl_.release();
 }
 
 void Agent::attach(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
-  if (impl_->session().governor().acts_on_nonfinite())
-    for (const auto& group : optimizer.param_groups())
-      for (const at::Tensor& param : group.params())
-        if (!param.is_cpu())
-          throw std::invalid_argument(
-              "on_nonfinite: a step is judged before the update only where the parameters are on a "
-              "CPU; move them there, or set on_nonfinite to watch");
+  check_device(impl_->session().governor(), optimizer);
   (void)impl_->recorder().attach(collectors::libtorch_source(module, &optimizer));
+  impl_->snapshots().state().add(module, &optimizer);
 }
 void Agent::attach(torch::nn::Module& module) {
   (void)impl_->recorder().attach(collectors::libtorch_source(module, nullptr));
+  impl_->snapshots().state().add(module, nullptr);
 }
 
 std::optional<StepResult> Agent::step(torch::optim::Optimizer& optimizer) {
@@ -140,13 +150,13 @@ void Agent::after_backward(const at::Tensor& loss) noexcept {
 std::optional<StepResult> Agent::end_step() noexcept {
   const int only = impl_->live() ? impl_->recorder().only() : -1;
   if (only < 0) return std::nullopt;
+  agent::Decision decision;
   {
     const OwnTime own(impl_->recorder());
-    (void)impl_->recorder().judge(only,
-                                  false);  // the update was the loop's; it may be asked to stop
+    decision = impl_->recorder().judge(only, false);  // the update was the loop's
     impl_->recorder().after_update(only);
   }
-  return impl_->session().finish(only);
+  return impl_->finish(only, decision, record::SkipReason::none);
 }
 
 void Agent::micro_step() noexcept {
@@ -193,6 +203,24 @@ Status Agent::status() const { return impl_->session().status(); }
 
 GovernorStatus Agent::governor() const { return impl_->session().governor().status(); }
 bool Agent::should_stop() const noexcept { return impl_->session().governor().should_stop(); }
+
+bool Agent::snapshot() noexcept {
+  return impl_->live() && impl_->snapshots().take(impl_->recorder().last_run_step());
+}
+
+Rollback Agent::rollback(std::string_view reason, const RollbackOptions& options) {
+  if (!impl_->live()) throw std::runtime_error("rollback: the run has ended");
+  return impl_->snapshots().go_back(std::string(reason), impl_->recorder().last_run_step(),
+                                    options);
+}
+
+void Agent::on_rollback(std::function<void(const Rollback&)> callback) {
+  impl_->snapshots().on_rollback(std::move(callback));
+}
+
+void Agent::snapshot_state(std::string_view name, SaveState save, LoadState load) {
+  impl_->snapshots().state().add(std::string(name), std::move(save), std::move(load));
+}
 
 bool Agent::flush(std::chrono::milliseconds timeout) noexcept {
   return impl_->live() && impl_->session().worker().flush(timeout);

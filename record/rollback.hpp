@@ -23,12 +23,12 @@ inline constexpr int kRollbackReasons = kCount<RollbackReason>;
 
 struct Rollback {
   RollbackReason reason = RollbackReason::requested;
-  std::string why;              ///< for a person, without a full stop
+  std::string why = {};         ///< for a person, without a full stop
   std::int64_t run_step = 0;    ///< the step after which it happened
   std::int64_t to_step = 0;     ///< the run step whose state is back
   std::int64_t generation = 0;  ///< number of the snapshot, from 1
   double snapshot_age_seconds = 0;
-  std::optional<std::int64_t> batches_lost;  ///< absent: not known
+  std::optional<std::int64_t> batches_lost = std::nullopt;  ///< absent: not known
   std::string optimizer = "restore";  ///< what became of the optimizer: restore, reset or keep
   double lr_factor = 1;               ///< that learning rates of the snapshot were multiplied by
 

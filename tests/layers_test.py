@@ -42,7 +42,8 @@ ROOMS = {
         "step": {"include", "public", "governor"},
         "outlets": {"include", "public"},
         "worker": {"include", "public", "governor", "outlets"},
-        "": {"include", "public", "governor", "step", "worker"},
+        "snapshots": {"include", "governor"},
+        "": {"include", "public", "governor", "snapshots", "step", "worker"},
     },
     "collectors": {
         "": set(),
@@ -76,7 +77,7 @@ READERS_OF_RECORDINGS = {"exporters", "python", "tests"}
 WITHOUT_TORCH = ("collectors/sync_ledger/", "collectors/steps/", "agent/governor/", "agent/public/", "agent/outlets/",
                  "agent/worker/", "inject/")
 # Those that include torch are no business of theirs either.
-WITH_TORCH = ("collectors/tensors/", "collectors/model/", "agent/step/")
+WITH_TORCH = ("collectors/tensors/", "collectors/model/", "agent/snapshots/", "agent/step/")
 WITHOUT_CUDA = ("collectors/sync_ledger/", "inject/")
 
 TORCH = re.compile(r"^(torch|ATen|c10|caffe2)/")
@@ -90,7 +91,10 @@ TORCH_FOLDERS = {"examples", "tests", "bench"}
 # is built without any of them.
 TORCH_FILES = {"collectors/tensors/tensor.hpp", "collectors/tensors/tensor_libtorch.cpp",
                "collectors/tensors/device_memory_cuda.cpp", "collectors/model/libtorch_source.cpp",
-               "agent/step/gradient_clip.cpp", "agent/agent.cpp", "agent/include/gradvane/agent.hpp"}
+               "agent/step/gradient_clip.cpp", "agent/agent.cpp", "agent/include/gradvane/agent.hpp",
+               # What belongs to a state is torch's to say; Python's package has its own.
+               "agent/snapshots/state_tensors.hpp", "agent/snapshots/state_tensors.cpp",
+               "agent/snapshots/training_state.hpp", "agent/snapshots/training_state.cpp"}
 # Folder: headers from outside that it must never see, and why.
 FORBIDDEN = {
     "kernels": [(THREADS_AND_IO, "no threads and no I/O here"),

@@ -175,6 +175,17 @@ std::vector<record::Rollback> Governor::take_rollbacks() {
   return std::exchange(new_rollbacks_, {});
 }
 
+void Governor::log(std::string line) noexcept try {
+  const std::lock_guard lock(mutex_);
+  lines_.push_back(std::move(line));
+} catch (...) {  // no memory for it
+}
+
+std::vector<std::string> Governor::take_lines() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(lines_, {});
+}
+
 void Governor::count_snapshot(record::SnapshotResult result) noexcept {
   const std::lock_guard lock(mutex_);
   has_summary_ = true;
@@ -192,8 +203,7 @@ std::optional<record::GovernorSummary> Governor::summary() const {
   if (!has_summary_ && !pace_.is_on()) return std::nullopt;
   record::GovernorSummary summary = summary_;
   if (summary.snapshot_step)
-    summary.snapshot_age_seconds =
-        std::max(0.0, record::monotonic_time() - snapshot_monotonic_);
+    summary.snapshot_age_seconds = std::max(0.0, record::monotonic_time() - snapshot_monotonic_);
   return summary;
 }
 

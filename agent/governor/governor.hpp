@@ -64,9 +64,9 @@ struct SnapshotPace {
 
 /// One for each run. It keeps the count of what it decided, and what the worker has found out about
 /// the state. Threading: judge(), note_rollback(), stop_instead(), count_snapshot(),
-/// set_newest_snapshot() and note_checkpoint() from the threads that train, one at a time;
-/// note_incident(), note_state(), checkpoint_before() and take_rollbacks() from the worker's; all
-/// else from any.
+/// set_newest_snapshot(), log() and note_checkpoint() from the threads that train, one at a time;
+/// note_incident(), note_state(), checkpoint_before(), take_rollbacks() and take_lines() from the
+/// worker's; all else from any.
 class Governor {
  public:
   /// Overflows in a row that are a gradient scaler's own affair, as in collectors::StepBuilder.
@@ -112,6 +112,8 @@ class Governor {
   void count_snapshot(record::SnapshotResult result) noexcept;
   /// The newest good snapshot is that of `run_step`, `age_seconds` old; 0: there is none any more.
   void set_newest_snapshot(std::int64_t run_step, double age_seconds) noexcept;
+  /// A line for the log, which the worker writes.
+  void log(std::string line) noexcept;
   /// A checkpoint was written behind `run_step`.
   void note_checkpoint(std::int64_t run_step) noexcept;
 
@@ -124,6 +126,7 @@ class Governor {
   [[nodiscard]] std::optional<std::int64_t> checkpoint_before(std::int64_t last_good_step);
   /// Those since the last call, the oldest first.
   [[nodiscard]] std::vector<record::Rollback> take_rollbacks();
+  [[nodiscard]] std::vector<std::string> take_lines();
 
   [[nodiscard]] bool should_stop() const noexcept { return latest_.load().stops != Stops::no; }
   /// Why it decided for the latest rollback or stop, one sentence. Empty: there was none, or the program went on.
@@ -171,7 +174,7 @@ class Governor {
   std::uint32_t seen_incidents_ = 0;
 
   std::atomic<std::uint32_t> incidents_{0};  ///< that a policy is to act on
-  std::atomic<std::int64_t> bad_since_{0};  ///< run step from which that of the latest is bad
+  std::atomic<std::int64_t> bad_since_{0};   ///< run step from which that of the latest is bad
   std::atomic<record::IncidentClass> latest_incident_{record::IncidentClass::nonfinite_loss};
   std::atomic<bool> sees_devices_{false};  ///< gradients lie where no judgement comes in time
   std::atomic<Acted> latest_{Acted{}};
@@ -184,6 +187,7 @@ class Governor {
   mutable std::mutex mutex_;               ///< guards what follows; held for moments only
   std::vector<std::int64_t> checkpoints_;  ///< the latest
   std::vector<record::Rollback> new_rollbacks_;
+  std::vector<std::string> lines_;
   record::GovernorSummary summary_;
   bool has_summary_ = false;
   double snapshot_monotonic_ = 0;  ///< when the newest was taken

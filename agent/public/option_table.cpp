@@ -262,7 +262,7 @@ constexpr std::array kTable{
         "on_nonfinite", "watch, skip, stop, rollback",
         "What is done with a step whose loss or gradients are not finite. watch: nothing. skip: "
         "the optimizer does not take it. stop: the same, and the run stops. rollback: the model "
-        "goes back to the last good snapshot (from Python). docs/governor.md."),
+        "goes back to the last good snapshot. docs/governor.md."),
     choice<&Options::on_divergence, kDivergencePolicies>(
         "on_divergence", "watch, stop, rollback",
         "What is done when the training diverges: at the step after an incident loss_divergence, "
@@ -276,7 +276,7 @@ constexpr std::array kTable{
                                 "this is skipped too. 0: any finite norm is taken."),
     whole<&Options::snapshot_every, 0, kMaxInt>(
         "snapshot_every", "0 or more",
-        "Steps between two snapshots of the training's state, from Python. 0: every 100 if a "
+        "Steps between two snapshots of the training's state. 0: every 100 if a "
         "policy is rollback and snapshot_seconds is 0, else none."),
     amount<&Options::snapshot_seconds>(
         "snapshot_seconds",

@@ -45,8 +45,7 @@ void Incidents::judge_traced() {
 
 /// An incident comes behind the one that was its cause, whose step may still be on its way.
 void Incidents::judge_rollbacks(bool all) {
-  for (record::Rollback& fresh : governor_.take_rollbacks())
-    rollbacks_.push_back(std::move(fresh));
+  for (record::Rollback& fresh : governor_.take_rollbacks()) rollbacks_.push_back(std::move(fresh));
   std::erase_if(rollbacks_, [&](const record::Rollback& rollback) {
     if (!all && rollback.run_step > last_judged_) return false;
     judge_.rolled_back(rollback,

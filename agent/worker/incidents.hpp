@@ -73,7 +73,7 @@ class Incidents {
   std::set<std::int64_t> open_;                                      ///< by id
   std::map<std::int64_t, std::optional<std::int64_t>> checkpoints_;  ///< the last good one, by id
   std::optional<Clock::time_point> last_opened_;
-  std::int64_t last_judged_ = 0;  ///< run step
+  std::int64_t last_judged_ = 0;             ///< run step
   std::vector<record::Rollback> rollbacks_;  ///< not reported yet
 
   std::mutex mutex_;                          ///< guards what follows

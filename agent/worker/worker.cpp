@@ -116,6 +116,7 @@ void Worker::look_around() {
 }
 
 void Worker::export_governor() {
+  for (const std::string& line : governor_.take_lines()) callbacks_.log(line);
   if (const auto summary = governor_.summary())
     (void)outlets_.exporters().export_governor(*summary);
 }

@@ -27,6 +27,7 @@ CLASSES = (
     "data_dropped",
     "agent_cost",
     "grad_norm_bound",
+    "rollback",
 )
 """of incidents"""
 
@@ -91,6 +92,10 @@ ROWS = (
              "Many steps change nothing",
              "a large share of the steps leaves the weights as they were.",
              True, ("skipped_steps",)),
+    AlertRow("GradvaneTrainingRolledBack", "warning", "steps",
+             "The training went back to a snapshot",
+             "a policy or the script took the training back to a snapshot of its state, and the steps since then are lost.",
+             True, ("rollback",)),
     AlertRow("GradvaneHostSyncBudgetExceeded", "warning", "steps",
              "Steps wait for the GPU more often than they may",
              "steps have more host syncs than their budget.",

@@ -38,8 +38,8 @@ RollbackRules::RollbackRules(std::int32_t rank, IncidentBook& book, Report repor
 
 void RollbackRules::observe(const record::Rollback& rollback, const Moment& seen) {
   slot_.judge(
-      true, seen,
-      [&](record::Incident& incident) { incident.evidence = words_for(rollback); }, report_);
+      true, seen, [&](record::Incident& incident) { incident.evidence = words_for(rollback); },
+      report_);
   slot_.close(seen, report_);
 }
 

@@ -8,9 +8,10 @@ namespace char_gpt {
 namespace {
 
 [[noreturn]] void refuse(std::string_view text, const std::string& why) {
-  throw std::invalid_argument("--fault " + std::string(text) + ": " + why +
-                              "; it reads KIND@STEP[/EVERY][:PARAM][,transient], such as nan@50:" +
-                              std::string(kDefaultFaultParam) + ",transient");
+  throw std::invalid_argument(
+      "--fault " + std::string(text) + ": " + why +
+      "; it reads KIND@STEP[/EVERY][:PARAM][,transient|,state], such as nan@50:" +
+      std::string(kDefaultFaultParam) + ",transient");
 }
 
 std::string quoted(std::string_view text) {
@@ -53,10 +54,11 @@ Fault parse_fault(std::string_view text) {
 
   const bool has_flag = rest.find(',') != std::string_view::npos;
   const std::string_view flag = cut_at(rest, ',');
-  if (has_flag && flag != "transient") {
-    refuse(text, quoted(flag) + " behind the comma is not 'transient'");
+  if (has_flag && flag != "transient" && flag != "state") {
+    refuse(text, quoted(flag) + " behind the comma is not 'transient' or 'state'");
   }
-  fault.transient = has_flag;
+  fault.transient = flag == "transient";
+  fault.in_state = flag == "state";
 
   const bool has_param = rest.find(':') != std::string_view::npos;
   const std::string_view param = cut_at(rest, ':');

@@ -1,5 +1,5 @@
 #pragma once
-// What --fault asks for: KIND@STEP[/EVERY][:PARAM][,transient].
+// What --fault asks for: KIND@STEP[/EVERY][:PARAM][,transient|,state].
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,6 +15,7 @@ struct Fault {
   std::int64_t every = 0;  ///< and one per N steps after it; 0: that step alone
   std::string param{kDefaultFaultParam};
   bool transient = false;  ///< put the element back after it was read
+  bool in_state = false;   ///< of the optimizer, after the step, in place of the gradient
 
   [[nodiscard]] double value() const;
   /// Whether it is the turn of `now`.

@@ -1,6 +1,7 @@
 #include "examples/char_gpt/fault_injector.hpp"
 
 #include <c10/core/GradMode.h>
+#include <torch/optim/adamw.h>
 
 #include <algorithm>
 #include <stdexcept>
@@ -49,7 +50,7 @@ FaultInjector::FaultInjector(const std::vector<Fault>& faults, const NamedTensor
 bool FaultInjector::poison(std::int64_t step) {
   const c10::AutoGradMode no_gradients(false);
   for (const auto& target : targets_) {
-    if (!target.fault.is_due(step)) continue;
+    if (target.fault.in_state || !target.fault.is_due(step)) continue;
     const at::Tensor& gradient = target.parameter.grad();
     if (!gradient.defined()) {
       throw std::runtime_error("--fault: " + target.fault.param + " has no gradient at step " +
@@ -60,6 +61,17 @@ bool FaultInjector::poison(std::int64_t step) {
     element.fill_(target.fault.value());
   }
   return !saved_.empty();
+}
+
+void FaultInjector::poison_state(std::int64_t step, torch::optim::Optimizer& optimizer) {
+  const c10::AutoGradMode no_gradients(false);
+  for (const auto& target : targets_) {
+    if (!target.fault.in_state || !target.fault.is_due(step)) continue;
+    const auto found = optimizer.state().find(target.parameter.unsafeGetTensorImpl());
+    if (found == optimizer.state().end()) continue;  // its first step was left out
+    auto& state = static_cast<torch::optim::AdamWParamState&>(*found->second);
+    middle_element(state.exp_avg()).fill_(target.fault.value());
+  }
 }
 
 void FaultInjector::restore() {

@@ -9,6 +9,10 @@
 
 #include "examples/char_gpt/fault.hpp"
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace char_gpt {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
@@ -22,6 +26,10 @@ class FaultInjector {
   /// True where one of them is transient: then restore() must follow before the gradient is used.
   /// Throws std::runtime_error where a parameter has no gradient.
   [[nodiscard]] bool poison(std::int64_t step);
+
+  /// Overwrites the element of the optimizer's state whose turn is `step`: of AdamW's running mean
+  /// of the gradient. Call it after the optimizer's step.
+  void poison_state(std::int64_t step, torch::optim::Optimizer& optimizer);
 
   /// Puts back, bit for bit, what transient faults overwrote.
   void restore();

@@ -19,13 +19,14 @@ Ctrl-C lets the current step finish, then evaluates, writes the sample and exits
 Ctrl-C ends the program at once. Exit codes: 0 done, 1 failed, 2 bad option, 83 stopped by
 --on-nonfinite, 130 interrupted.
 
---fault KIND@STEP[/EVERY][:PARAM][,transient] (may be given several times) overwrites one gradient element
-with nan, inf or -inf after the backward passes of optimizer step STEP (from 1; with /EVERY again
-after each EVERY steps) and before the agent
-reads it: the middle one, number numel/2 in row-major order, of PARAM (default
-blocks.0.attention.qkv.weight). As it is, the fault goes on into the optimizer and ruins the weights
-as a real one would. With 'transient' the element is put back after the agent read it and before
-clipping and the optimizer use it: training goes on, bit for bit, as if nothing had been.
+--fault KIND@STEP[/EVERY][:PARAM][,transient|,state] (may be given several times) overwrites one
+gradient element with nan, inf or -inf after the backward passes of optimizer step STEP (from 1;
+with /EVERY again after each EVERY steps) and before the agent reads it: the middle one, number
+numel/2 in row-major order, of PARAM (default blocks.0.attention.qkv.weight). As it is, the fault
+goes on into the optimizer and ruins the weights as a real one would. With 'transient' the element
+is put back after the agent read it and before clipping and the optimizer use it: training goes on,
+bit for bit, as if nothing had been. With 'state', the element of AdamW's running mean of that
+gradient is overwritten, after the step: no gradient shows it, and the next step ruins the weights.
 
 The agent rounds the norm that it clips with differently from torch in the last digits. With
 --clip-with torch, or --clip 0, a run is bit for bit the same with and without the agent.
@@ -143,10 +144,14 @@ void declare(CLI::App& app, Given& given, Options& options) {
   app.add_flag("--no-agent", given.no_agent,
                "train without Gradvane: --gradvane-... is ignored,\ntorch clips");
   app.add_option("--on-nonfinite", given.on_nonfinite,
-                 "watch, skip, or stop: what the agent does with a step whose\nloss or gradients "
-                 "are not finite")
-      ->check(plain(CLI::IsMember({"watch", "skip", "stop"})))
+                 "watch, skip, stop or rollback: what the agent does with a\nstep whose loss or "
+                 "gradients are not finite")
+      ->check(plain(CLI::IsMember({"watch", "skip", "stop", "rollback"})))
       ->type_name("POLICY=watch");
+  app.add_option("--snapshot-every", options.snapshot_every,
+                 "steps between two snapshots that a rollback goes back to")
+      ->check(plain(CLI::Range(1, kMany)))
+      ->type_name("N");
   app.add_option("--fault", given.faults, "poison a gradient element; see below")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
@@ -200,6 +205,8 @@ CommandLine parse_command_line(int argc, const char* const* argv, std::ostream& 
     options.clipper = agent_clips ? Clipper::agent : Clipper::torch;
     if (given.on_nonfinite == "skip") options.on_nonfinite = gradvane::NonfinitePolicy::skip;
     if (given.on_nonfinite == "stop") options.on_nonfinite = gradvane::NonfinitePolicy::stop;
+    if (given.on_nonfinite == "rollback")
+      options.on_nonfinite = gradvane::NonfinitePolicy::rollback;
     options.faults = parse_faults(given.faults, options.shape.steps);
   } catch (const CLI::ParseError& error) {
     const bool failed = app.exit(error, out, err) != 0;

@@ -26,6 +26,7 @@ struct Options {
   std::uint64_t seed = 1;
   bool agent = true;
   gradvane::NonfinitePolicy on_nonfinite = gradvane::NonfinitePolicy::watch;
+  std::int64_t snapshot_every = 0;  ///< steps; 0: as the agent has it
   std::vector<Fault> faults;
   std::int64_t log_every = 50;
   bool evaluate = true;         ///< held-out loss before and after the run

@@ -72,6 +72,7 @@ void write_summary(std::ofstream& file, const Summary& summary) {
   if (summary.held_out_after) put("held_out_loss", json_number(*summary.held_out_after));
   if (summary.nonfinite_steps) put("nonfinite_steps", std::to_string(*summary.nonfinite_steps));
   if (summary.skipped_steps) put("skipped_steps", std::to_string(*summary.skipped_steps));
+  if (summary.rollbacks) put("rollbacks", std::to_string(*summary.rollbacks));
   put("weights_checksum", json_text(summary.checksum));
   file << "\n}\n";
   check(file);

@@ -25,6 +25,7 @@ struct Summary {
   std::optional<double> held_out_after = {};
   std::optional<std::int64_t> nonfinite_steps = {};  ///< as the agent counted them
   std::optional<std::int64_t> skipped_steps = {};    ///< by --on-nonfinite
+  std::optional<std::int64_t> rollbacks = {};        ///< absent: none
   std::string checksum = {};                         ///< of all weights
 };
 

@@ -80,6 +80,7 @@ gradvane::Options agent_options(const Options& chosen, std::vector<std::string> 
   options.run = "char_gpt";
   options.log = [&terminal](std::string_view line) { terminal.print(line); };
   options.on_nonfinite = chosen.on_nonfinite;
+  options.snapshot_every = static_cast<int>(chosen.snapshot_every);
   options.command_line = std::move(arguments);
   return options;
 }
@@ -138,6 +139,11 @@ int run(const Options& options, std::vector<std::string> agent_arguments) {
   if (options.agent) {
     agent.emplace(agent_options(options, std::move(agent_arguments), terminal));
     agent->attach(model, *optimizer);
+    agent->on_rollback([&](const gradvane::Rollback& rollback) {
+      summary.rollbacks = summary.rollbacks.value_or(0) + 1;
+      terminal.print("went back to the state after step " + std::to_string(rollback.to_step) +
+                     ": " + rollback.reason);
+    });
   }
 
   catch_interrupts();

@@ -77,8 +77,8 @@ struct Status : LatestNumbers {
   std::int64_t records_dropped = 0;  ///< records lost before they reached the worker
   std::int64_t skipped_steps = 0;
   std::optional<record::GovernorSummary> governor;  ///< absent: no snapshots, no rollbacks
-  double agent_seconds = 0;  ///< in hooks, of timed_seconds
-  double timed_seconds = 0;  ///< sum of step_seconds where it was measured
+  double agent_seconds = 0;                         ///< in hooks, of timed_seconds
+  double timed_seconds = 0;                         ///< sum of step_seconds where it was measured
   std::optional<FirstBad> first_bad;
   RunLead lead;
   ByOptimizer<LatestNumbers> optimizers;

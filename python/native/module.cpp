@@ -225,8 +225,8 @@ void define_governor(Class& agent) {
       .def("resume", [](PythonAgent& self) { self.governor().resume(); })
       .def(
           "note_rollback",
-          [](PythonAgent& self, const std::string& why, std::int64_t run_step,
-             std::int64_t to_step, std::int64_t generation, double snapshot_age_seconds,
+          [](PythonAgent& self, const std::string& why, std::int64_t run_step, std::int64_t to_step,
+             std::int64_t generation, double snapshot_age_seconds,
              std::optional<std::int64_t> batches_lost, const std::string& optimizer,
              double lr_factor, bool is_by_policy) {
             self.note_rollback({.why = why,

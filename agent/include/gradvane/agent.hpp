@@ -20,6 +20,7 @@
 // agents in one process are independent.
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <gradvane/options.hpp>
 #include <memory>
 #include <optional>
@@ -124,6 +125,34 @@ struct GovernorStatus {
   std::int64_t last_good_step = 0;  ///< run step; 0: none yet
 };
 
+/// What becomes of the optimizers at a rollback.
+enum class RollbackOptimizer : std::uint8_t {
+  restore,  ///< their state and learning rates as they were
+  reset,    ///< learning rates as they were, and no state
+  keep      ///< as they are now
+};
+
+struct RollbackOptions {
+  RollbackOptimizer optimizer = RollbackOptimizer::restore;
+  /// Multiplies the learning rates of the snapshot, once more at each return to the same one.
+  double lr_factor = 1;
+};
+
+/// What a rollback did.
+struct Rollback {
+  std::string reason = {};
+  std::int64_t run_step = 0;    ///< the step after which it happened
+  std::int64_t to_step = 0;     ///< the run step whose state is back
+  std::int64_t generation = 0;  ///< number of the snapshot, from 1
+  double snapshot_age_seconds = 0;
+  double lr_factor = 1;    ///< what learning rates of the snapshot were multiplied by
+  bool by_policy = false;  ///< false: the program called rollback()
+};
+
+/// A state of the program's own, as tensors on any device.
+using SaveState = std::function<std::vector<at::Tensor>()>;
+using LoadState = std::function<void(const std::vector<at::Tensor>&)>;
+
 /// What the loop does at the moment. In evaluation and checkpoint no step is expected: the stall
 /// clock stands still, for at most Options::stall_pause_seconds, and host syncs belong to no step.
 enum class Phase : std::uint8_t {
@@ -200,7 +229,7 @@ class GRADVANE_API Agent {
   void attach(torch::nn::Module& module);
 
   /// Runs optimizer.step() and measures around it. Returns the step in immediate mode. Under the
-  /// policies skip and stop it does not run a step whose loss or gradients are not finite.
+  /// policies skip, stop and rollback it does not run a step whose loss or gradients are not finite.
   std::optional<StepResult> step(torch::optim::Optimizer& optimizer);
   std::optional<StepResult> step(torch::optim::Optimizer& optimizer, const at::Tensor& loss);
   /// For optimizers that evaluate a closure (LBFGS). Gradients are read after the step, and the
@@ -253,6 +282,20 @@ class GRADVANE_API Agent {
   /// Whether a policy asks the loop to stop; step() never throws for it. A run that ends while this
   /// is true has failed, with the governor's reason. Any thread.
   [[nodiscard]] bool should_stop() const noexcept;
+
+  /// Takes a snapshot of the training's state now: parameters and buffers of the attached modules,
+  /// what the optimizers keep, learning rates, and torch's random numbers on the CPU. Between two
+  /// steps. False: it was refused, for example because something in it is not finite; the log has
+  /// the reason. Options::snapshot_every and snapshot_seconds take them by themselves.
+  bool snapshot() noexcept;
+  /// Goes back to the last good snapshot, in place, and drops the gradients. Between two steps.
+  /// Throws std::runtime_error if there is none or the training no longer fits it, and
+  /// std::invalid_argument for a bad lr_factor; nothing is changed then.
+  Rollback rollback(std::string_view reason, const RollbackOptions& options = {});
+  /// `callback` is called on the training thread after each rollback, those of a policy included.
+  void on_rollback(std::function<void(const Rollback&)> callback);
+  /// Adds to what snapshots hold: what `save` returns, for `load` to take back.
+  void snapshot_state(std::string_view name, SaveState save, LoadState load);
 
   /// Waits until every finished step has been exported. Returns false if `timeout` comes first.
   bool flush(std::chrono::milliseconds timeout = std::chrono::seconds(5)) noexcept;

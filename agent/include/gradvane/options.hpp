@@ -47,7 +47,7 @@ enum class GroupSeries : std::uint8_t { all, local0, rank0 };
 
 /// What is done about a step whose loss or gradients are not finite. watch: nothing, it is reported. skip: the optimizer
 /// is not called with it. stop: the same, and the run is asked to stop. rollback: the model goes back to the last good
-/// snapshot (Python only). docs/governor.md says what each promises.
+/// snapshot. docs/governor.md says what each promises.
 enum class NonfinitePolicy : std::uint8_t { watch, skip, stop, rollback };
 
 /// The same for a training that diverges: at the step after the incident opened.

@@ -91,6 +91,7 @@ class Loop {
     } else {
       agent_->step(optimizer_, loss);
     }
+    faults_.poison_state(step, optimizer_);
     if (agent_ != nullptr) agent_->count_tokens(tokens_per_step());
     losses_.select(0, step - 1).copy_(mean_loss_);
   }

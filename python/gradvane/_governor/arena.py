@@ -50,6 +50,16 @@ class Plan:
                 self.runs.append(Run(layout.dtype, begin, at))
         self.size = max(BLOCK, _rounded(at, BLOCK))
 
+    def runs_without(self, slots: set[int]) -> list[Run]:
+        """The bytes of all other tensors."""
+        runs = self.runs
+        for slot in slots:
+            layout = self.layouts[slot]
+            begin = self.offsets[slot]
+            end = begin + layout.numel * layout.dtype.itemsize
+            runs = [part for run in runs for part in _cut(run, begin, end)]
+        return runs
+
     def slot_at(self, byte: int) -> int:
         """The tensor that a byte of the arena belongs to."""
         return max((i for i, offset in enumerate(self.offsets) if offset <= byte and self.layouts[i].numel > 0),
@@ -102,6 +112,14 @@ def _view(typed: Tensor, layout: Layout, offset: int) -> Tensor:
             steps[i] = steps[i + 1] * max(1, layout.shape[i + 1])
         stride = tuple(steps)
     return typed.as_strided(layout.shape, stride, offset // layout.dtype.itemsize)
+
+
+def _cut(run: Run, begin: int, end: int) -> list[Run]:
+    """What is left of the run without the bytes from `begin` to `end`."""
+    if end <= run.begin or begin >= run.end:
+        return [run]
+    parts = [Run(run.dtype, run.begin, begin), Run(run.dtype, end, run.end)]
+    return [part for part in parts if part.begin < part.end]
 
 
 def _rounded(size: int, to: int) -> int:

@@ -94,10 +94,11 @@ class Examination:
     """Reads copied bytes once they have landed: their checksum, and whether they are finite. On a thread of its own if
     the training's is not to wait; that one makes no work for torch's other threads."""
 
-    def __init__(self, generation: Generation, in_background: bool) -> None:
+    def __init__(self, generation: Generation, in_background: bool, masks: set[int]) -> None:
+        """`masks`: slots that may hold infinities."""
         assert generation.arena is not None and generation.plan is not None
         self._memory = generation.arena.bytes_of(generation.plan)
-        self._runs = generation.plan.runs
+        self._runs = generation.plan.runs_without(masks)
         self.checksum = 0
         self.nonfinite_at: int | None = None
         self.error: Exception | None = None

@@ -16,6 +16,7 @@ import torch
 
 from gradvane._governor.arena import Plan
 from gradvane._governor.generations import Examination, Pair
+from gradvane._governor.state import slots_in
 from gradvane._governor.tensors import Unsupported, distinct
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Snapshots:
         self._pending: _Pending | None = None
         self._begun = 0
         self._overlaps = True
+        self._masks: set[str] = set()
+        """buffers that held infinities from the start, as masks of attention do"""
         self._noted: set[str] = set()
         self.committed = 0
         self.refused: collections.Counter[str] = collections.Counter()
@@ -134,8 +137,12 @@ class Snapshots:
         if pending.examination is None:
             if not self._copies.has_landed(pending.flight):
                 return
-            pending.examination = Examination(pending.generation, bool(pending.flight.events))
+            pending.examination = self._examination(pending)
         if not pending.examination.is_over(wait) or not pending.flight.is_gated:
+            return
+        if self._is_mask(pending.generation, pending.examination.nonfinite_at):
+            pending.examination = self._examination(pending)
+            self.settle(wait)
             return
         self._decide(pending.generation, pending.examination)
 
@@ -191,6 +198,28 @@ class Snapshots:
         flight = self._copies.out(candidate.arena.views(plan), source, captured.at_once, overlaps)
         candidate.captured = captured
         return _Pending(candidate, flight)
+
+    def _examination(self, pending: _Pending) -> Examination:
+        assert pending.generation.captured is not None
+        names = pending.generation.captured.names if self._masks else []
+        masks = {slot for slot, name in enumerate(names) if name in self._masks}
+        return Examination(pending.generation, bool(pending.flight.events), masks)
+
+    def _is_mask(self, generation: Generation, byte: int | None) -> bool:
+        """Whether that byte belongs to a buffer with infinities and no NaN, in a training that has no snapshot yet.
+        It is one of the masks then."""
+        if byte is None or self.committed > 0:
+            return False
+        assert generation.plan is not None and generation.captured is not None and generation.arena is not None
+        slot = generation.plan.slot_at(byte)
+        is_buffer = any(slot in slots_in(node) for part in generation.captured.models for node in part.buffers.values())
+        if not is_buffer or generation.plan.layouts[slot].dtype.itemsize == 1:
+            return False
+        with undisturbed():
+            if bool(generation.arena.views(generation.plan)[slot].isnan().any()):
+                return False
+        self._masks.add(generation.captured.names[slot])
+        return True
 
     def _decide(self, generation: Generation, examination: Examination) -> None:
         """Everything has landed and is known."""

@@ -232,6 +232,18 @@ def test_a_policy_that_has_nothing_to_skip_changes_no_bit(train):
     assert train("--steps=40", "--on-nonfinite=skip").trajectory == train("--steps=40").trajectory
 
 
+def test_a_poisoned_optimizer_state_is_undone_by_a_rollback(train):
+    """No gradient shows it. The step after it ruins the weights, and the one after that has a bad loss."""
+    clean = train("--steps=60", "--on-nonfinite=rollback", "--snapshot-every=5")
+    ruined = train("--steps=60", "--fault=nan@30,state").summary
+    saved = train("--steps=60", "--fault=nan@30,state", "--on-nonfinite=rollback", "--snapshot-every=5")
+    assert "rollbacks" not in clean.summary
+    assert ruined["held_out_loss"] == "nan", "the control"
+    assert saved.summary["rollbacks"] == 1
+    assert "went back to the state after step 26: step 32: the loss is not finite" in saved.out
+    assert saved.summary["held_out_loss"] == pytest.approx(clean.summary["held_out_loss"], rel=0.05)
+
+
 def test_stop_ends_the_run_with_its_own_exit_code(tmp_path, environment):
     summary = tmp_path / "json"
     done = subprocess.run([PROGRAM, *TINY, "--steps=40", "--fault=nan@11", "--on-nonfinite=stop", "--json", summary],

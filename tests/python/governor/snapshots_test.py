@@ -54,6 +54,47 @@ def test_a_state_with_a_nonfinite_number_is_refused_and_the_one_before_is_restor
         assert differences(everything([model], [optimizer]), good) == []
 
 
+class Masked(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+        self.register_buffer("mask", torch.full((9, 9), -float("inf")).triu(1), persistent=False)
+        self.register_buffer("bias", torch.tensor([0.0, float("inf")]))
+        self.register_buffer("scale", torch.ones(3))
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def test_a_mask_of_infinities_is_part_of_a_good_state():
+    """Masks of attention hold them. What was finite at the first snapshot has to stay so."""
+    torch.manual_seed(0)
+    model = Masked()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with keeper_of([model], [optimizer]) as keeper:
+        for _ in range(3):
+            optimizer.zero_grad()
+            model(torch.randn(2, 4)).sum().backward()
+            optimizer.step()
+            assert keeper.snapshot(), keeper.snapshots.last_refusal
+        good = everything([model], [optimizer])
+        model.scale[1] = float("inf")
+        assert not keeper.snapshot()
+        assert "scale" in keeper.snapshots.last_refusal
+        model.mask[0, 0] = float("nan")
+        model.scale[1] = 1.0
+        keeper.rollback("test")
+        assert differences(everything([model], [optimizer]), good) == []
+
+
+def test_a_mask_with_a_nan_is_not_a_good_state():
+    model = Masked()
+    model.mask[0, 0] = float("nan")
+    with keeper_of([model], [torch.optim.SGD(model.parameters(), 0.1)]) as keeper:
+        assert not keeper.snapshot()
+        assert "mask" in keeper.snapshots.last_refusal
+
+
 def test_the_tensor_that_is_not_finite_is_named():
     model, optimizer = training()
     with keeper_of([model], [optimizer]) as keeper:

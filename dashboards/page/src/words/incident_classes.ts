@@ -21,4 +21,5 @@ export const INCIDENT_CLASSES = [
   { name: "data_dropped", title: "Records lost", gravity: "mild" },
   { name: "agent_cost", title: "Gradvane costs more than it may", gravity: "mild" },
   { name: "grad_norm_bound", title: "Gradient norm above the bound", gravity: "training" },
+  { name: "rollback", title: "Rolled back", gravity: "training" },
 ] as const;

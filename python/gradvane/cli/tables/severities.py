@@ -25,5 +25,6 @@ SEVERITY = {
     "data_dropped": "warning",
     "agent_cost": "warning",
     "grad_norm_bound": "warning",
+    "rollback": "warning",
 }
 """of the alert of an incident class"""
