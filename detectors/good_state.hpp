@@ -4,7 +4,7 @@
 //
 // A step that was taken with a loss or gradients that are not finite spoils the state; one that was
 // skipped does not. So do weights that were read and are not finite. The state is good again when
-// the incident has closed. A divergence spoils it from the first step of its incident until that
+// the incident has closed, or the training has gone back to a snapshot. A divergence spoils it from the first step of its incident until that
 // closes.
 #include <cstdint>
 #include <map>
@@ -24,6 +24,9 @@ class GoodState {
   [[nodiscard]] record::Incident note(const record::Incident& incident);
   /// One step, once it has been judged.
   void observe(const record::StepRecord& step);
+
+  /// The state is that of a good snapshot.
+  void note_rollback() noexcept { is_spoilt_ = false; }
 
   /// Absent: no step was seen to leave it good.
   [[nodiscard]] std::optional<std::int64_t> last_good_step() const noexcept { return last_good_; }

@@ -62,7 +62,7 @@ void put_random_numbers(const at::Tensor& state) {
 }
 
 at::Tensor random_numbers() {
-  const at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
   const std::lock_guard lock(generator.mutex());
   return generator.get_state();
 }

@@ -31,6 +31,10 @@ void Incidents::judge(const record::StepRecord& record, const record::StepDetail
                  {record.run_step, record::unix_time(), record::monotonic_time()});
   last_judged_ = std::max(last_judged_, record.run_step);
   good_state_.observe(record);
+  note_state();
+}
+
+void Incidents::note_state() noexcept {
   governor_.note_state(good_state_.last_good_step(), good_state_.is_good(), judge_.may_diverge());
 }
 
@@ -50,6 +54,8 @@ void Incidents::judge_rollbacks(bool all) {
     if (!all && rollback.run_step > last_judged_) return false;
     judge_.rolled_back(rollback,
                        {rollback.run_step, record::unix_time(), record::monotonic_time()});
+    good_state_.note_rollback();
+    note_state();
     return true;
   });
 }

@@ -59,6 +59,7 @@ class Incidents {
 
  private:
   void report(const record::Incident& reported);
+  void note_state() noexcept;
   /// With the last good step and checkpoint before it.
   [[nodiscard]] record::Incident stamped(const record::Incident& incident);
 

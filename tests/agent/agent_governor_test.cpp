@@ -171,19 +171,6 @@ TEST(AgentGovernor, AStepWithAClosureIsTakenAndStopsTheLoopBehindIt) {
   EXPECT_EQ(agent.governor().skipped_steps, 0) << "it was too late to skip it";
 }
 
-TEST(AgentGovernor, RollbackAndSnapshotsAreRefusedAtSetUp) {
-  EXPECT_THROW(Agent{with(NonfinitePolicy::rollback)}, std::invalid_argument);
-  Options diverging = quiet();
-  diverging.on_divergence = DivergencePolicy::rollback;
-  EXPECT_THROW(Agent{diverging}, std::invalid_argument);
-  Options snapshots = quiet();
-  snapshots.snapshot_every = 10;
-  EXPECT_THROW(Agent{snapshots}, std::invalid_argument);
-  snapshots.snapshot_every = 0;
-  snapshots.snapshot_seconds = 10;
-  EXPECT_THROW(Agent{snapshots}, std::invalid_argument);
-}
-
 TEST(AgentGovernor, ParametersThatAreNotOnACpuAreRefused) {
   struct Elsewhere : torch::nn::Module {
     Elsewhere() { register_parameter("weight", at::empty({2, 2}, at::kMeta)); }

@@ -260,7 +260,7 @@ def test_runbooks_that_panels_name_exist():
 def test_alerts_lead_to_a_dashboard_that_takes_their_variables():
     alerts = (ROOT / "dashboards" / "alerts" / "gradvane-alerts.yaml").read_text()
     led = re.findall(r"dashboard_url: '[^']*/d/([\w-]+)/([\w-]+)\?([^']*)'", alerts)
-    assert len(led) == 28
+    assert len(led) == alerts.count("- alert:") > 20
     for uid, slug, query in led:
         board = next(board for board in BOARDS if board["uid"] == uid)
         assert slug == uid

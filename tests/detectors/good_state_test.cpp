@@ -96,6 +96,19 @@ TEST_F(GoodStateTest, BadWeightsThatWereNeverReadBeforeHaveNoGoodStep) {
   EXPECT_EQ(state_.note(bad).last_good_step, std::nullopt);
 }
 
+TEST_F(GoodStateTest, ARollbackMakesItGoodAgainWhileTheIncidentIsOpen) {
+  good_steps(1, 4);
+  (void)state_.note(incident(IncidentClass::nonfinite_grad, 5));
+  state_.observe(step(5, Site::grad));
+  ASSERT_FALSE(state_.is_good());
+  state_.note_rollback();
+  EXPECT_TRUE(state_.is_good());
+  good_steps(6, 6);
+  EXPECT_EQ(state_.last_good_step(), 6);
+  state_.observe(step(7, Site::grad));
+  EXPECT_FALSE(state_.is_good()) << "another bad step that was taken";
+}
+
 TEST_F(GoodStateTest, ADivergenceSpoilsItFromItsFirstStep) {
   good_steps(1, 12);
   const record::Incident opened = state_.note(incident(IncidentClass::loss_divergence, 10));

@@ -41,7 +41,7 @@ def test_a_number_that_the_files_lack_is_noticed():
      {"dashboards/page/src/words/incident_classes.ts"}),
     ('"alert": "GradvaneLossSpike"', '"alert": "GradvaneLossDiverging"',
       {"dashboards/alert_rules/agent_tables.py", "docs/detectors.md", "python/gradvane/cli/tables/severities.py"}),
-    ('"closes": "at once"', '"closes": "later"', {"docs/detectors.md"}),
+    ('"closes": "the next step"', '"closes": "later"', {"docs/detectors.md"}),
 ])
 def test_a_class_of_incidents_that_the_files_have_otherwise_is_noticed(old, new, stale):
     table = subprocess.run([PROGRAM], check=True, capture_output=True, text=True).stdout

@@ -58,7 +58,7 @@ TEST(Fault, SaysWhatIsWrongAndWhatItReads) {
   EXPECT_THAT(refusal("nan@5:"), HasSubstr("no parameter behind the colon"));
   EXPECT_THAT(refusal("nan@5,transiet"), HasSubstr("'transiet' behind the comma"));
   EXPECT_THAT(refusal("nan@5:a,"), HasSubstr("'' behind the comma"));
-  EXPECT_THAT(refusal("nan@0"), HasSubstr("KIND@STEP[/EVERY][:PARAM][,transient]"));
+  EXPECT_THAT(refusal("nan@0"), HasSubstr("KIND@STEP[/EVERY][:PARAM][,transient|,state]"));
 }
 
 }  // namespace

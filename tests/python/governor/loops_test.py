@@ -68,7 +68,9 @@ def run(bad, agent_of, evaluates=False, accumulates=1):
                 sum(float(model(x).sum()) for x, _ in held_out)
             model.train()
     if agent is not None:
-        assert agent._watcher.keeper.rollbacks == 1 and agent._watcher.keeper.snapshots.refused == {}
+        assert agent._watcher.keeper.rollbacks == 1
+        # Until the worker has heard of the rollback, the bad step has spoilt the state.
+        assert set(agent._watcher.keeper.snapshots.refused) <= {"incident"}
     return {**everything([model], [optimizer]), "schedule": str(schedule.state_dict()), "python": random.getstate()}
 
 

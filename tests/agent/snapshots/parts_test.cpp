@@ -1,0 +1,176 @@
+// What snapshots are made of: digests, memory limits, the clock, copies of a state.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adamw.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "agent/snapshots/digest.hpp"
+#include "agent/snapshots/host_memory.hpp"
+#include "agent/snapshots/snapshot_clock.hpp"
+#include "agent/snapshots/training_state.hpp"
+
+namespace gradvane::agent {
+namespace {
+
+using testing::HasSubstr;
+
+template <typename Number>
+std::span<const std::byte> bytes_of(const std::vector<Number>& numbers) {
+  return std::as_bytes(std::span(numbers));
+}
+
+constexpr FloatLayout kFloat{4, 0x7F800000};
+constexpr FloatLayout kDouble{8, 0x7FF0000000000000};
+
+TEST(Digest, EachChangedBitChangesTheChecksum) {
+  for (const std::size_t size : {1U, 7U, 8U, 31U, 32U, 33U, 1000U}) {
+    std::vector<std::uint8_t> bytes(size, 0x5A);
+    const std::uint64_t before = checksum(bytes_of(bytes), 1);
+    for (std::size_t at = 0; at < size; ++at)
+      for (int bit = 0; bit < 8; ++bit) {
+        bytes[at] = static_cast<std::uint8_t>(bytes[at] ^ (1 << bit));
+        EXPECT_NE(checksum(bytes_of(bytes), 1), before) << size << ' ' << at << ' ' << bit;
+        bytes[at] = static_cast<std::uint8_t>(bytes[at] ^ (1 << bit));
+      }
+    EXPECT_EQ(checksum(bytes_of(bytes), 1), before);
+    EXPECT_NE(checksum(bytes_of(bytes), 2), before) << "what came before counts";
+  }
+}
+
+TEST(Digest, WordsThatChangePlacesChangeTheChecksum) {
+  std::vector<std::uint64_t> words(64);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = i * 0x0101010101010101;
+  const std::uint64_t before = checksum(bytes_of(words), 0);
+  for (std::size_t i = 0; i < words.size(); ++i)
+    for (std::size_t j = i + 1; j < words.size(); ++j) {
+      std::swap(words[i], words[j]);
+      EXPECT_NE(checksum(bytes_of(words), 0), before) << i << ' ' << j;
+      std::swap(words[i], words[j]);
+    }
+}
+
+TEST(Digest, OneNumberThatIsNotFiniteIsSeenWhereverItIs) {
+  std::vector<float> numbers(9000, std::numeric_limits<float>::max());
+  EXPECT_TRUE(all_finite(bytes_of(numbers), kFloat)) << "large ones are finite";
+  for (const float bad : {NAN, -NAN, INFINITY, -INFINITY})
+    for (const std::size_t at :
+         {std::size_t{0}, std::size_t{4095}, std::size_t{4096}, numbers.size() - 1}) {
+      numbers[at] = bad;
+      EXPECT_FALSE(all_finite(bytes_of(numbers), kFloat)) << bad << ' ' << at;
+      numbers[at] = std::numeric_limits<float>::denorm_min();
+    }
+  std::vector<double> doubles{1, -std::numeric_limits<double>::max()};
+  EXPECT_TRUE(all_finite(bytes_of(doubles), kDouble));
+  doubles.push_back(INFINITY);
+  EXPECT_FALSE(all_finite(bytes_of(doubles), kDouble));
+  const std::vector<std::int64_t> whole{-1, std::numeric_limits<std::int64_t>::max()};
+  EXPECT_TRUE(all_finite(bytes_of(whole), FloatLayout{})) << "whole numbers always are";
+}
+
+class HostMemoryTest : public testing::Test {
+ protected:
+  HostMemoryTest() {
+    root_ = testing::TempDir() + "host_memory_" + std::to_string(::getpid()) + "/";
+    write("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\n");
+  }
+  /// Not with remove_all: torch exports one of its own, which crashes.
+  ~HostMemoryTest() override {
+    for (const std::string& file : files_) std::filesystem::remove(file);
+  }
+  void write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(root_ + path).parent_path());
+    std::ofstream(root_ + path) << text;
+    files_.push_back(root_ + path);
+  }
+  std::string root_;
+  std::vector<std::string> files_;
+};
+
+TEST_F(HostMemoryTest, IsThatOfTheMachineWithoutALimit) {
+  EXPECT_EQ(available_memory(root_), 8000000LL * 1024);
+  write("proc/self/cgroup", "0::/job\n");
+  write("sys/fs/cgroup/job/memory.max", "max\n");
+  write("sys/fs/cgroup/job/memory.current", "1000\n");
+  EXPECT_EQ(available_memory(root_), 8000000LL * 1024);
+}
+
+TEST_F(HostMemoryTest, IsThatOfTheTightestControlGroup) {
+  write("proc/self/cgroup", "0::/pods/job\n");
+  write("sys/fs/cgroup/pods/memory.max", "5000000000\n");
+  write("sys/fs/cgroup/pods/memory.current", "1000000000\n");
+  write("sys/fs/cgroup/pods/job/memory.max", "3000000000\n");
+  write("sys/fs/cgroup/pods/job/memory.current", "2000000000\n");
+  write("sys/fs/cgroup/pods/job/memory.stat", "anon 5\ninactive_file 500000000\n");
+  EXPECT_EQ(available_memory(root_), 1500000000);
+  write("sys/fs/cgroup/pods/memory.current", "4900000000\n");
+  EXPECT_EQ(available_memory(root_), 100000000) << "the one above has less";
+}
+
+TEST_F(HostMemoryTest, TooLittleIsASentenceWithTheNumbers) {
+  EXPECT_EQ(memory_refusal(1 << 20, root_), "");
+  EXPECT_THAT(memory_refusal(9LL << 30, root_),
+              HasSubstr("two snapshots need 9216 MiB of memory, and 7812 MiB are available"));
+  EXPECT_EQ(memory_refusal(1LL << 60, root_ + "nowhere/"), "") << "it is not known";
+}
+
+TEST(SnapshotClockTest, ComesByStepsOrSecondsWhicheverIsFirst) {
+  SnapshotClock clock({.steps = 10, .seconds = 60});
+  EXPECT_TRUE(clock.is_due(1, 0)) << "the first at once";
+  clock.taken(1, 0);
+  EXPECT_FALSE(clock.is_due(10, 59));
+  EXPECT_TRUE(clock.is_due(11, 1));
+  EXPECT_TRUE(clock.is_due(2, 60));
+  EXPECT_FALSE(SnapshotClock({}).is_due(1, 0)) << "none";
+}
+
+TEST(SnapshotClockTest, WaitsUntilItsCostFitsTheBudget) {
+  SnapshotClock clock({.steps = 1, .budget = 0.1});
+  clock.taken(1, 0);
+  clock.tried(0, 2);
+  EXPECT_FALSE(clock.is_due(2, 19));
+  EXPECT_TRUE(clock.is_due(2, 20));
+}
+
+TEST(StateCopyTest, ThousandCopiesUseTheSameMemory) {
+  torch::nn::Linear model(8, 8);
+  torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
+  TrainingState state;
+  state.add(*model, &optimizer);
+  StateCopy copy;
+  std::vector<const void*> places;
+  for (int i = 0; i < 1000; ++i) {
+    model->forward(torch::ones({2, 8})).sum().backward();
+    optimizer.step();
+    state.copy(copy);
+    if (i == 0)
+      for (const at::Tensor& tensor : copy.tensors) places.push_back(tensor.const_data_ptr());
+  }
+  ASSERT_EQ(copy.tensors.size(), places.size());
+  for (std::size_t i = 0; i < places.size(); ++i)
+    EXPECT_EQ(copy.tensors[i].const_data_ptr(), places[i]) << i;
+  EXPECT_GE(copy.bytes(), state.bytes());
+}
+
+TEST(StateCopyTest, AByteThatChangedInMemoryIsNoticed) {
+  torch::nn::Linear model(8, 8);
+  TrainingState state;
+  state.add(*model, nullptr);
+  StateCopy copy;
+  state.copy(copy);
+  const std::uint64_t before = copy.checksum();
+  EXPECT_EQ(copy.checksum(), before);
+  const torch::NoGradGuard no_grad;
+  copy.tensors[0][3][3] += 1e-6;
+  EXPECT_NE(copy.checksum(), before);
+}
+
+}  // namespace
+}  // namespace gradvane::agent
