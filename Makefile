@@ -68,7 +68,7 @@ stack: deps  ## the demo with Prometheus and Alertmanager beside it, wired to th
 	export GRADVANE_SERVERS
 	exec "$$GRADVANE_VENV_PYTHON" -B scripts/demo_stack.py
 
-drill: deps  ## break trainings in eight ways, and time how long it takes until a webhook is told
+drill: deps  ## break trainings in eight ways, time the alerts, and see what policies save
 	@$(call configure_and_build,release)
 	export GRADVANE_SERVERS
 	exec "$$GRADVANE_VENV_PYTHON" -B scripts/alert_drill.py

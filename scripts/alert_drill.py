@@ -1,4 +1,5 @@
-"""Breaks trainings in eight ways and says how long it took until a webhook was told of each.
+"""Breaks trainings in eight ways and shows how long it took until a webhook got the alert. Then it breaks trainings
+that have a policy, in Python and in C++, and shows where they end.
 
     . .deps/env.sh && "$GRADVANE_VENV_PYTHON" scripts/alert_drill.py     (make drill)
 """
@@ -14,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dashboards")]
 
+from drill import policies  # noqa: E402
 from drill.course import Drill, stop_on_signals, table  # noqa: E402
 from drill.faults import FAULTS  # noqa: E402
 
@@ -29,8 +31,11 @@ def main() -> int:
     stop_on_signals()
     with tempfile.TemporaryDirectory(prefix="gradvane-drill-") as folder:
         outcomes = Drill(Path(servers), arguments.build / "python", Path(folder), arguments.only).run()
-    print(table(outcomes))
-    return 1 if any(outcome.faults() for outcome in outcomes) else 0
+        print(table(outcomes))
+        results = [] if arguments.only else policies.run(["c++", "python"], arguments.build, Path(folder))
+    if results:
+        print("\n" + policies.table(results))
+    return 1 if any(one.faults() for one in (*outcomes, *results)) else 0
 
 
 if __name__ == "__main__":

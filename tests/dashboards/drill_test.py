@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[2]))
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dashboards")]
 
+from drill import policies  # noqa: E402
 from drill.course import Drill, table  # noqa: E402
 from drill.faults import FAULTS, Outcome  # noqa: E402
 
@@ -33,6 +34,26 @@ def test_a_fault_is_told_once_within_ten_seconds_and_resolved(outcomes, fault):
 @pytest.mark.parametrize("name", [fault.name for fault in FAULTS if not fault.alert])
 def test_a_run_that_is_well_or_ends_well_fires_nothing(outcomes, name):
     assert outcomes[name].faults() == []
+
+
+def test_policies_save_a_training_that_is_broken_in_python(tmp_path):
+    """The same in C++ is a test of char_gpt."""
+    results = policies.run(["python"], Path(os.environ["GRADVANE_BUILD_DIR"]), tmp_path)
+    print(policies.table(results))
+    assert [result.faults() for result in results] == [[]] * 5
+
+
+@pytest.mark.parametrize("change, wrong", [
+    ({}, None),
+    ({"loss": 2.05}, "above the clean run"),
+    ({"loss": float("nan")}, "its held-out loss is nan"),
+    ({"skipped": 5}, "5 steps were skipped"),
+    ({"rollbacks": 1}, "1 rollbacks, not 0"),
+])
+def test_the_comparison_of_policies_sees_what_is_wrong(change, wrong):
+    good = {"loss": 2.01, "skipped": 6, "rollbacks": 0, "clean": 2.0}
+    found = policies.Result(policies.cases_of("python")[2], **{**good, **change}).faults()
+    assert found == [] if wrong is None else len(found) == 1 and wrong in found[0]
 
 
 GOOD = {"step": 7, "told": 1, "told_after": 3.0, "resolved_after": 9.0, "description": "element 13 of body.weight",
