@@ -1,6 +1,7 @@
 #include "detectors/judge.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "record/incident_classes.hpp"
@@ -11,6 +12,10 @@ namespace {
 
 using record::IncidentClass;
 
+/// What the rollback governor of esper-lite reacts to, and the rollback itself.
+constexpr std::array kPanic{IncidentClass::nonfinite_loss, IncidentClass::random_guess,
+                            IncidentClass::loss_divergence, IncidentClass::rollback};
+
 /// One word of the list. False where it is none.
 bool take_word(std::string_view word, Judged& judged) {
   const bool value = !word.starts_with('-');
@@ -18,6 +23,10 @@ bool take_word(std::string_view word, Judged& judged) {
   if (word == "none" && value) return judged.fill(false), true;
   if (word == "all") return judged.fill(value), true;
   if (word == "default" && value) return judged = default_judged(), true;
+  if (word == "panic_v1") {
+    for (const IncidentClass kind : kPanic) judged[index_of(kind)] = value;
+    return true;
+  }
   const auto kind = record::named<IncidentClass>(word);
   if (!kind) return false;
   judged[index_of(*kind)] = value;

@@ -24,8 +24,8 @@
 
 namespace gradvane::detectors {
 
-/// Reads a list such as "default,-loss_spike,grad_health": classes, `default` (all but grad_health) and
-/// `all`, each added, or with a `-` in front taken away; "none" is an empty list. Returns why it is not
+/// Reads a list such as "default,-loss_spike,grad_health": classes, `default` (all but grad_health),
+/// `panic_v1` and `all`, each added, or with a `-` in front taken away; "none" is an empty list. Returns why it is not
 /// one, or an empty text.
 [[nodiscard]] std::string parse_judged(std::string_view text, Judged& judged);
 

@@ -216,8 +216,10 @@ constexpr std::array kTable{
         "before the suffix when the world is larger than one. In a directory (one that exists, or "
         "a path that ends with /) each process writes syncs.<pid>.json. Empty: none."),
     OptionSpec{"detect",
-               "classes of incidents, default, all, none, each with a - in front to leave it out",
-               "What is judged, as a list with commas. default: all classes but grad_health.",
+               "classes of incidents, default, panic_v1, all, none, each with a - in front to leave it "
+               "out",
+               "What is judged, as a list with commas. default: all classes but grad_health. panic_v1: "
+               "nonfinite_loss, random_guess, loss_divergence and rollback.",
                set_detect, [](const Options& o) { return o.detect; }},
     amount<&Options::cooldown_seconds>(
         "cooldown_seconds",

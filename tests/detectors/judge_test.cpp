@@ -48,6 +48,12 @@ TEST(ParseJudged, WordsAddAndTakeAwayInTheirOrder) {
   EXPECT_THAT(judged_by("-all,stalled"), ElementsAre("stalled"));
 }
 
+TEST(ParseJudged, ThePresetOfAPanicHasWhatARollbackFollowsFrom) {
+  EXPECT_THAT(judged_by("panic_v1"),
+              ElementsAre("nonfinite_loss", "loss_divergence", "random_guess", "rollback"));
+  EXPECT_THAT(judged_by("panic_v1,-rollback,stalled"), SizeIs(4));
+}
+
 TEST(ParseJudged, AnythingElseIsRefusedAndChangesNothing) {
   for (const char* text : {"", "loss", "default,", ",", "-", "--all", "-none", "-default", "ALL"}) {
     Judged judged{};

@@ -95,7 +95,7 @@ def confine(place: Place) -> None:
     for name, value in place.limits.items():
         resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, value))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE):
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)  # a suite in the background has some of them ignored
     if place.user is not None:
         os.setgroups([])

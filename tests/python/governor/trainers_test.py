@@ -26,6 +26,7 @@ HUGGING_FACE = """
     print("steps", trainer.state.global_step)
     print("finite", all(bool(p.isfinite().all()) for p in model.parameters()))
     print("state", callback.agent.status()["state"], callback.agent.status()["reason"])
+    print("incidents", *(one.kind for one in callback.agent.incidents))
 """
 LIGHTNING = """
     import torch
@@ -52,13 +53,14 @@ LIGHTNING = """
     print("steps", trainer.global_step)
     print("finite", all(bool(p.isfinite().all()) for p in model.parameters()))
     print("state", callback.agent.status()["state"], callback.agent.status()["reason"])
+    print("incidents", *(one.kind for one in callback.agent.incidents))
 """
 TRAINERS = {"hugging face": HUGGING_FACE, "lightning": LIGHTNING}
 
 
 def told(tmp_path, source):
     done = running.python(running.write(tmp_path, source), cwd=tmp_path, HF_HUB_OFFLINE="1")
-    told = ("steps ", "finite ", "state ")
+    told = ("steps ", "finite ", "state ", "incidents ")
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(told))
 
 
@@ -67,6 +69,16 @@ def test_a_trainer_skips_the_step_and_goes_on(tmp_path, trainer):
     result = told(tmp_path, TRAINERS[trainer].format(policy="skip"))
     assert result["finite"] == "True"
     assert result["state"].split()[0] == "finished"
+    steps = running.steps_in(tmp_path / "steps.jsonl")
+    assert [s.get("skipped") for s in steps] == [None, None, "governor", None, None, None]
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+def test_a_trainer_goes_back_and_goes_on(tmp_path, trainer):
+    result = told(tmp_path, TRAINERS[trainer].format(policy='rollback", snapshot_every="1'))
+    assert result["finite"] == "True"
+    assert result["state"].split()[0] == "finished"
+    assert result["incidents"] == "nonfinite_grad rollback"
     steps = running.steps_in(tmp_path / "steps.jsonl")
     assert [s.get("skipped") for s in steps] == [None, None, "governor", None, None, None]
 
