@@ -215,12 +215,13 @@ constexpr std::array kTable{
         "What /api/v1/syncs says is written there every second and at the end; .rank<R> is put "
         "before the suffix when the world is larger than one. In a directory (one that exists, or "
         "a path that ends with /) each process writes syncs.<pid>.json. Empty: none."),
-    OptionSpec{"detect",
-               "classes of incidents, default, panic_v1, all, none, each with a - in front to leave it "
-               "out",
-               "What is judged, as a list with commas. default: all classes but grad_health. panic_v1: "
-               "nonfinite_loss, random_guess, loss_divergence and rollback.",
-               set_detect, [](const Options& o) { return o.detect; }},
+    OptionSpec{
+        "detect",
+        "classes of incidents, default, panic_v1, all, none, each with a - in front to leave it "
+        "out",
+        "What is judged, as a list with commas. default: all classes but grad_health. panic_v1: "
+        "nonfinite_loss, random_guess, loss_divergence and rollback.",
+        set_detect, [](const Options& o) { return o.detect; }},
     amount<&Options::cooldown_seconds>(
         "cooldown_seconds",
         "An incident that recurs within this time after it cleared is reopened, not new. Not for "

@@ -5,16 +5,16 @@
 
 #include <limits>
 #include <optional>
-#include <ostream>
 #include <string>
 #include <vector>
 
-namespace gradvane::agent {
+#include "tests/agent/governor/findings.hpp"
 
-void PrintTo(Verdict verdict, std::ostream* out) { *out << name_of(verdict); }
+namespace gradvane::agent {
 
 namespace {
 
+using namespace test;
 using record::IncidentClass;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -23,45 +23,10 @@ using testing::Not;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-StepFinding good(std::int64_t run_step) {
-  StepFinding step;
-  step.run_step = run_step;
-  step.is_measured = true;
-  step.norm = 1.0;
-  return step;
-}
-StepFinding bad_gradient(std::int64_t run_step) {
-  StepFinding step = good(run_step);
-  step.gradients_are_bad = true;
-  return step;
-}
-StepFinding bad_loss(std::int64_t run_step) {
-  StepFinding step = good(run_step);
-  step.loss_is_bad = true;
-  return step;
-}
 StepFinding of_norm(std::optional<double> norm) {
   StepFinding step = good(1);
   step.norm = norm;
   return step;
-}
-
-record::Incident incident(IncidentClass kind, std::int64_t id = 1) {
-  record::Incident opened;
-  opened.id = id;
-  opened.kind = kind;
-  return opened;
-}
-
-Options with(NonfinitePolicy policy) {
-  Options options;
-  options.on_nonfinite = policy;
-  return options;
-}
-Options on_divergence(DivergencePolicy policy) {
-  Options options;
-  options.on_divergence = policy;
-  return options;
 }
 
 struct Row {
@@ -261,147 +226,6 @@ TEST(Governor, OnADeviceTheIncidentItselfStopsTheRun) {
   governor.note_incident(incident(IncidentClass::nonfinite_grad), true);
   on_device.run_step = 2;
   EXPECT_EQ(governor.judge(on_device).verdict, Verdict::stop);
-}
-
-TEST(Governor, TooManyRollbacksWithinAWindowStopTheRun) {
-  Options options = with(NonfinitePolicy::rollback);
-  options.rollback_limit = 2;
-  options.rollback_window = 10;
-  Governor governor(options);
-  for (int i = 0; i < 2; ++i) {
-    EXPECT_EQ(governor.judge(bad_gradient(5)).verdict, Verdict::rollback);
-    governor.note_rollback({.run_step = 5, .to_step = 1}, true);
-  }
-  const Decision third = governor.judge(bad_gradient(5));
-  EXPECT_EQ(third.verdict, Verdict::stop);
-  EXPECT_TRUE(third.is_escalated);
-  EXPECT_THAT(governor.stop_reason(), HasSubstr("after 2 rollbacks within 10 steps"));
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(governor.judge(good(6)).verdict, Verdict::take);
-  EXPECT_EQ(governor.judge(bad_gradient(7)).verdict, Verdict::rollback) << "the window has passed";
-}
-
-TEST(Governor, WithoutASnapshotARollbackStopsTheRunAndSaysSo) {
-  Options options = with(NonfinitePolicy::skip);
-  options.skip_limit = 1;
-  options.snapshot_every = 10;
-  Governor governor(options);
-  EXPECT_EQ(governor.judge(bad_gradient(5)).verdict, Verdict::rollback);
-  EXPECT_FALSE(governor.should_stop());
-  governor.stop_instead();
-  EXPECT_TRUE(governor.should_stop());
-  EXPECT_THAT(governor.stop_reason(), HasSubstr("there was no snapshot to go back to"));
-  EXPECT_THAT(governor.stop_reason(), Not(HasSubstr("rollbacks within")));
-}
-
-TEST(Governor, ARollbackThatTheScriptAskedForDoesNotCountForTheLimit) {
-  Options options = with(NonfinitePolicy::rollback);
-  options.rollback_limit = 1;
-  Governor governor(options);
-  for (int i = 0; i < 3; ++i) governor.note_rollback({.run_step = 5, .to_step = 1}, false);
-  EXPECT_EQ(governor.judge(bad_gradient(6)).verdict, Verdict::rollback);
-}
-
-TEST(Governor, ARollbackHasTheReasonOfItsDecision) {
-  const auto reason_after = [](Governor& governor) {
-    governor.note_rollback({.run_step = 5, .to_step = 1}, true);
-    return governor.take_rollbacks().back().reason;
-  };
-  Governor bad(with(NonfinitePolicy::rollback));
-  EXPECT_EQ(bad.judge(bad_loss(5)).verdict, Verdict::rollback);
-  EXPECT_EQ(reason_after(bad), record::RollbackReason::nonfinite);
-
-  Governor diverging(on_divergence(DivergencePolicy::rollback));
-  diverging.note_incident(incident(IncidentClass::loss_divergence), true);
-  EXPECT_EQ(diverging.judge(good(5)).verdict, Verdict::rollback);
-  EXPECT_EQ(reason_after(diverging), record::RollbackReason::divergence);
-
-  Options options = with(NonfinitePolicy::skip);
-  options.skip_limit = 1;
-  options.snapshot_every = 10;
-  Governor skipping(options);
-  EXPECT_EQ(skipping.judge(bad_gradient(5)).verdict, Verdict::rollback);
-  EXPECT_EQ(reason_after(skipping), record::RollbackReason::skips_in_a_row);
-}
-
-TEST(Governor, EachRollbackIsHandedOutOnce) {
-  Governor governor(Options{});
-  governor.note_rollback({.why = "first", .run_step = 5, .to_step = 1}, false);
-  governor.note_rollback({.why = "second", .run_step = 9, .to_step = 5}, false);
-  const auto rollbacks = governor.take_rollbacks();
-  ASSERT_EQ(rollbacks.size(), 2);
-  EXPECT_EQ(rollbacks[0].why, "first");
-  EXPECT_EQ(rollbacks[0].reason, record::RollbackReason::requested);
-  EXPECT_EQ(rollbacks[1].steps_lost(), 4);
-  EXPECT_TRUE(governor.take_rollbacks().empty());
-}
-
-TEST(Governor, ADivergenceKnowsSinceWhen) {
-  Options options = on_divergence(DivergencePolicy::rollback);
-  options.loss_in_a_row = 5;
-  Governor governor(options);
-  EXPECT_EQ(governor.diverges_since(), std::nullopt);
-  record::Incident opened = incident(IncidentClass::loss_divergence);
-  opened.first_step = 96;
-  opened.last_step = 100;
-  governor.note_incident(opened, true);
-  EXPECT_EQ(governor.judge(good(101)).verdict, Verdict::rollback);
-  EXPECT_EQ(governor.diverges_since(), 96);
-
-  // It comes back with the step of its first beginning, and that is long ago.
-  opened.reopened = 1;
-  opened.last_step = 300;
-  governor.note_incident(opened, true);
-  EXPECT_EQ(governor.judge(good(301)).verdict, Verdict::rollback);
-  EXPECT_EQ(governor.diverges_since(), 296);
-}
-
-TEST(Governor, AStateThatMayBeginToDivergeIsNoSnapshotToGoBackTo) {
-  Governor rolling(on_divergence(DivergencePolicy::rollback));
-  EXPECT_TRUE(rolling.may_snapshot());
-  rolling.note_state(5, true, true);
-  EXPECT_FALSE(rolling.may_snapshot());
-  rolling.note_state(6, true, false);
-  EXPECT_TRUE(rolling.may_snapshot());
-  rolling.note_state(6, false, false);
-  EXPECT_FALSE(rolling.may_snapshot());
-
-  Governor other(with(NonfinitePolicy::rollback));
-  other.note_state(5, true, true);
-  EXPECT_TRUE(other.may_snapshot()) << "no policy goes back from a divergence";
-}
-
-TEST(Governor, SnapshotsHaveAPaceWhereTheyAreNeeded) {
-  EXPECT_FALSE(Governor(with(NonfinitePolicy::skip)).pace().is_on());
-  EXPECT_EQ(Governor(with(NonfinitePolicy::rollback)).pace().steps, 100);
-  EXPECT_EQ(Governor(on_divergence(DivergencePolicy::rollback)).pace().steps, 100);
-  Options options = with(NonfinitePolicy::rollback);
-  options.snapshot_every = 7;
-  EXPECT_EQ(Governor(options).pace().steps, 7);
-  options.snapshot_every = 0;
-  options.snapshot_seconds = 60;
-  EXPECT_EQ(Governor(options).pace().steps, 0) << "seconds alone";
-  EXPECT_EQ(Governor(options).pace().seconds, 60);
-}
-
-TEST(Governor, ItsSummaryHasEachResultAndTheAgeOfTheNewestSnapshot) {
-  EXPECT_EQ(Governor(Options{}).summary(), std::nullopt);
-  Governor governor(with(NonfinitePolicy::rollback));
-  ASSERT_TRUE(governor.summary()) << "counters begin at 0";
-  EXPECT_EQ(governor.summary()->snapshot_age_seconds, std::nullopt);
-  governor.count_snapshot(record::SnapshotResult::committed);
-  governor.count_snapshot(record::SnapshotResult::incident);
-  governor.count_snapshot(record::SnapshotResult::incident);
-  governor.set_newest_snapshot(40, 3.0);
-  governor.note_rollback({.run_step = 45, .to_step = 40}, false);
-  const auto summary = governor.summary();
-  EXPECT_EQ(summary->snapshots[index_of(record::SnapshotResult::committed)], 1);
-  EXPECT_EQ(summary->snapshots[index_of(record::SnapshotResult::incident)], 2);
-  EXPECT_EQ(summary->rollbacks[index_of(record::RollbackReason::requested)], 1);
-  EXPECT_EQ(summary->snapshot_step, 40);
-  EXPECT_GE(*summary->snapshot_age_seconds, 3.0);
-  EXPECT_LT(*summary->snapshot_age_seconds, 3.0 + 3600);
-  governor.set_newest_snapshot(0, 0);
-  EXPECT_EQ(governor.summary()->snapshot_step, std::nullopt);
 }
 
 TEST(Governor, TheCheckpointOfAGoodStateIsTheLatestThatIsNotBehindIt) {
