@@ -23,7 +23,7 @@ std::string words_for(const record::Rollback& rollback) {
   text += (is_asked ? " The script asked for it: " : " The reason: ") + rollback.why + ".";
   text += " Lost: " + counted(rollback.steps_lost(), "step", "steps");
   if (rollback.batches_lost) text += ", " + counted(*rollback.batches_lost, "batch", "batches");
-  text += ".";
+  text += '.';
   if (rollback.optimizer == "reset") text += " The optimizer's state was reset.";
   if (rollback.optimizer == "keep") text += " The optimizer's state was kept.";
   if (rollback.lr_factor != 1)

@@ -82,7 +82,7 @@ class HostMemoryTest : public testing::Test {
     write("proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\n");
   }
   /// Not with remove_all: torch exports one of its own, which crashes.
-  ~HostMemoryTest() override {
+  void TearDown() override {
     for (const std::string& file : files_) std::filesystem::remove(file);
   }
   void write(const std::string& path, const std::string& text) {

@@ -167,7 +167,7 @@ TEST(PolicyRollback, OfALoopThatUpdatesItsWeightsItselfComesBehindTheUpdate) {
     agent.after_backward(loop.backward(number, factor));
     {
       const torch::NoGradGuard no_grad;
-      for (at::Tensor param : loop.model->parameters()) param.sub_(param.grad() * 0.01);
+      for (const at::Tensor& param : loop.model->parameters()) param.sub_(param.grad() * 0.01);
     }
     agent.end_step();
   };
