@@ -61,7 +61,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("sync_report", "", "path of a file or a directory", "What /api/v1/syncs says is written there every second and at the end; .rank<R> is put before the suffix when the world is larger than one. In a directory (one that exists, or a path that ends with /) each process writes syncs.<pid>.json. Empty: none."),
     ],
     "Detectors": [
-        ("detect", "default", "classes of incidents, default, all, none, each with a - in front to leave it out", "What is judged, as a list with commas. default: all classes but grad_health."),
+        ("detect", "default", "classes of incidents, default, panic_v1, all, none, each with a - in front to leave it out", "What is judged, as a list with commas. default: all classes but grad_health. panic_v1: nonfinite_loss, random_guess, loss_divergence and rollback."),
         ("cooldown_seconds", "60", "a finite number of at least 0", "An incident that recurs within this time after it cleared is reopened, not new. Not for non-finite values, host syncs and stalls."),
         ("loss_window", "20", "10 to 10000", "Losses that a loss is compared with."),
         ("loss_sigma", "6", "a finite number of at least 0", "A loss is an outlier if it is this many standard deviations above the mean of those before, and also beyond loss_ratio and loss_absolute."),
