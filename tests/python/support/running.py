@@ -11,12 +11,14 @@ from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
 SCRIPTS = TESTS / "scripts"
+QUICK_TORCH = Path(__file__).with_name("quick_torch")
 PACKAGE = Path(os.environ.get("GRADVANE_BUILD_DIR", TESTS.parents[1] / "build" / "release")) / "python"
 
 
 def environment(**extra: str) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("GRADVANE_")}
-    env.update(PYTHONPATH=os.pathsep.join([str(PACKAGE), env.get("PYTHONPATH", "")]).rstrip(os.pathsep),
+    paths = [str(PACKAGE), str(QUICK_TORCH), env.get("PYTHONPATH", "")]
+    env.update(PYTHONPATH=os.pathsep.join(paths).rstrip(os.pathsep),
                OMP_NUM_THREADS="1", GRADVANE_PORT="0", PYTHONDONTWRITEBYTECODE="1")
     env.update(extra)
     return env
