@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Literal, cast
 
 import torch
 
@@ -19,6 +20,7 @@ import gradvane
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, EVERY, POISONED = 300, 50, 130
 CONTEXT = 8
+Policy = Literal["watch", "skip", "rollback"]
 
 
 def text() -> torch.Tensor:
@@ -32,7 +34,7 @@ def examples(letters: torch.Tensor, count: int, generator: torch.Generator) -> t
 
 
 def main() -> None:
-    policy, fault, out = sys.argv[1:4]
+    policy, fault, out = cast("Policy", sys.argv[1]), *sys.argv[2:4]
     torch.manual_seed(7)
     torch.set_num_threads(1)
     letters = text()
@@ -42,7 +44,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     rollbacks: list[gradvane.Rollback] = []
     agent = gradvane.attach(model, optimizer, run=f"drill-{policy}", port=-1, on_nonfinite=policy, step_log=f"{out}l",
-                            **({"snapshot_every": 10} if policy == "rollback" else {}))
+                            snapshot_every=10 if policy == "rollback" else 0)
     agent.on_rollback(rollbacks.append)
     generator = torch.Generator().manual_seed(1)
     for step in range(1, STEPS + 1):
