@@ -29,7 +29,7 @@ OVERVIEW = next(board for board in BOARDS if board["uid"] == "gradvane-overview"
 TARGETS = [target for board in BOARDS for target in targets(board)]
 # What must have been scraped before the dashboards are asked.
 SEEN = ("gradvane_amp_overflow_steps_total >= 2", 'gradvane_incidents_total{class="nonfinite_loss"} > 0',
-        'gradvane_recordings_total{result="ok"} > 0', 'gradvane_user_metric{name="checkpoint_timestamp_seconds"}',
+        'gradvane_recordings_total{result="ok"} > 0', 'gradvane_rollbacks_total{reason="requested"} > 0', 'gradvane_user_metric{name="checkpoint_timestamp_seconds"}',
         'last_over_time(ALERTS{alertstate="firing",run="live"}[10m])', 'gradvane_weight_norm{rank="0"}', 'gradvane_weight_norm{rank="1"}')
 
 NO_GPU = "there are no host syncs where there is no GPU"

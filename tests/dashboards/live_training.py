@@ -1,5 +1,5 @@
 """A small training in Python that shows what the C++ demo does not: a gradient scaler that overflows, numbers of
-one's own, checkpoints.
+one's own, checkpoints, snapshots and a rollback.
 
     python live_training.py FOLDER
 
@@ -19,6 +19,7 @@ import gradvane
 # Steps after the trigger.
 OVERFLOWS = (20, 60)
 NAN = 40
+GOES_BACK = 50
 
 
 def main() -> None:
@@ -36,7 +37,7 @@ def main() -> None:
         return gradient * bad if now_bad else gradient
 
     model[0].weight.register_hook(spoil)
-    gradvane.attach(model, optimizer, weight_every=5)
+    agent = gradvane.attach(model, optimizer, weight_every=5)
     step = since = 0
     while True:
         step += 1
@@ -47,6 +48,10 @@ def main() -> None:
         gradvane.log(loss=loss * float("nan") if since == NAN else loss, accuracy=0.5)
         if step % 50 == 0:
             gradvane.log(checkpoint_timestamp_seconds=time.time())
+        if step % 10 == 0:
+            agent.snapshot()
+        if since == GOES_BACK:
+            agent.rollback("a test")
         gradvane.count(tokens=256, samples=32)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
