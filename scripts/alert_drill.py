@@ -35,7 +35,8 @@ def main() -> int:
         results = [] if arguments.only else policies.run(["c++", "python"], arguments.build, Path(folder))
     if results:
         print("\n" + policies.table(results))
-    return 1 if any(one.faults() for one in (*outcomes, *results)) else 0
+    has_failed = any(outcome.faults() for outcome in outcomes) or any(result.faults() for result in results)
+    return 1 if has_failed else 0
 
 
 if __name__ == "__main__":

@@ -48,14 +48,14 @@ def main() -> None:
         gradvane.log(loss=loss * float("nan") if since == NAN else loss, accuracy=0.5)
         if step % 50 == 0:
             gradvane.log(checkpoint_timestamp_seconds=time.time())
-        if step % 10 == 0:
-            agent.snapshot()
-        if since == GOES_BACK:
-            agent.rollback("a test")
         gradvane.count(tokens=256, samples=32)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
+        if step % 10 == 0:
+            agent.snapshot()
+        if since == GOES_BACK:
+            agent.rollback("a test")
         time.sleep(0.05)
 
 
