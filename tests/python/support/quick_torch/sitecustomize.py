@@ -44,10 +44,12 @@ class Unmarking(importlib.abc.Loader):
 
 
 class Quick:
-    """A finder that finds torch._compile, and sees what else is imported."""
+    """A finder that finds torch._compile, and sees what else is imported. Without torch it leaves no trace."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
+        if name == "torch":
+            sys.modules.setdefault(META, NotYet(META))
         if name == "torch._compile":
             spec = importlib.machinery.PathFinder.find_spec(name, path)
             spec.loader = Unmarking(spec.loader)
@@ -59,5 +61,4 @@ class Quick:
 
 
 if not os.environ.get("WHOLE_TORCH"):
-    sys.modules[META] = NotYet(META)
     sys.meta_path.insert(0, Quick)
