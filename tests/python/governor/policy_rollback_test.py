@@ -229,18 +229,23 @@ def test_a_divergence_goes_back_to_before_its_first_step(watching):
     assert float(model[2].bias.detach().abs()) < 10
 
 
+def diverge(agent, model, optimizer, steps):
+    """From the 15th step on, something writes nonsense into the weights. Each step is judged before the next."""
+    for i in range(steps):
+        if i >= 14:
+            with torch.no_grad():
+                model[2].bias.add_(100.0)
+        step(model, optimizer)
+        agent.flush()
+
+
 def test_snapshots_in_every_step_are_refused_from_the_first_loss_that_stands_out(watching):
     """Otherwise both would be of the divergence before it is one, three losses in a row."""
     model, optimizer = training()
     agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=1, **DIVERGENCE)
     seen = []
     agent.on_rollback(seen.append)
-    for i in range(18):
-        if i >= 14:
-            with torch.no_grad():
-                model[2].bias.add_(100.0)
-        step(model, optimizer)
-        agent.flush()
+    diverge(agent, model, optimizer, steps=18)
     assert [(done.step, done.to_step) for done in seen] == [(18, 14)]
     assert agent._watcher.keeper.snapshots.refused["incident"] == 2
 
@@ -252,12 +257,7 @@ def test_a_divergence_that_all_snapshots_came_after_stops_the_run_and_says_so(wa
     agent = watching(model, optimizer, on_divergence="rollback", snapshot_every=1, **DIVERGENCE)
     agent._watcher.keeper.badness = lambda: None
     with pytest.raises(gradvane.TrainingStopped, match="there was no snapshot to go back to"):
-        for i in range(30):
-            if i >= 14:
-                with torch.no_grad():
-                    model[2].bias.add_(100.0)
-            step(model, optimizer)
-            agent.flush()
+        diverge(agent, model, optimizer, steps=30)
     assert any("came after the first bad step, 15: take snapshots less often" in text for text in caplog.messages)
 
 
