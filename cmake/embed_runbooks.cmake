@@ -14,7 +14,7 @@ foreach(runbook ${runbooks})
   get_filename_component(name ${runbook} NAME_WE)
   string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${hex}")
   string(APPEND arrays "constexpr unsigned char kRunbook${number}[] = {${bytes}};\n")
-  string(APPEND rows "    {\"${name}\", bytes(kRunbook${number}), \"${hash}\"},\n")
+  string(APPEND rows "    {\"${name}\", runbook_bytes(kRunbook${number}), \"${hash}\"},\n")
   math(EXPR number "${number} + 1")
 endforeach()
 file(WRITE ${OUT} "// Made by cmake/embed_runbooks.cmake.
@@ -28,7 +28,7 @@ namespace {
 
 ${arrays}
 template <std::size_t N>
-std::string_view bytes(const unsigned char (&array)[N]) {
+std::string_view runbook_bytes(const unsigned char (&array)[N]) {
   return {reinterpret_cast<const char*>(array), N};
 }
 

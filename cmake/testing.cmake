@@ -59,6 +59,9 @@ endfunction()
 function(gradvane_test_flags target)
   target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O0>
     $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)  # asked for by the compiler cache
+  if(NOT GRADVANE_CUDA_ARCHITECTURES)  # one for all: a newer device compiles it when the test starts
+    set_target_properties(${target} PROPERTIES CUDA_ARCHITECTURES 80)
+  endif()
 endfunction()
 
 # gradvane_test(<name> SOURCES ... [LINK ...] [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]

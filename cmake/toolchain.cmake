@@ -3,8 +3,9 @@
 find_program(GRADVANE_CCACHE ccache)
 mark_as_advanced(GRADVANE_CCACHE)
 if(GRADVANE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${GRADVANE_CCACHE})
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${GRADVANE_CCACHE})
+  # Files of the build folder go by their place in it: another build folder finds the same in the cache.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_BINARY_DIR} ${GRADVANE_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 # mold links a torch program in a fraction of the time that the default linker takes.

@@ -68,6 +68,11 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
   if (!acts_) return {};
   ++judged_;
   if (!step.is_measured) sees_devices_.store(true, std::memory_order_relaxed);
+  if (owes_stop_.exchange(false, std::memory_order_relaxed)) {
+    if (step.can_skip) skipped_.fetch_add(1, std::memory_order_relaxed);
+    const Acted acted = latest_.load();
+    return {Verdict::stop, acted.fault, acted.is_escalated};
+  }
   const Decision decision = decide(step, fault_of(step));
   if (decision.verdict != Verdict::take && step.can_skip)
     skipped_.fetch_add(1, std::memory_order_relaxed);
@@ -211,6 +216,11 @@ void Governor::stop_instead() noexcept {
   Acted acted = latest_.load();
   acted.stops = Stops::without_snapshot;
   latest_.store(acted);
+}
+
+void Governor::stop_at_next_step() noexcept {
+  stop_instead();
+  owes_stop_.store(true, std::memory_order_relaxed);
 }
 
 int& Governor::entry(std::vector<int>& counts, int optimizer) {

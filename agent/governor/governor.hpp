@@ -63,8 +63,8 @@ struct SnapshotPace {
 };
 
 /// One for each run. It keeps the count of what it decided, and what the worker has found out about
-/// the state. Threading: judge(), note_rollback(), stop_instead(), count_snapshot(),
-/// set_newest_snapshot(), log() and note_checkpoint() from the threads that train, one at a time;
+/// the state. Threading: judge(), note_rollback(), stop_instead(),
+/// stop_at_next_step(), count_snapshot(), set_newest_snapshot(), log() and note_checkpoint() from the threads that train, one at a time;
 /// note_incident(), note_state(), checkpoint_before(), take_rollbacks() and take_lines() from the
 /// worker's; all else from any.
 class Governor {
@@ -107,8 +107,13 @@ class Governor {
   [[nodiscard]] std::optional<std::int64_t> diverges_since() const noexcept;
   /// There is no snapshot for the rollback that it decided for: the run is to stop.
   void stop_instead() noexcept;
+  /// The same where that is found out after the step: the next one is left out, whatever it is.
+  void stop_at_next_step() noexcept;
   /// The program goes on although it was asked to stop.
-  void resume() noexcept { latest_.store(Acted{}); }
+  void resume() noexcept {
+    latest_.store(Acted{});
+    owes_stop_.store(false, std::memory_order_relaxed);
+  }
   void count_snapshot(record::SnapshotResult result) noexcept;
   /// The newest good snapshot is that of `run_step`, `age_seconds` old; 0: there is none any more.
   void set_newest_snapshot(std::int64_t run_step, double age_seconds) noexcept;
@@ -178,6 +183,7 @@ class Governor {
   std::atomic<record::IncidentClass> latest_incident_{record::IncidentClass::nonfinite_loss};
   std::atomic<bool> sees_devices_{false};  ///< gradients lie where no judgement comes in time
   std::atomic<Acted> latest_{Acted{}};
+  std::atomic<bool> owes_stop_{false};  ///< to the next step
   std::atomic<std::int64_t> skipped_{0};
   std::atomic<int> skips_in_a_row_{0};
   std::atomic<std::int64_t> last_good_step_{0};

@@ -10,7 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kUnnoticedWait = 50ms;  // too short to be interrupted
-constexpr auto kLook = 10ms;
+constexpr auto kEndLook = 10ms;
 
 }  // namespace
 
@@ -65,7 +65,7 @@ bool RunProgress::await_end() {
   if (!process_is_ending() && has_ended_within(kUnnoticedWait)) return true;
   const CtrlC ctrl_c;
   auto until = Clock::time_point::max();
-  while (!has_ended_within(kLook)) {
+  while (!has_ended_within(kEndLook)) {
     if (CtrlC::was_pressed()) until = std::min(until, Clock::now() + 2 * kCutBudget);
     const std::lock_guard lock(mutex_);
     if (Clock::now() >= std::min(until, end_by_)) return has_ended_;

@@ -37,9 +37,9 @@ std::map<int, Places> places_of(std::span<const Tensor> params, std::int64_t per
   return by_device;
 }
 
-class OneDevice {
+class SampledDevice {
  public:
-  OneDevice(int device, Places places)
+  SampledDevice(int device, Places places)
       : device_(device),
         places_(std::move(places)),
         sample_(device, places_),
@@ -101,8 +101,8 @@ struct DeviceSample::State {
     if (!retired.empty()) (void)new auto(std::move(retired));
   }
 
-  std::vector<std::unique_ptr<OneDevice>> devices;
-  std::vector<std::unique_ptr<OneDevice>> retired;  ///< a captured graph may still write there
+  std::vector<std::unique_ptr<SampledDevice>> devices;
+  std::vector<std::unique_ptr<SampledDevice>> retired;  ///< a captured graph may still write there
 };
 
 DeviceSample::DeviceSample() : state_(std::make_unique<State>()) {}
@@ -115,7 +115,7 @@ void DeviceSample::resize(std::span<const Tensor> params, std::int64_t per_param
   for (auto& [device, places] : places_of(params, per_param)) {
     try {
       const OthersRun others;  // CUDA may wait for the device when it is asked for memory
-      state_->devices.push_back(std::make_unique<OneDevice>(device, std::move(places)));
+      state_->devices.push_back(std::make_unique<SampledDevice>(device, std::move(places)));
     } catch (const kernels::CudaError&) {  // no memory there: the update ratio stays unmeasured
     }
   }

@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kStatusEvery = 1s;
 constexpr auto kSilence = 15s;  ///< proxies give up on a connection that says nothing for a minute
-constexpr std::size_t kMostSteps = 1000;  ///< in one event
+constexpr std::size_t kMostStepsInEvent = 1000;  ///< in one event
 
 /// Milliseconds, so that it is exact as text. Says which process an event's id is of.
 std::int64_t started_of(const StatusBoard& board) {
@@ -60,7 +60,7 @@ std::string EventStream::next(Clock::time_point now) {
     shown_ = std::move(status);
     status_at_ = now;
   }
-  const StepsText steps = steps_text(*board_, optimizer, since_, kMostSteps);
+  const StepsText steps = steps_text(*board_, optimizer, since_, kMostStepsInEvent);
   if (!steps.text.empty()) {
     events.append("id: ").append(std::to_string(started_of(*board_))).append("-");
     events.append(std::to_string(steps.next)).append("\n");

@@ -18,8 +18,8 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-constexpr std::int64_t kUsualSteps = 4096;
-constexpr std::int64_t kMostSteps = 100'000;
+constexpr std::int64_t kUsualHistorySteps = 4096;
+constexpr std::int64_t kMostHistorySteps = 100'000;
 constexpr std::int64_t kUsualRows = 200;
 constexpr std::int64_t kMostRows = 1'000;
 constexpr auto kGridKeys = [] {
@@ -118,7 +118,7 @@ HttpResponse history_json(const StatusBoard& board, const RunHistory& history,
     constexpr std::array<std::string_view, 2> kResolutions{"run", "steps"};
     const bool is_exact = asked.word("resolution", kResolutions, "run") == 1;
     const auto since = asked.number("since", 0, 0, kMost);
-    const auto limit = asked.number("limit", kUsualSteps, 1, kMostSteps);
+    const auto limit = asked.number("limit", kUsualHistorySteps, 1, kMostHistorySteps);
     const std::int32_t optimizer = optimizer_in(asked).value_or(board.status()->lead.optimizer());
     if (is_exact) {
       const auto cursor = static_cast<std::uint64_t>(since);

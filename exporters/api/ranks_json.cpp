@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 namespace {
 
 constexpr std::size_t kLongestFile = 64UL * 1024;
-constexpr std::size_t kMostFiles = 8192;
+constexpr std::size_t kMostEndpointFiles = 8192;
 
 /// A page makes a link of it, and a `javascript:` must not become one.
 bool is_web_address(const std::string& url) {
@@ -49,7 +49,7 @@ std::vector<Json> endpoints_in(const fs::path& path, const record::RunInfo& run)
   std::vector<Json> found;
   const auto directory = open_named_directory(path, ::geteuid(), Missing::stays);
   if (!directory.descriptor.is_open()) return found;
-  for (const std::string& name : names_in(directory.descriptor.get(), kMostFiles)) {
+  for (const std::string& name : names_in(directory.descriptor.get(), kMostEndpointFiles)) {
     if (!name.starts_with("endpoint.rank") || !name.ends_with(".json")) continue;
     if (Json entry = read_endpoint(directory.descriptor.get(), name, run); !entry.is_null())
       found.push_back(std::move(entry));

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestFile = 64UL * 1024;
-constexpr std::size_t kMostFiles = 8192;
+constexpr std::size_t kMostLocks = 8192;
 
 /// Asked with a shared lock: so two processes that ask at once do not see each other.
 bool is_locked(int directory, const std::string& name, uid_t owner) noexcept {
@@ -59,7 +59,7 @@ std::optional<std::string> holder_of_name(const fs::path& named, const record::R
   if (!directory.descriptor.is_open()) return std::nullopt;
   const int descriptor = directory.descriptor.get();
   const std::string own_lock = "rank" + std::to_string(run.rank) + ".lock";
-  for (const std::string& name : names_in(descriptor, kMostFiles)) {
+  for (const std::string& name : names_in(descriptor, kMostLocks)) {
     if (!name.starts_with("rank") || !name.ends_with(".lock")) continue;
     const bool is_own_rank = name == own_lock;
     if (!is_own_rank && !has_shared_id) continue;

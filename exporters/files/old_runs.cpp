@@ -19,7 +19,7 @@ namespace gradvane::exporters {
 namespace {
 
 constexpr std::size_t kMostDirectories = 4096;
-constexpr std::size_t kMostFiles = 1024;  ///< in each
+constexpr std::size_t kMostFilesOfRun = 1024;  ///< in each
 
 bool is_ring(const std::string& name) {
   return name.ends_with(".ring.gvrec") || name.ends_with(".ring.previous.gvrec") ||
@@ -65,7 +65,7 @@ struct Cleaner {
 
   /// `is_left` is set where nothing of use is in the directory afterwards.
   int clean(int directory, bool& is_left) const {
-    const std::vector<std::string> names = names_in(directory, kMostFiles);
+    const std::vector<std::string> names = names_in(directory, kMostFilesOfRun);
     const auto may_go = [&](const std::string& name) {
       return is_ring(name) && is_old(directory, name);
     };
@@ -73,7 +73,7 @@ struct Cleaner {
       return may_go(name) || ((is_lock(name) || is_endpoint(name)) && is_old(directory, name));
     };
     is_left =
-        names.size() < kMostFiles && std::ranges::all_of(names, is_of_no_use) && !names.empty();
+        names.size() < kMostFilesOfRun && std::ranges::all_of(names, is_of_no_use) && !names.empty();
     if (!is_left && std::ranges::none_of(names, may_go)) return 0;
     std::vector<FileLock> locks;
     if (!take_locks(directory, names, locks)) {

@@ -7,7 +7,7 @@
 namespace gradvane::exporters {
 namespace {
 
-constexpr std::int64_t kMostSteps = std::numeric_limits<std::int64_t>::max();
+constexpr std::int64_t kLongestRun = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
 
@@ -52,7 +52,7 @@ std::size_t PointAxis::first_after(std::int64_t since) const noexcept {
 }
 
 std::int64_t PointAxis::number_of(std::int64_t run_step) const noexcept {
-  if (steps_per_point_ == kMostSteps) return 0;  // no run is that long; some files say so
+  if (steps_per_point_ == kLongestRun) return 0;  // no run is that long; some files say so
   return record::subtract(run_step, 1) / steps_per_point_;
 }
 

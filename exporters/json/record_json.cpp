@@ -184,7 +184,7 @@ void put_element(Json& json, const record::FirstNonfinite& first) {
   if (first.element >= 0) json["element"] = first.element;
 }
 
-Json to_json(const record::Appearance& appearance) {
+Json appearance_json(const record::Appearance& appearance) {
   Json json{{"site", name_of(appearance.site)}, {"run_step", appearance.run_step}};
   if (!appearance.param.empty()) json["param"] = appearance.param;
   if (appearance.first) put_element(json, *appearance.first);
@@ -214,7 +214,7 @@ Json to_json(const record::Incident& incident) {
   put(json, "last_good_step", incident.last_good_step);
   put(json, "last_good_checkpoint", incident.last_good_checkpoint);
   for (const record::Appearance& appearance : incident.order)
-    json["order"].push_back(to_json(appearance));
+    json["order"].push_back(appearance_json(appearance));
   if (incident.module) {
     json["module"] = {{"name", incident.module->name},
                       {"type", incident.module->type},

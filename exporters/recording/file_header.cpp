@@ -7,13 +7,13 @@ namespace gradvane::exporters::recording {
 namespace {
 
 // As PNG does it: a transfer that takes this for text damages the first line.
-constexpr std::string_view kMagic{"\x8AGVREC\r\n", 8};
+constexpr std::string_view kFileMagic{"\x8AGVREC\r\n", 8};
 constexpr std::size_t kChecked = kFileHeaderSize - 4;
 
 }  // namespace
 
 std::string bytes_of(const FileHeader& header) {
-  std::string bytes(kMagic);
+  std::string bytes(kFileMagic);
   append_u32(bytes, header.version);
   append_u64(bytes, header.ring_size);
   append_u64(bytes, static_cast<std::uint64_t>(header.pid));
@@ -24,11 +24,11 @@ std::string bytes_of(const FileHeader& header) {
   return bytes;
 }
 
-bool has_file_magic(std::string_view bytes) noexcept { return bytes.starts_with(kMagic); }
+bool has_file_magic(std::string_view bytes) noexcept { return bytes.starts_with(kFileMagic); }
 
 std::optional<FileHeader> file_header_of(std::string_view bytes) noexcept {
   if (!has_file_magic(bytes) || bytes.size() < kFileHeaderSize) return std::nullopt;
-  WireReader reader(bytes.substr(kMagic.size(), kFileHeaderSize - kMagic.size()));
+  WireReader reader(bytes.substr(kFileMagic.size(), kFileHeaderSize - kFileMagic.size()));
   FileHeader header;
   header.version = reader.u32();
   header.ring_size = reader.u64();

@@ -10,13 +10,13 @@ namespace gradvane::exporters::recording {
 namespace {
 
 // Not UTF-8, no text, and not what numbers look like.
-constexpr std::string_view kMagic{"\xF7GV\x9A", 4};
+constexpr std::string_view kFrameMagic{"\xF7GV\x9A", 4};
 constexpr std::size_t kCheckedByHeader = kFrameHeaderSize - 4;
 constexpr std::uint8_t kPacked = 1;
 
 void append_header(std::string& out, const FrameHeader& header) {
   const std::size_t begin = out.size();
-  out += kMagic;
+  out += kFrameMagic;
   out += static_cast<char>(header.type);
   out += static_cast<char>(header.is_packed ? kPacked : 0);
   out.append(2, '\0');  // to be used some day; readers ignore it
@@ -52,8 +52,8 @@ void append_frame(std::string& out, FrameType type, std::uint64_t sequence, std:
 }
 
 std::optional<FrameHeader> frame_header_of(std::string_view bytes) noexcept {
-  if (bytes.size() < kFrameHeaderSize || !bytes.starts_with(kMagic)) return std::nullopt;
-  WireReader reader(bytes.substr(kMagic.size(), kFrameHeaderSize - kMagic.size()));
+  if (bytes.size() < kFrameHeaderSize || !bytes.starts_with(kFrameMagic)) return std::nullopt;
+  WireReader reader(bytes.substr(kFrameMagic.size(), kFrameHeaderSize - kFrameMagic.size()));
   FrameHeader header;
   header.type = reader.u8();
   header.is_packed = (reader.u8() & kPacked) != 0;
@@ -72,7 +72,7 @@ FrameScanner::FrameScanner(std::string_view bytes) noexcept
 std::optional<Frame> FrameScanner::next() noexcept {
   std::size_t at = position_;
   while (work_left_ > 0) {
-    at = bytes_.find(kMagic, at);
+    at = bytes_.find(kFrameMagic, at);
     if (at == std::string_view::npos) break;
     const auto header = frame_header_of(bytes_.substr(at));
     if (!header) {

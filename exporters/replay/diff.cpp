@@ -169,8 +169,8 @@ void diff_steps(Diff& diff, const Steps& a, const Steps& b) {
 
 // ---- one moment -------------------------------------------------------------------------------------
 
-void put(std::vector<RatioDifference>& to, const std::string& name, std::string_view what,
-         const std::optional<double>& a, const std::optional<double>& b) {
+void put_ratio(std::vector<RatioDifference>& to, const std::string& name, std::string_view what,
+               const std::optional<double>& a, const std::optional<double>& b) {
   constexpr double kNext = 1e-45;  // to zero, that a float knows
   if (!a || !b || !std::isfinite(*a) || !std::isfinite(*b) || *a == *b) return;
   const double ratio = std::log(std::max(*b, kNext)) - std::log(std::max(*a, kNext));
@@ -200,12 +200,12 @@ void put_stats(std::vector<RatioDifference>& to, const std::string& name, const 
     const auto in_a = bad_of(a, site);
     const auto in_b = bad_of(b, site);
     if (in_a && in_b)
-      put(to, name, bad_words(site), static_cast<double>(*in_a), static_cast<double>(*in_b));
+      put_ratio(to, name, bad_words(site), static_cast<double>(*in_a), static_cast<double>(*in_b));
     const bool are_whole = in_a == 0 && in_b == 0;
     for (const record::TensorNumber& number : record::kTensorNumbers) {
       if (!number.is_compared || number.site != site) continue;
       if (!are_whole && number.join != record::Join::update) continue;
-      put(to, name, number.words, value_of(number, a), value_of(number, b));
+      put_ratio(to, name, number.words, value_of(number, a), value_of(number, b));
     }
   }
 }

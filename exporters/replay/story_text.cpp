@@ -14,7 +14,7 @@
 namespace gradvane::exporters::recording {
 namespace {
 
-constexpr std::size_t kMostMoved = 8;
+constexpr std::size_t kMostMovedShown = 8;
 
 std::string steps_text(std::int64_t count) {
   return human_count(count) + (count == 1 ? " step" : " steps");
@@ -121,9 +121,9 @@ void moved_part(std::string& text, const Story& story) {
                    : "Nothing has left its usual range.");
     return;
   }
-  for (std::size_t i = 0; i < std::min(story.moved.size(), kMostMoved); ++i)
+  for (std::size_t i = 0; i < std::min(story.moved.size(), kMostMovedShown); ++i)
     line(text, moved_line(story.moved[i]));
-  if (story.moved.size() > kMostMoved) line(text, "and more after that, or in the same step");
+  if (story.moved.size() > kMostMovedShown) line(text, "and more after that, or in the same step");
 }
 
 std::string appearance_line(const record::Appearance& one) {

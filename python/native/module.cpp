@@ -242,6 +242,7 @@ void define_governor(Class& agent) {
           "why"_a, "run_step"_a, "to_step"_a, "generation"_a, "snapshot_age_seconds"_a,
           "batches_lost"_a.none(), "optimizer"_a, "lr_factor"_a, "is_by_policy"_a)
       .def("stop_instead", [](PythonAgent& self) { self.governor().stop_instead(); })
+      .def("stop_at_next_step", [](PythonAgent& self) { self.governor().stop_at_next_step(); })
       .def("last_run_step", &PythonAgent::last_run_step);
 }
 

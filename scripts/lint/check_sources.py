@@ -1,5 +1,8 @@
 """clang-tidy over our sources, and headers compiled alone; what was found good is remembered.
 
+The library's sources are checked as they are compiled: several together (gradvane_compile_together), so that what
+they include is read once.
+
 A result is kept under a hash of all that it depends on among our own files: the source, every header
 of ours it reaches, the rules, the tool and the compile command. Torch's headers and GoogleTest's make a
 file take up to ten times as long, so tests and files that reach torch are looked at only where they, or
@@ -21,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MEMORY = ROOT / ".deps" / "cache" / "lint"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10)/")
+LAUNCHER = re.compile(r"^.*?ccache ")
 PRECOMPILED = re.compile(r" -include \S*cmake_pch\.hxx\b")
 # Clang warns of things that are right for GCC; we ask only for its checks here.
 # omp.h, which torch includes where OpenMP is on, is GCC's: clang-tidy has none.
@@ -52,23 +56,35 @@ def reach(name: str, seen: dict[str, bool]) -> dict[str, bool]:
     return seen
 
 
-def compile_commands(build: Path) -> list[dict[str, str]]:
-    """The build's, of our own sources."""
-    kept = []
-    for entry in json.loads((build / "compile_commands.json").read_text()):
+class Unit:
+    """What the build compiles by one command: one of our own sources, or several."""
+
+    def __init__(self, entry: dict[str, str], build: Path):
         path = Path(entry["file"])
-        if (path.suffix == ".cpp" and path.is_relative_to(ROOT) and not path.is_relative_to(build)
-                and path.exists()):
-            kept.append(entry)
-    return kept
+        self.entry = entry | {"command": LAUNCHER.sub("", entry["command"])}
+        self.is_several = path.parent.name == "Unity"
+        sources = [path]
+        if self.is_several:
+            sources = [Path(name) for name in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)]
+        self.sources = [source.relative_to(ROOT).as_posix() for source in sources
+                        if source.suffix == ".cpp" and source.is_relative_to(ROOT)
+                        and not source.is_relative_to(build) and source.exists()]
+
+
+def units_of(build: Path) -> list[Unit]:
+    entries = json.loads((build / "compile_commands.json").read_text())
+    return [unit for unit in (Unit(entry, build) for entry in entries) if unit.sources]
 
 
 class Job:
-    def __init__(self, name: str, command: list[str], rules: str):
-        self.name = name
+    def __init__(self, names: list[str], command: list[str], rules: str):
+        self.name = ", ".join(names)
         self.command = command
-        reached = reach(name, {})
-        self.is_slow = any(reached.values()) or (name.startswith("tests/") and name.endswith(".cpp"))
+        reached: dict[str, bool] = {}
+        for name in names:
+            reach(name, reached)
+        self.is_slow = any(reached.values()) or any(
+            name.startswith("tests/") and name.endswith(".cpp") for name in names)
         self.reached = set(reached)
         digest = hashlib.sha256(json.dumps([command, rules]).encode())
         for path in sorted(reached):
@@ -85,50 +101,50 @@ class Job:
         return f"{self.name}:\n{said}"
 
 
-def tidy_jobs(tidy: str, entries: list[dict[str, str]]) -> list[Job]:
+def tidy_jobs(tidy: str, units: list[Unit]) -> list[Job]:
     version = subprocess.run([tidy, "--version"], capture_output=True, text=True).stdout
     rules = version + (ROOT / ".clang-tidy").read_text()
     # clang-tidy would read the build's precompiled headers as text.
-    entries = [entry | {"command": PRECOMPILED.sub("", entry["command"])} for entry in entries]
+    entries = [unit.entry | {"command": PRECOMPILED.sub("", unit.entry["command"])} for unit in units]
     (MEMORY / "compile_commands.json").write_text(json.dumps(entries))
     jobs = []
-    for entry in entries:
-        name = Path(entry["file"]).relative_to(ROOT).as_posix()
-        command = [tidy, "--quiet", "-p", str(MEMORY), f"--header-filter=^{re.escape(str(ROOT))}/[a-z]+/",
-                   *QUIET, name]
-        jobs.append(Job(name, command, rules + entry["command"]))
+    for unit, entry in zip(units, entries):
+        command = [tidy, "--quiet", f"--config-file={ROOT}/.clang-tidy", "-p", str(MEMORY),
+                   f"--header-filter=^{re.escape(str(ROOT))}/[a-z]+/", *QUIET]
+        if unit.is_several:
+            command.append("--checks=-bugprone-suspicious-include")
+        jobs.append(Job(unit.sources, [*command, entry["file"]], rules + entry["command"]))
     return jobs
 
 
-def header_jobs(entries: list[dict[str, str]]) -> list[Job]:
+def header_jobs(units: list[Unit]) -> list[Job]:
     """A header compiles alone, with the include paths of a source that includes it, else of one beside it, or
     in a folder above. What a source includes before all else, the build compiles so already."""
     commands: dict[Path, list[str]] = {}
     users: dict[str, list[str]] = {}
     proven: set[str] = set()
-    for entry in entries:
-        path = Path(entry["file"])
-        words = shlex.split(entry["command"])
-        commands.setdefault(path.parent, words)
-        text = path.read_text(encoding="utf-8")
-        for included in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
-            users.setdefault(included, words)
-        first = INCLUDE.search(text)
-        if first and not PRECOMPILED.search(entry["command"]):  # else that comes before it
-            proven |= {first.group(1), f"agent/include/{first.group(1)}"}
+    for unit in units:
+        words = shlex.split(unit.entry["command"])
+        for source in unit.sources:
+            commands.setdefault((ROOT / source).parent, words)
+            text = (ROOT / source).read_text(encoding="utf-8")
+            for included in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
+                users.setdefault(included, words)
+            first = INCLUDE.search(text)
+            if first and source == unit.sources[0] and not PRECOMPILED.search(unit.entry["command"]):
+                proven |= {first.group(1), f"agent/include/{first.group(1)}"}
     jobs = []
     for name in git("ls-files", "--cached", "--others", "--exclude-standard", "--", "*.hpp"):
         command = users.get(name) or next(
             (commands[folder] for folder in (ROOT / name).parents if folder in commands), None)
         if command is None or name in proven or not (ROOT / name).is_file():
             continue
-        compiler = next(i for i, word in enumerate(command) if not word.endswith("ccache"))
         flags = [word for i, word in enumerate(command)
                  if word.startswith(("-I", "-D", "-std", "-m", "-W", "-isystem"))
                  or command[i - 1] == "-isystem"]
         # As the main file it would be warned about `#pragma once` and about functions nobody calls.
-        jobs.append(Job(name, [command[compiler], *flags, "-Wno-unused-function", "-fsyntax-only",
-                               "-include", name, "-x", "c++", "/dev/null"], "alone"))
+        jobs.append(Job([name], [command[0], *flags, "-Wno-unused-function", "-fsyntax-only",
+                                 "-include", name, "-x", "c++", "/dev/null"], "alone"))
     return jobs
 
 
@@ -141,8 +157,8 @@ def main() -> int:
 
     build = (ROOT / options.build).resolve()
     changed = changed_files()
-    entries = compile_commands(build)
-    jobs = header_jobs(entries) + tidy_jobs(options.tidy, entries)
+    units = units_of(build)
+    jobs = header_jobs(units) + tidy_jobs(options.tidy, units)
     wanted = [job for job in jobs if not job.is_slow or job.reached & changed]
     new = [job for job in wanted if not job.stamp.exists()]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

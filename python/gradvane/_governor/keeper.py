@@ -72,6 +72,8 @@ class Keeper:
         self.rollbacks = 0
         self.note_rollback: Callable[[Rollback], object] = lambda _done: None
         """called once for each"""
+        self.note_failure: Callable[[], object] = lambda: None
+        """called where a policy's rollback has waited for the end of an iteration, and cannot be made there"""
         self.failed_rollbacks = 0
         self.last_failure = ""
 
@@ -248,6 +250,8 @@ class Keeper:
             self.failed_rollbacks += 1
             self.last_failure = str(error)
             logger.warning("no rollback: %s", error)
+            if asked.by_policy:
+                self.note_failure()
             return None
         self._report(done)
         return done

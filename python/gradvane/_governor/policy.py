@@ -24,6 +24,7 @@ def connect(native: Any, watcher: Watcher, find: Callable[[], Incident | None]) 
             done.optimizer, done.lr_factor, done.by_policy)
 
     keeper.note_rollback = note_rollback
+    keeper.note_failure = native.stop_at_next_step
     keeper.snapshots.note_result = native.count_snapshot
     keeper.snapshots.note_newest = lambda: native.set_newest_snapshot(*keeper.newest())
     keeper.badness = lambda: None if native.may_snapshot() else "an incident has left the state in doubt"

@@ -45,6 +45,25 @@ TEST(Governor, WithoutASnapshotARollbackStopsTheRunAndSaysSo) {
   EXPECT_THAT(governor.stop_reason(), Not(HasSubstr("rollbacks within")));
 }
 
+TEST(Governor, ARollbackThatFailsAfterItsStepStopsTheRunAtTheNextOne) {
+  Options options = with(NonfinitePolicy::rollback);
+  options.snapshot_every = 10;
+  Governor governor(options);
+  EXPECT_EQ(governor.judge(bad_gradient(5)).verdict, Verdict::rollback);
+  governor.stop_at_next_step();
+  EXPECT_TRUE(governor.should_stop());
+  EXPECT_EQ(governor.judge(good(6)).verdict, Verdict::stop);
+  EXPECT_EQ(governor.status().skipped_steps, 2);
+  EXPECT_THAT(governor.stop_reason(), HasSubstr("step 5: a gradient is not finite"));
+  EXPECT_THAT(governor.stop_reason(), HasSubstr("there was no snapshot to go back to"));
+  EXPECT_EQ(governor.judge(good(6)).verdict, Verdict::take) << "a program that goes on may";
+
+  EXPECT_EQ(governor.judge(bad_gradient(7)).verdict, Verdict::rollback);
+  governor.stop_at_next_step();
+  governor.resume();
+  EXPECT_EQ(governor.judge(good(8)).verdict, Verdict::take);
+}
+
 TEST(Governor, ARollbackThatTheScriptAskedForDoesNotCountForTheLimit) {
   Options options = with(NonfinitePolicy::rollback);
   options.rollback_limit = 1;

@@ -178,6 +178,24 @@ def test_two_bad_optimizers_in_one_iteration_are_one_rollback(watching):
         iteration(float("nan"))
 
 
+def test_a_rollback_that_fails_at_the_end_of_an_iteration_stops_the_run_at_the_next_step(watching):
+    """The bad step is not the iteration's last, and until that comes the training becomes another one."""
+    models = [training()[0] for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), 0.05) for model in models]
+    agent = watching(torch.nn.ModuleList(models), optimizers, on_nonfinite="rollback", snapshot_every=1)
+    for _ in range(2):
+        for model, optimizer in zip(models, optimizers):
+            step(model, optimizer)
+    step(models[0], optimizers[0], float("nan"))
+    models[0].register_buffer("late", torch.zeros(3))
+    step(models[1], optimizers[1])
+    assert agent.should_stop and agent._watcher.keeper.failed_rollbacks == 1
+    before = [p.detach().clone() for p in models[0].parameters()]
+    with pytest.raises(gradvane.TrainingStopped, match="not finite; there was no snapshot to go back to"):
+        step(models[0], optimizers[0])
+    assert all(torch.equal(a, b) for a, b in zip(before, models[0].parameters()))
+
+
 def test_more_rollbacks_than_the_limit_stop_the_run(watching):
     model, optimizer = training()
     agent = watching(model, optimizer, on_nonfinite="rollback", snapshot_every=1, rollback_limit=2, rollback_window=50)
