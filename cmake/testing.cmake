@@ -76,6 +76,7 @@ function(gradvane_test name)
     message(FATAL_ERROR "gradvane_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
   endif()
   gradvane_executable(${name} SOURCES ${arg_SOURCES} LINK ${arg_LINK})
+  gradvane_compile_together(${name})
   if(NOT arg_OWN_MAIN)
     target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest GTest::gtest_main)
   endif()
@@ -112,7 +113,7 @@ endfunction()
 
 gradvane_shared_headers(gradvane_gtest_headers LINK GTest::gmock GTest::gtest
   HEADERS <algorithm> <array> <chrono> <filesystem> <fstream> <memory> <string> <thread> <vector>
-    <gmock/gmock.h> <gtest/gtest.h>)
+    <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
 if(TARGET gradvane::torch)
   gradvane_shared_headers(gradvane_torch_test_headers LINK GTest::gmock GTest::gtest gradvane::torch
     HEADERS <ATen/core/Tensor.h> <ATen/ops/randn.h> <torch/nn/modules/container/sequential.h>

@@ -15,11 +15,10 @@ namespace gradvane {
 namespace {
 
 using test::immediate;
+using test::kInf;
 using test::poison;
 using test::quiet;
 using test::Training;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 TEST(AgentEvents, GradientsThatAreScaledAfterTheReadHaveTheirNormMeasuredAgain) {
   Training training;

@@ -18,12 +18,11 @@ namespace gradvane {
 namespace {
 
 using test::immediate;
+using test::kNan;
 using test::poison;
 using test::quiet;
 using test::Training;
 using testing::HasSubstr;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 Options with(NonfinitePolicy policy, Options options = quiet()) {
   options.on_nonfinite = policy;

@@ -16,12 +16,11 @@ namespace gradvane {
 namespace {
 
 using test::immediate;
+using test::kInf;
+using test::kNan;
 using test::poison;
 using test::quiet;
 using test::Training;
-
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 TEST(Agent, LeavesLossAndWeightsBitIdenticalOver200StepsWithDropout) {
   const auto run = [](bool watched) {

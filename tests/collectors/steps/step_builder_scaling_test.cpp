@@ -8,23 +8,16 @@
 #include <vector>
 
 #include "collectors/steps/step_builder.hpp"
+#include "tests/collectors/steps/scalar_stats.hpp"
 
 namespace gradvane::collectors {
 namespace {
 
 using kernels::TensorStats;
 using record::SkipReason;
+using test::number;
 using testing::DoubleNear;
 using testing::Optional;
-
-TensorStats number(double value) {
-  TensorStats stats;
-  stats.numel = 1;
-  stats.sum = value;
-  stats.sum_sq = value * value;
-  stats.abs_max = stats.abs_min_nonzero = std::abs(value);
-  return stats;
-}
 
 TensorStats overflow() {
   TensorStats stats = number(1);
@@ -150,11 +143,11 @@ TEST(Shards, NameAnElementByItsPlaceInTheWholeParameter) {
 }
 
 TEST(UserMetrics, FromADeviceStandBesideThoseFromTheHost) {
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const double nan = std::numeric_limits<double>::quiet_NaN();
   StepBuilder builder({});
   StepFacts facts;
   facts.user_count = 3;
-  facts.user = {0.25, kNan, kNan};
+  facts.user = {0.25, nan, nan};
   TensorStats bad = number(0);
   bad.nan = 1;
   const std::vector<TensorStats> user{not_read(EntryTag::missing), number(7), bad};

@@ -9,6 +9,7 @@
 
 #include "collectors/steps/step_builder.hpp"
 #include "record/numbers.hpp"
+#include "tests/collectors/steps/scalar_stats.hpp"
 
 namespace gradvane::collectors {
 namespace {
@@ -16,19 +17,11 @@ namespace {
 using kernels::TensorStats;
 using record::ParamState;
 using record::Site;
+using test::number;
 using testing::DoubleEq;
 using testing::Each;
 using testing::ElementsAre;
 using testing::Optional;
-
-TensorStats number(double value) {
-  TensorStats stats;
-  stats.numel = 1;
-  stats.sum = value;
-  stats.sum_sq = value * value;
-  stats.abs_max = stats.abs_min_nonzero = std::fabs(value);
-  return stats;
-}
 
 /// As the sample of an update: `count` elements of `delta` each.
 TensorStats sample(std::int64_t count, double delta) {

@@ -9,8 +9,6 @@
 namespace char_gpt {
 namespace {
 
-const c10::Device kCpu(c10::kCPU);
-
 std::vector<std::uint8_t> counting(std::size_t count) {
   std::vector<std::uint8_t> tokens(count);
   std::iota(tokens.begin(), tokens.end(), std::uint8_t{0});
@@ -20,7 +18,7 @@ std::vector<std::uint8_t> counting(std::size_t count) {
 TEST(Batches, TargetsAreTheTokensOneLater) {
   const auto tokens = counting(20);
   const std::vector<std::int64_t> starts = {0, 15, 7};
-  const auto batch = make_batch(tokens, starts, 4, kCpu);
+  const auto batch = make_batch(tokens, starts, 4, at::kCPU);
   ASSERT_EQ(batch.tokens.sizes(), (std::vector<std::int64_t>{3, 4}));
   for (std::int64_t row = 0; row < 3; ++row) {
     for (std::int64_t i = 0; i < 4; ++i) {
@@ -33,8 +31,8 @@ TEST(Batches, TargetsAreTheTokensOneLater) {
 
 TEST(Batches, AreTheSameForTheSameSeedAndReachBothEnds) {
   const auto tokens = counting(8);
-  RandomBatches first(tokens, 16, 5, kCpu, 1);
-  RandomBatches again(tokens, 16, 5, kCpu, 1);
+  RandomBatches first(tokens, 16, 5, at::kCPU, 1);
+  RandomBatches again(tokens, 16, 5, at::kCPU, 1);
   std::int64_t smallest = 255;
   std::int64_t largest = 0;
   for (int i = 0; i < 50; ++i) {
@@ -48,8 +46,8 @@ TEST(Batches, AreTheSameForTheSameSeedAndReachBothEnds) {
 }
 
 TEST(Batches, RefuseATextThatIsTooShort) {
-  EXPECT_THROW(RandomBatches(counting(5), 1, 5, kCpu, 1), std::invalid_argument);
-  EXPECT_NO_THROW(RandomBatches(counting(6), 1, 5, kCpu, 1));
+  EXPECT_THROW(RandomBatches(counting(5), 1, 5, at::kCPU, 1), std::invalid_argument);
+  EXPECT_NO_THROW(RandomBatches(counting(6), 1, 5, at::kCPU, 1));
 }
 
 }  // namespace

@@ -14,8 +14,6 @@
 namespace char_gpt {
 namespace {
 
-const c10::Device kCpu(c10::kCPU);
-
 Text some_text() {
   std::string file;
   for (int i = 0; i < 500; ++i) file += "the quick brown fox\n";
@@ -39,32 +37,32 @@ class Evaluation : public testing::Test {
 };
 
 TEST_F(Evaluation, HeldOutLossIsRepeatableAndLeavesTheModelTraining) {
-  const double loss = held_out_loss(*model_, text_, kCpu);
+  const double loss = held_out_loss(*model_, text_, at::kCPU);
   EXPECT_NEAR(loss, std::log(static_cast<double>(text_.vocabulary.size())), 0.2);
-  EXPECT_EQ(held_out_loss(*model_, text_, kCpu), loss) << "dropout is off";
+  EXPECT_EQ(held_out_loss(*model_, text_, at::kCPU), loss) << "dropout is off";
   EXPECT_TRUE(model_->is_training());
   EXPECT_FALSE(model_->parameters()[0].grad().defined());
 }
 
 TEST_F(Evaluation, HeldOutLossRefusesATextShorterThanOneSequence) {
   text_.held_out.resize(8);
-  EXPECT_THROW(static_cast<void>(held_out_loss(*model_, text_, kCpu)), std::invalid_argument);
+  EXPECT_THROW(static_cast<void>(held_out_loss(*model_, text_, at::kCPU)), std::invalid_argument);
   text_.held_out.resize(9);
-  EXPECT_NO_THROW(static_cast<void>(held_out_loss(*model_, text_, kCpu)));
+  EXPECT_NO_THROW(static_cast<void>(held_out_loss(*model_, text_, at::kCPU)));
 }
 
 TEST_F(Evaluation, SampleHasItsLengthItsSeedAndTheTextsCharacters) {
-  const auto written = sample(*model_, text_, 40, 7, kCpu);
+  const auto written = sample(*model_, text_, 40, 7, at::kCPU);
   EXPECT_EQ(written.size(), 40U);
   EXPECT_EQ(written.find_first_not_of(text_.vocabulary), std::string::npos);
-  EXPECT_EQ(sample(*model_, text_, 40, 7, kCpu), written);
-  EXPECT_NE(sample(*model_, text_, 40, 8, kCpu), written);
+  EXPECT_EQ(sample(*model_, text_, 40, 7, at::kCPU), written);
+  EXPECT_NE(sample(*model_, text_, 40, 8, at::kCPU), written);
 }
 
 TEST_F(Evaluation, SampleOfARuinedModelEnds) {
   const c10::AutoGradMode no_gradients(false);
   model_->parameters()[0].fill_(std::numeric_limits<float>::quiet_NaN());
-  EXPECT_EQ(sample(*model_, text_, 40, 7, kCpu), "");
+  EXPECT_EQ(sample(*model_, text_, 40, 7, at::kCPU), "");
 }
 
 TEST_F(Evaluation, ChecksumSeesOneBitOfOneWeight) {

@@ -14,15 +14,15 @@ using Order = FiberBlock::Order;
 
 /// Every thread adds what its neighbour wrote; with a barrier between, or without.
 int sum_of_neighbours(Order order, bool with_barrier) {
-  constexpr int kThreads = 64;
-  FiberBlock block(kThreads, order);
-  std::vector<int> written(kThreads);
-  std::vector<int> seen(kThreads);
+  constexpr int kFibers = 64;
+  FiberBlock block(kFibers, order);
+  std::vector<int> written(kFibers);
+  std::vector<int> seen(kFibers);
   block.run([&](int thread) {
     const auto me = static_cast<std::size_t>(thread);
     written[me] = 1;
     if (with_barrier) block.wait_for_block();
-    seen[me] = written[(me + 1) % kThreads];
+    seen[me] = written[(me + 1) % kFibers];
   });
   return std::accumulate(seen.begin(), seen.end(), 0);
 }
