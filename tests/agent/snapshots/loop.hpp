@@ -23,9 +23,6 @@
 
 namespace gradvane::test {
 
-inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-inline constexpr double kInf = std::numeric_limits<double>::infinity();
-
 using Params = std::vector<at::Tensor>;
 using OptimizerPtr = std::unique_ptr<torch::optim::Optimizer>;
 inline OptimizerPtr adamw(const Params& params) {
