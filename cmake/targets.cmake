@@ -28,6 +28,7 @@ endfunction()
 # goes into that. So names that a file has for itself must differ from those of its neighbours.
 function(gradvane_compile_together target)
   get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cpp$")
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source NORMALIZE OUTPUT_VARIABLE folder)
     cmake_path(GET folder PARENT_PATH folder)
