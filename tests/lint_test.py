@@ -71,6 +71,17 @@ def test_a_mistake_is_found_and_named(tree, mistake):
     assert code != 0 and name in said, said
 
 
+def test_sources_that_are_compiled_together_are_checked_together(tree):
+    together = tree / "build/release/Unity/unity_kernels_cxx.cxx"
+    write(tree, "kernels/b.cpp", GOOD.replace("twice", "Thrice"))
+    write(tree, together.relative_to(tree), "".join(
+        f'#include "{tree}/kernels/{name}.cpp"\n' for name in "ab"))
+    command = {"directory": str(tree), "file": str(together), "command": f"ccache c++ -I{tree} -std=c++20 -c {together}"}
+    (tree / "build/release/compile_commands.json").write_text(json.dumps([command]))
+    code, said = lint(tree)
+    assert code != 0 and "Thrice" in said and "kernels/a.cpp, kernels/b.cpp" in said, said
+
+
 def test_a_header_that_leans_on_what_its_source_includes_before_it_is_found(tree):
     name, text = MISTAKES["header"]
     write(tree, name, text)

@@ -62,9 +62,8 @@ class Unit:
     def __init__(self, entry: dict[str, str], build: Path):
         path = Path(entry["file"])
         self.entry = entry | {"command": LAUNCHER.sub("", entry["command"])}
-        self.is_several = path.parent.name == "Unity"
         sources = [path]
-        if self.is_several:
+        if path.parent.name == "Unity":
             sources = [Path(name) for name in re.findall(r'^#include "([^"]+)"', path.read_text(), re.MULTILINE)]
         self.sources = [source.relative_to(ROOT).as_posix() for source in sources
                         if source.suffix == ".cpp" and source.is_relative_to(ROOT)
@@ -111,8 +110,6 @@ def tidy_jobs(tidy: str, units: list[Unit]) -> list[Job]:
     for unit, entry in zip(units, entries):
         command = [tidy, "--quiet", f"--config-file={ROOT}/.clang-tidy", "-p", str(MEMORY),
                    f"--header-filter=^{re.escape(str(ROOT))}/[a-z]+/", *QUIET]
-        if unit.is_several:
-            command.append("--checks=-bugprone-suspicious-include")
         jobs.append(Job(unit.sources, [*command, entry["file"]], rules + entry["command"]))
     return jobs
 
