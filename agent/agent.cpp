@@ -96,7 +96,13 @@ void check_device(const agent::Governor& governor, const torch::optim::Optimizer
 }  // namespace
 
 Agent::Agent(const Options& options)
-    : impl_(std::make_unique<Impl>(agent::resolve(options, agent::process_environment()))) {}
+    : impl_(std::make_unique<Impl>([&] {
+        agent::ResolvedOptions resolved = agent::resolve(options, agent::process_environment());
+        if (resolved.options.ranks == RankAgreement::agree)
+          throw std::invalid_argument(
+              "ranks: agree is for the Python package; set it to off in a C++ program");
+        return resolved;
+      }())) {}
 
 Agent::~Agent() {
   if (!impl_->session().close(agent::Worker::Linger::yes)) (void)impl_.release();

@@ -38,8 +38,9 @@ ROOMS = {
     "agent": {
         "include": set(),
         "public": {"include"},
-        "governor": {"include"},
-        "step": {"include", "public", "governor"},
+        "ranks": set(),
+        "governor": {"include", "ranks"},
+        "step": {"include", "public", "governor", "ranks"},
         "outlets": {"include", "public"},
         "worker": {"include", "public", "governor", "outlets"},
         "snapshots": {"include", "governor"},
@@ -74,7 +75,7 @@ ROOMS = {
 READERS_OF_RECORDINGS = {"exporters", "python", "tests"}
 
 # The ledger is injected into programs that have no torch. The others know what was read, and not what from.
-WITHOUT_TORCH = ("collectors/sync_ledger/", "collectors/steps/", "agent/governor/", "agent/public/", "agent/outlets/",
+WITHOUT_TORCH = ("collectors/sync_ledger/", "collectors/steps/", "agent/governor/", "agent/ranks/", "agent/public/", "agent/outlets/",
                  "agent/worker/", "inject/")
 # Those that include torch are no business of theirs either.
 WITH_TORCH = ("collectors/tensors/", "collectors/model/", "agent/snapshots/", "agent/step/")

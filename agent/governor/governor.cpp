@@ -59,7 +59,8 @@ Governor::Governor(const Options& options)
       pace_(pace_of(options)),
       rollback_limit_(options.rollback_limit),
       rollback_window_(options.rollback_window),
-      is_alone_(options.world_size <= 1) {
+      is_alone_(options.world_size <= 1),
+      lockstep_(acts_ && !is_alone_ && options.ranks == RankAgreement::agree) {
   static_assert(std::atomic<Acted>::is_always_lock_free, "any thread may ask at any time");
   checkpoints_.reserve(kCheckpoints);
 }
@@ -74,6 +75,7 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
     return {Verdict::stop, acted.fault, acted.is_escalated};
   }
   const Decision decision = decide(step, fault_of(step));
+  if (decision.verdict == Verdict::rollback) lockstep_.goes_back(step.run_step);
   if (decision.verdict != Verdict::take && step.can_skip)
     skipped_.fetch_add(1, std::memory_order_relaxed);
   if (decision.verdict == Verdict::stop || decision.verdict == Verdict::rollback) {
@@ -93,7 +95,8 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
 Fault Governor::fault_of(const StepFinding& step) noexcept {
   // Each process has its own loss. Gradients have been reduced over all of them, so that every
   // process decides the same by them.
-  if (step.loss_is_bad && is_alone_ && !(step.has_scaler && step.gradients_are_bad))
+  if (step.loss_is_bad && (is_alone_ || step.is_agreed) &&
+      !(step.has_scaler && step.gradients_are_bad))
     return Fault::loss;
   if (step.gradients_are_bad) return step.has_scaler ? Fault::overflow : Fault::gradient;
   if (needs_norm() && step.norm && !(*step.norm <= skip_norm_)) return Fault::norm;
@@ -108,10 +111,9 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
   if (fault == Fault::none) {
     skips = 0;
     skips_in_a_row_.store(0, std::memory_order_relaxed);
-    const std::uint32_t incidents = incidents_.load(std::memory_order_acquire);
-    if (incidents == seen_incidents_) return {};
-    seen_incidents_ = incidents;
-    const bool diverges = record::is_divergence(latest_incident_.load(std::memory_order_relaxed));
+    const auto incident = take_incident(step);
+    if (!incident) return {};
+    const bool diverges = record::is_divergence(incident->kind);
     const Verdict wanted = diverges                                     ? verdict_of(on_divergence_)
                            : on_nonfinite_ == NonfinitePolicy::rollback ? Verdict::rollback
                                                                         : Verdict::stop;
@@ -135,6 +137,59 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
   }
   // The scaler skips it by itself.
   return fault == Fault::overflow ? Decision{} : Decision{Verdict::skip, fault, false};
+}
+
+std::optional<PendingIncident> Governor::take_own_incident() noexcept {
+  const std::uint32_t incidents = incidents_.load(std::memory_order_acquire);
+  if (incidents == seen_incidents_) return std::nullopt;
+  seen_incidents_ = incidents;
+  return PendingIncident{latest_incident_.load(std::memory_order_relaxed),
+                         bad_since_.load(std::memory_order_relaxed)};
+}
+
+std::optional<PendingIncident> Governor::take_incident(const StepFinding& step) noexcept {
+  if (!step.is_agreed) return take_own_incident();
+  const auto incident = lockstep_.take_incident();
+  if (incident) {
+    latest_incident_.store(incident->kind, std::memory_order_relaxed);
+    bad_since_.store(incident->bad_since, std::memory_order_relaxed);
+  }
+  return incident;
+}
+
+ranks::RankRecord Governor::tell(const StepFinding& step) noexcept {
+  return lockstep_.tell(step, take_own_incident());
+}
+
+Decision Governor::judge_together(const StepFinding& step,
+                                  std::span<const std::string> records) noexcept try {
+  const ranks::Outcome outcome = ranks::agree(records);
+  if (!outcome.agreement) {
+    lose_agreement(outcome.why_not);
+    return judge(step);
+  }
+  const Decision decision = judge(lockstep_.join(step, *outcome.agreement));
+  if (decision.verdict == Verdict::take || decision.fault == Fault::incident) return decision;
+  const auto first = outcome.agreement->first_bad_rank;
+  log("step " + std::to_string(step.run_step) + ": " + std::string(name_of(decision.verdict)) +
+      " on all ranks; " +
+      (first ? "rank " + std::to_string(*first) + " is the first whose own loss is not finite"
+             : "which rank it came from is not known"));
+  return decision;
+} catch (...) {  // no memory for the records: ranks are no longer in step
+  lose_agreement("no memory");
+  return judge(step);
+}
+
+void Governor::lose_agreement(const std::string& why) noexcept try {
+  if (!agrees()) return;
+  lockstep_.end();
+  log("ranks do not agree on steps any more, and each decides alone: " + why);
+} catch (...) {  // no memory for the line
+}
+
+std::optional<std::int64_t> Governor::agreed_snapshot() const noexcept {
+  return agrees() ? std::optional(lockstep_.common_snapshot(diverges_since())) : std::nullopt;
 }
 
 /// A rollback is one only within its limit.

@@ -1,17 +1,22 @@
 #pragma once
 // Decides what becomes of a step: it is taken or skipped, the training goes back, or it stops. It
 // carries out nothing itself: that is for the face of the agent whose optimizer it is.
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "agent/governor/lockstep.hpp"
+#include "agent/governor/step_finding.hpp"
 #include "agent/include/gradvane/agent.hpp"
+#include "agent/ranks/rank_record.hpp"
 #include "record/governor_summary.hpp"
 #include "record/incident.hpp"
 #include "record/rollback.hpp"
@@ -31,20 +36,6 @@ enum class Fault : std::uint8_t {
   norm,      ///< above Options::skip_norm
   overflow,  ///< a gradient scaler has skipped step after step, and does not get over it
   incident,  ///< one that the worker has opened: non-finite weights, a divergence
-};
-
-/// What is known of a step before the optimizer takes it.
-struct StepFinding {
-  std::int64_t run_step = 0;
-  int optimizer = 0;
-  bool is_measured = false;  ///< its gradients lie on a CPU and were read
-  bool loss_is_bad = false;
-  bool gradients_are_bad = false;
-  /// L2 norm of the gradients as they were read, unscaled; absent where it is not known, or was not
-  /// asked for.
-  std::optional<double> norm = std::nullopt;
-  bool has_scaler = false;  ///< a gradient scaler skips the step if its gradients are bad
-  bool can_skip = true;     ///< false: the optimizer has begun to change the weights already
 };
 
 struct Decision {
@@ -99,6 +90,22 @@ class Governor {
   /// Decides about the step in hand. Allocates for an optimizer's first step, and where it decides
   /// for a rollback.
   [[nodiscard]] Decision judge(const StepFinding& step) noexcept;
+
+  /// Whether steps are judged by what all ranks know: tell(), an exchange between them, and
+  /// judge_together().
+  [[nodiscard]] bool agrees() const noexcept { return lockstep_.is_on(); }
+  /// What the other ranks are to know of the step in hand. Each call is one exchange, on every rank.
+  [[nodiscard]] ranks::RankRecord tell(const StepFinding& step) noexcept;
+  /// As judge(), by what all ranks have told, in their order: the same on each. If they are not in
+  /// step, the agreement ends, and this rank decides alone.
+  [[nodiscard]] Decision judge_together(const StepFinding& step,
+                                        std::span<const std::string> records) noexcept;
+  /// Ranks cannot agree any more: each decides alone from now on. `why` goes to the log.
+  void lose_agreement(const std::string& why) noexcept;
+  /// Run step of the snapshot that the latest decision is to go back to, on every rank; 0: they have
+  /// none in common. Absent: ranks have not agreed, and the newest good one will do.
+  [[nodiscard]] std::optional<std::int64_t> agreed_snapshot() const noexcept;
+
   /// A rollback has been carried out. One that a policy decided for gets its reason here, and
   /// counts for rollback_limit.
   void note_rollback(record::Rollback rollback, bool is_by_policy) noexcept;
@@ -117,6 +124,10 @@ class Governor {
   void count_snapshot(record::SnapshotResult result) noexcept;
   /// The newest good snapshot is that of `run_step`, `age_seconds` old; 0: there is none any more.
   void set_newest_snapshot(std::int64_t run_step, double age_seconds) noexcept;
+  /// Run steps of the good snapshots, the newest first; 0: none.
+  void set_good_snapshots(std::array<std::int64_t, ranks::kGenerations> run_steps) noexcept {
+    lockstep_.set_good_snapshots(run_steps);
+  }
   /// A line for the log, which the worker writes.
   void log(std::string line) noexcept;
   /// A checkpoint was written behind `run_step`.
@@ -158,6 +169,8 @@ class Governor {
   [[nodiscard]] Decision by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept;
   [[nodiscard]] bool may_roll_back() const noexcept;
   [[nodiscard]] record::RollbackReason rollback_reason() const noexcept;
+  [[nodiscard]] std::optional<PendingIncident> take_own_incident() noexcept;
+  [[nodiscard]] std::optional<PendingIncident> take_incident(const StepFinding& step) noexcept;
   [[nodiscard]] int& entry(std::vector<int>& counts, int optimizer);
 
   const NonfinitePolicy on_nonfinite_;
@@ -177,6 +190,7 @@ class Governor {
   std::vector<int> overflows_;          ///< in a row, by optimizer
   std::deque<std::int64_t> rollbacks_;  ///< steps judged when they were
   std::uint32_t seen_incidents_ = 0;
+  Lockstep lockstep_;
 
   std::atomic<std::uint32_t> incidents_{0};  ///< that a policy is to act on
   std::atomic<std::int64_t> bad_since_{0};   ///< run step from which that of the latest is bad

@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, 2> kModes{"lagged", "immediate"};
 constexpr std::array<std::string_view, 3> kSyncs{"off", "auto", "require"};
 constexpr std::array<std::string_view, 3> kRecorderSignals{"none", "usr1", "usr2"};
 constexpr std::array<std::string_view, 2> kNormSharings{"auto", "off"};
+constexpr std::array<std::string_view, 2> kRankAgreements{"off", "agree"};
 constexpr std::array<std::string_view, 3> kGroupSeries{"all", "local0", "rank0"};
 constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
@@ -294,6 +295,12 @@ constexpr std::array kTable{
         "instead."),
     whole<&Options::rollback_window, 1, kMaxInt>("rollback_window", "1 or more",
                                                  "Steps within which rollbacks are counted."),
+    choice<&Options::ranks, kRankAgreements>(
+        "ranks", "off, agree",
+        "agree: all ranks of a run tell each other of each step before the update, and policies "
+        "act "
+        "on all of them or on none. It costs one small exchange per step, over a process group of "
+        "its own. Python only, with snapshots by steps."),
     OptionSpec{"alertmanager_url", "http://host:port, with a path prefix if there is one",
                "Incidents that have an alert are sent to this Alertmanager at once, in addition to "
                "what Prometheus sends. No TLS: name a proxy on this machine. Empty: none.",

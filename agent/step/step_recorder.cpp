@@ -121,13 +121,28 @@ void StepRecorder::after_update(int optimizer) noexcept {
 }
 
 Decision StepRecorder::judge(int optimizer, bool can_skip) noexcept {
-  if (!governor_.acts() || !optimizers_.is_enabled()) return {};
+  if (!governor_.acts() || governor_.agrees() || !optimizers_.is_enabled()) return {};
+  const StepFinding found = finding(optimizer, can_skip);
+  // Each process sees its own shards alone: one would leave out a step that the others take.
+  if (found.is_part || optimizers_.watch().plan(optimizer) == nullptr) return {};
+  return governor_.judge(found);
+}
+
+std::array<char, ranks::kRecordBytes> StepRecorder::tell(int optimizer, bool can_skip) noexcept {
+  return ranks::encode(governor_.tell(finding(optimizer, can_skip)));
+}
+
+Decision StepRecorder::judge_together(int optimizer, bool can_skip,
+                                      std::span<const std::string> records) noexcept {
+  return governor_.judge_together(finding(optimizer, can_skip), records);
+}
+
+StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
   const OptimizerState& state = at(optimizer);
   const Losses& losses = losses_.of(state.losses);
   const auto plan = optimizers_.watch().plan(optimizer);
-  // Each process sees its own shards alone: one would leave out a step that the others take.
-  if (plan == nullptr || !plan->shards.empty()) return {};
   StepFinding found;
+  found.is_part = plan != nullptr && !plan->shards.empty();
   found.run_step = run_.of(optimizer);
   found.optimizer = optimizer;
   found.is_measured = state.has_read && state.device_reads == 0;
@@ -136,7 +151,7 @@ Decision StepRecorder::judge(int optimizer, bool can_skip) noexcept {
   if (state.read_norm >= 0) found.norm = state.read_norm;
   found.has_scaler = state.facts.has_scaler;
   found.can_skip = can_skip;
-  return governor_.judge(found);
+  return found;
 }
 
 collectors::Tensor StepRecorder::clip(int optimizer, double max_norm, bool just_read) {

@@ -1,14 +1,18 @@
 #pragma once
 // The training thread's side of the agent: reads tensors at the right moments of a step and hands
 // the results over. Once set up it neither waits, throws, logs nor takes a lock.
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/governor/governor.hpp"
 #include "agent/include/gradvane/agent.hpp"
+#include "agent/ranks/rank_record.hpp"
 #include "agent/step/attached_optimizers.hpp"
 #include "agent/step/backward_watch.hpp"
 #include "agent/step/clipping.hpp"
@@ -118,9 +122,14 @@ class StepRecorder {
   void before_update(int optimizer) noexcept;
   void after_update(int optimizer) noexcept;
   /// What the governor decides about the step in hand, from what was read of it on CPUs. Between
-  /// before_update() and the update. Waits for nothing.
+  /// before_update() and the update. Waits for nothing. Nothing, where ranks agree.
   /// @param can_skip  false: the optimizer has begun to change the weights
   [[nodiscard]] Decision judge(int optimizer, bool can_skip = true) noexcept;
+  /// The same by what all ranks know, in two halves: what to send to the others, and the decision by
+  /// what all have sent. Precondition: Governor::agrees(), and the optimizer is attached.
+  [[nodiscard]] std::array<char, ranks::kRecordBytes> tell(int optimizer, bool can_skip) noexcept;
+  [[nodiscard]] Decision judge_together(int optimizer, bool can_skip,
+                                        std::span<const std::string> records) noexcept;
   /// Ends the step of `optimizer` and hands it over. Has a value in immediate mode.
   std::optional<StepResult> finish(int optimizer,
                                    record::SkipReason skipped = record::SkipReason::none) noexcept;
@@ -164,6 +173,8 @@ class StepRecorder {
   OptimizerState& at(int optimizer) noexcept { return optimizers_.at(optimizer); }
 
   const Options options_;
+  [[nodiscard]] StepFinding finding(int optimizer, bool can_skip) noexcept;
+
   Governor& governor_;
   collectors::Handoff handoff_;
 

@@ -75,6 +75,7 @@ class Options(TypedDict, total=False):
     snapshot_budget: float
     rollback_limit: int
     rollback_window: int
+    ranks: Literal["off", "agree"]
     alertmanager_url: str
     alertmanager_labels: str | Mapping[str, str]
     recorder: bool

@@ -1,6 +1,7 @@
 // gradvane._native: the C++ agent, for the Python package alone. Its types are in _native.pyi.
 #include <pybind11/stl.h>
 
+#include <array>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -243,6 +244,29 @@ void define_governor(Class& agent) {
           "batches_lost"_a.none(), "optimizer"_a, "lr_factor"_a, "is_by_policy"_a)
       .def("stop_instead", [](PythonAgent& self) { self.governor().stop_instead(); })
       .def("stop_at_next_step", [](PythonAgent& self) { self.governor().stop_at_next_step(); })
+      .def("agrees", [](PythonAgent& self) { return self.governor().agrees(); })
+      .def(
+          "tell", [](PythonAgent& self, int optimizer) { return py::bytes(self.tell(optimizer)); },
+          "optimizer"_a)
+      .def(
+          "judge_together",
+          [](PythonAgent& self, int optimizer, const std::vector<std::string>& records) {
+            return static_cast<int>(self.judge_together(optimizer, records));
+          },
+          "optimizer"_a, "records"_a)
+      .def(
+          "judge_alone",
+          [](PythonAgent& self, int optimizer, const std::string& why) {
+            return static_cast<int>(self.judge_alone(optimizer, why));
+          },
+          "optimizer"_a, "why"_a)
+      .def("agreed_snapshot", [](PythonAgent& self) { return self.governor().agreed_snapshot(); })
+      .def(
+          "set_good_snapshots",
+          [](PythonAgent& self, std::array<std::int64_t, agent::ranks::kGenerations> run_steps) {
+            self.governor().set_good_snapshots(run_steps);
+          },
+          "run_steps"_a)
       .def("last_run_step", &PythonAgent::last_run_step);
 }
 

@@ -60,6 +60,25 @@ class PythonAgent {
   void step_failed(int optimizer);
   /// By a gradient scaler. What the governor decides about one that never gets over an overflow.
   agent::Verdict step_skipped(int optimizer);
+  /// Where ranks agree: what this one sends to the others, and the decision by what all have sent.
+  [[nodiscard]] std::string tell(int optimizer) {
+    const TimedCall call(*this);
+    if (!call) return {};
+    const auto bytes = call->tell(optimizer, true);
+    return {bytes.begin(), bytes.end()};
+  }
+  [[nodiscard]] agent::Verdict judge_together(int optimizer,
+                                              const std::vector<std::string>& records) {
+    const TimedCall call(*this);
+    return call ? call->judge_together(optimizer, true, records).verdict : agent::Verdict::take;
+  }
+  /// The others cannot be asked, now and from now on.
+  [[nodiscard]] agent::Verdict judge_alone(int optimizer, const std::string& why) {
+    const TimedCall call(*this);
+    if (!call) return agent::Verdict::take;
+    governor().lose_agreement(why);
+    return call->judge(optimizer).verdict;
+  }
   [[nodiscard]] agent::Governor& governor() noexcept { return session_.governor(); }
   /// Run step of the latest step that ended, on the thread that trains; 0: there was none.
   [[nodiscard]] std::int64_t last_run_step() {

@@ -84,6 +84,7 @@ inline const std::vector<OptionSample>& option_samples() {
       {"snapshot_budget", "0.01", "0.05", {"", "-1", "inf", "5%"}},
       {"rollback_limit", "1", "9", {"", "0", "-1"}},
       {"rollback_window", "1", "9", {"", "0", "-1"}},
+      {"ranks", "agree", "off", {"", "on", "Agree", "none"}},
       {"alertmanager_url",
        "http://localhost:9093",
        "http://[::1]:9093/alertmanager",

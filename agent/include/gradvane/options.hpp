@@ -37,6 +37,9 @@ enum class RecorderSignal : std::uint8_t { none, usr1, usr2 };
 /// all steps.
 enum class TraceNonfinite : std::uint8_t { off, next_step, always };
 
+/// Whether policies act by what this rank sees, or by what all ranks of the run see together.
+enum class RankAgreement : std::uint8_t { off, agree };
+
 /// Whether processes that hold shards of the same parameters exchange the norms of their shards.
 enum class NormSharing : std::uint8_t { automatic, off };
 
@@ -126,7 +129,8 @@ struct Options {
   double snapshot_seconds = 0;  ///< time between two snapshots; 0: they come by steps
   double snapshot_budget = 0;   ///< share of the training's time that they may take; 0: any
   int rollback_limit = 3;  ///< rollbacks within rollback_window after which the run stops instead
-  int rollback_window = 1000;         ///< steps
+  int rollback_window = 1000;                ///< steps
+  RankAgreement ranks = RankAgreement::off;  ///< on the steps that policies act on; Python only
   std::string alertmanager_url = {};  ///< Alertmanager that incidents are sent to; empty: none
   std::string alertmanager_labels =
       {};                         ///< "name=value,name=value", as Prometheus labels the target

@@ -161,10 +161,11 @@ class Keeper:
         end of the iteration. The first of several reasons counts."""
         self._wait_for_place(Request(reason, optimizer, lr_factor, bad_step))
 
-    def act(self, optimizer: Optimizer | None, reason: str, bad_step: int | None = None) -> bool:
+    def act(self, optimizer: Optimizer | None, reason: str, bad_step: int | None = None,
+            to_step: int | None = None) -> bool:
         """A policy's rollback, within the hook of a step that was left out. With several optimizers it may come at the
         end of the iteration. False: there is nothing to go back to. The first of several reasons counts."""
-        self._wait_for_place(Request(reason, bad_step=bad_step, by_policy=True))
+        self._wait_for_place(Request(reason, bad_step=bad_step, by_policy=True, to_step=to_step))
         if self.snapshots.latest() is None or optimizer is None:
             self._asked = None
             return False

@@ -35,6 +35,8 @@ class Request:
     bad_step: int | None = None
     """snapshots of it and of later steps are given up"""
     by_policy: bool = False
+    to_step: int | None = None
+    """the snapshot that all ranks have; None: the newest good one"""
 
     def __post_init__(self) -> None:
         if self.optimizer not in restoring.POLICIES:
@@ -57,7 +59,7 @@ class Restorer:
             self._snapshots.forget_since(asked.bad_step)
         with undisturbed():
             self._snapshots.settle(wait=True)
-            generation = self._intact()
+            generation = self._intact(asked.to_step)
             captured = generation.captured
             assert captured is not None
             plan = restoring.plan(captured, self._state, asked.optimizer)
@@ -75,9 +77,11 @@ class Restorer:
                         None if batches is None else batches - generation.batches, began - generation.taken_at,
                         self._clock() - began, errors, asked.by_policy)
 
-    def _intact(self) -> Generation:
-        """The newest good one whose bytes are what they were."""
+    def _intact(self, step: int | None) -> Generation:
+        """The newest good one whose bytes are what they were; with `step`, the one of that step."""
         for generation in self._snapshots.good():
+            if step is not None and generation.step != step:
+                continue
             if generation.is_intact():
                 return generation
             self._snapshots.damage(generation)

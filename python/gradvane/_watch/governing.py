@@ -47,10 +47,9 @@ class Governing:
             return ""
         for group in optimizer.param_groups:
             for param in group["params"]:
-                if hasattr(param, "to_local"):
+                if hasattr(param, "to_local") and not self._native.agrees():
                     return (
-                        "on_nonfinite: each rank sees its own shards alone, and ranks do not agree on a step yet;"
-                        " set on_nonfinite to watch"
+                        "on_nonfinite: each rank sees its own shards alone; set ranks to agree, or on_nonfinite to watch"
                     )
                 if not param.is_cpu:
                     return (

@@ -16,6 +16,7 @@ from gradvane._governor.keeper import Keeper
 from gradvane._ranks.courier import NormExchange
 from gradvane._watch.clips import Clips
 from gradvane._watch.events import contained, loss_root
+from gradvane._ranks.agreement import Agreement
 from gradvane._watch.governing import TAKE, Governing
 from gradvane._watch.known import Known, optimizers_of
 from gradvane._watch.left_behind import LeftBehind
@@ -59,6 +60,7 @@ class Watcher:
         self._told: set[str] = set()
         self._norms = NormExchange(native)
         self.governing = Governing(native)
+        self._agreement = Agreement(native)
         self.left_behind = LeftBehind(native, self._known, self._scaling, self.is_busy)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
         self.clips = Clips(native, self._known, self._here, self)
@@ -124,6 +126,7 @@ class Watcher:
         self.keeper.stop()
         self.finish_loop()
         self._norms.stop()
+        self._agreement.stop()
 
     def _forget(self, key: int, index: int) -> None:
         """The optimizer was collected: its parameters may go too."""
@@ -300,6 +303,8 @@ class Watcher:
         if scale is not None and not has_closure:  # without one, the step begins with a read by itself
             self._native.read(index, "optimizer", scale, is_scaled)
         running.verdict = self._native.step_begins(index, has_closure)
+        if self._agreement.is_on and not has_closure:
+            running.verdict = self._agreement.judge(index)
         return running.verdict != TAKE
 
     def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
@@ -369,5 +374,6 @@ class Watcher:
         if known is None or known.steps != self._here.steps_before:
             return TAKE
         self.tracer.step_ends(known.index)
+        agreed = self._agreement.judge(known.index) if self._agreement.is_on else TAKE
         verdict: int = self._native.step_skipped(known.index)
-        return verdict
+        return agreed or verdict

@@ -179,7 +179,7 @@ def test_two_bad_optimizers_in_one_iteration_are_one_rollback(watching):
 
 
 def test_a_rollback_that_fails_at_the_end_of_an_iteration_stops_the_run_at_the_next_step(watching):
-    """The bad step is not the iteration's last, and until that comes the training becomes another one."""
+    """The bad step is not the iteration's last, and when that comes the snapshots turn out to be damaged."""
     models = [training()[0] for _ in range(2)]
     optimizers = [torch.optim.SGD(model.parameters(), 0.05) for model in models]
     agent = watching(torch.nn.ModuleList(models), optimizers, on_nonfinite="rollback", snapshot_every=1)
@@ -187,7 +187,8 @@ def test_a_rollback_that_fails_at_the_end_of_an_iteration_stops_the_run_at_the_n
         for model, optimizer in zip(models, optimizers):
             step(model, optimizer)
     step(models[0], optimizers[0], float("nan"))
-    models[0].register_buffer("late", torch.zeros(3))
+    for generation in agent._watcher.keeper.snapshots.good():
+        generation.checksum ^= 1
     step(models[1], optimizers[1])
     assert agent.should_stop and agent._watcher.keeper.failed_rollbacks == 1
     before = [p.detach().clone() for p in models[0].parameters()]

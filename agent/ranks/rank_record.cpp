@@ -1,0 +1,87 @@
+#include "agent/ranks/rank_record.hpp"
+
+#include <bit>
+#include <cstring>
+#include <type_traits>
+
+namespace gradvane::agent::ranks {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x56475231;  // changes with the layout
+constexpr std::int32_t kNoIncident = -1;
+
+enum Flag : std::uint32_t {
+  kLossIsBad = 1,
+  kGradientsAreBad = 2,
+  kHasScaler = 4,
+  kHasNorm = 8,
+  kIsPart = 16,
+  kAllFlags = 31,
+};
+
+/// As they are sent.
+struct Fields {
+  std::uint32_t magic = kMagic;
+  std::uint32_t flags = 0;
+  std::uint64_t sequence = 0;
+  std::int64_t run_step = 0;
+  std::int32_t optimizer = 0;
+  std::int32_t incident = kNoIncident;
+  std::uint64_t norm_bits = 0;
+  std::int64_t bad_since = 0;
+  std::int64_t newest = 0;
+  std::int64_t older = 0;
+};
+
+static_assert(std::endian::native == std::endian::little);
+static_assert(std::has_unique_object_representations_v<Fields> && sizeof(Fields) <= kRecordBytes);
+
+std::uint32_t flag(bool is_set, Flag flag) noexcept { return is_set ? flag : 0U; }
+
+}  // namespace
+
+std::array<char, kRecordBytes> encode(const RankRecord& record) noexcept {
+  Fields fields;
+  fields.flags = flag(record.loss_is_bad, kLossIsBad) |
+                 flag(record.gradients_are_bad, kGradientsAreBad) |
+                 flag(record.has_scaler, kHasScaler) | flag(record.norm.has_value(), kHasNorm) |
+                 flag(record.is_part, kIsPart);
+  fields.sequence = record.sequence;
+  fields.run_step = record.run_step;
+  fields.optimizer = record.optimizer;
+  if (record.incident) fields.incident = static_cast<std::int32_t>(*record.incident);
+  if (record.norm) fields.norm_bits = std::bit_cast<std::uint64_t>(*record.norm);
+  fields.bad_since = record.bad_since;
+  fields.newest = record.snapshots[0];
+  fields.older = record.snapshots[1];
+  std::array<char, kRecordBytes> bytes{};
+  std::memcpy(bytes.data(), &fields, sizeof(fields));
+  return bytes;
+}
+
+std::optional<RankRecord> decode(std::string_view bytes) noexcept {
+  if (bytes.size() != kRecordBytes) return std::nullopt;
+  Fields fields;
+  std::memcpy(&fields, bytes.data(), sizeof(fields));
+  const auto classes = static_cast<std::int32_t>(record::kIncidentClasses);
+  if (fields.magic != kMagic || (fields.flags & ~static_cast<std::uint32_t>(kAllFlags)) != 0 ||
+      fields.incident < kNoIncident || fields.incident >= classes)
+    return std::nullopt;
+  const auto has = [&](Flag flag) { return (fields.flags & flag) != 0; };
+  RankRecord record;
+  record.sequence = fields.sequence;
+  record.run_step = fields.run_step;
+  record.optimizer = fields.optimizer;
+  record.loss_is_bad = has(kLossIsBad);
+  record.gradients_are_bad = has(kGradientsAreBad);
+  record.has_scaler = has(kHasScaler);
+  if (has(kHasNorm)) record.norm = std::bit_cast<double>(fields.norm_bits);
+  record.is_part = has(kIsPart);
+  if (fields.incident != kNoIncident)
+    record.incident = static_cast<record::IncidentClass>(fields.incident);
+  record.bad_since = fields.bad_since;
+  record.snapshots = {fields.newest, fields.older};
+  return record;
+}
+
+}  // namespace gradvane::agent::ranks

@@ -1,0 +1,134 @@
+// Two governors that exchange what they tell, as two ranks do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "agent/governor/governor.hpp"
+#include "agent/ranks/rank_record.hpp"
+#include "tests/agent/governor/findings.hpp"
+
+namespace gradvane::agent {
+namespace {
+
+using namespace test;
+using record::IncidentClass;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+Options agreeing(NonfinitePolicy policy) {
+  Options options = with(policy);
+  options.world_size = 2;
+  options.ranks = RankAgreement::agree;
+  return options;
+}
+
+class Ranks {
+ public:
+  explicit Ranks(const Options& options) : both_{Governor(options), Governor(options)} {}
+
+  Governor& operator[](std::size_t rank) { return both_[rank]; }
+
+  std::vector<Verdict> judge(const StepFinding& first, const StepFinding& second) {
+    const std::vector<std::string> told{text(both_[0].tell(first)), text(both_[1].tell(second))};
+    return {both_[0].judge_together(first, told).verdict,
+            both_[1].judge_together(second, told).verdict};
+  }
+
+ private:
+  static std::string text(const ranks::RankRecord& record) {
+    const auto bytes = ranks::encode(record);
+    return {bytes.begin(), bytes.end()};
+  }
+
+  std::array<Governor, 2> both_;
+};
+
+record::Incident divergence(std::int64_t first_step) {
+  record::Incident incident;
+  incident.kind = IncidentClass::loss_divergence;
+  incident.first_step = incident.last_step = first_step;
+  return incident;
+}
+
+Options going_back() {
+  Options options = agreeing(NonfinitePolicy::watch);
+  options.on_divergence = DivergencePolicy::rollback;
+  options.snapshot_every = 10;
+  return options;
+}
+
+TEST(Lockstep, ALossThatOneRankSawIsBadIsLeftOutOnBoth) {
+  Ranks ranks(agreeing(NonfinitePolicy::skip));
+  EXPECT_THAT(ranks.judge(good(1), good(1)), ElementsAre(Verdict::take, Verdict::take));
+  EXPECT_THAT(ranks.judge(good(2), bad_loss(2)), ElementsAre(Verdict::skip, Verdict::skip));
+  EXPECT_THAT(ranks.judge(bad_loss(3), good(3)), ElementsAre(Verdict::skip, Verdict::skip));
+  for (std::size_t rank : {0U, 1U})
+    EXPECT_THAT(ranks[rank].take_lines(),
+                ElementsAre(HasSubstr("step 2: skip on all ranks; rank 1 is the first"),
+                            HasSubstr("step 3: skip on all ranks; rank 0 is the first")));
+}
+
+TEST(Lockstep, SkipsInARowAreCountedAlikeWhicheverRankHasThem) {
+  Options options = agreeing(NonfinitePolicy::skip);
+  options.skip_limit = 2;
+  Ranks ranks(options);
+  EXPECT_THAT(ranks.judge(bad_loss(1), good(1)), ElementsAre(Verdict::skip, Verdict::skip));
+  EXPECT_THAT(ranks.judge(good(2), bad_loss(2)), ElementsAre(Verdict::stop, Verdict::stop));
+}
+
+TEST(Lockstep, AnIncidentOfOneRankActsOnBothOnceAlthoughTheOtherFindsItLater) {
+  Ranks ranks(going_back());
+  ranks[0].set_good_snapshots({20, 10});
+  ranks[1].set_good_snapshots({20, 10});
+  ranks[1].note_incident(divergence(18), true);
+  EXPECT_THAT(ranks.judge(good(21), good(21)), ElementsAre(Verdict::rollback, Verdict::rollback));
+  EXPECT_EQ(ranks[0].agreed_snapshot(), 10) << "that of step 20 came after the first bad step";
+  EXPECT_EQ(ranks[1].agreed_snapshot(), 10);
+  ranks[0].note_incident(divergence(19), true);
+  EXPECT_THAT(ranks.judge(good(22), good(22)), ElementsAre(Verdict::take, Verdict::take));
+  ranks[0].note_incident(divergence(30), true);
+  EXPECT_THAT(ranks.judge(good(33), good(33)), ElementsAre(Verdict::rollback, Verdict::rollback))
+      << "the control: another one";
+}
+
+TEST(Lockstep, ASnapshotThatOneRankLacksIsNotGoneBackTo) {
+  Options options = agreeing(NonfinitePolicy::rollback);
+  options.snapshot_every = 10;
+  Ranks ranks(options);
+  ranks[0].set_good_snapshots({30, 20});
+  ranks[1].set_good_snapshots({20, 0});
+  EXPECT_THAT(ranks.judge(bad_loss(31), good(31)),
+              ElementsAre(Verdict::rollback, Verdict::rollback));
+  EXPECT_EQ(ranks[0].agreed_snapshot(), 20);
+  EXPECT_EQ(ranks[1].agreed_snapshot(), 20);
+  ranks[1].set_good_snapshots({});
+  EXPECT_THAT(ranks.judge(bad_loss(32), good(32)),
+              ElementsAre(Verdict::rollback, Verdict::rollback));
+  EXPECT_EQ(ranks[0].agreed_snapshot(), 0);
+}
+
+TEST(Lockstep, RanksThatAreNotInStepDecideAloneFromThenOnAndSaySoOnce) {
+  Ranks ranks(agreeing(NonfinitePolicy::skip));
+  EXPECT_THAT(ranks.judge(good(1), good(2)), ElementsAre(Verdict::take, Verdict::take));
+  EXPECT_FALSE(ranks[0].agrees() || ranks[1].agrees());
+  EXPECT_FALSE(ranks[0].agreed_snapshot());
+  EXPECT_EQ(ranks[0].judge(bad_loss(2)).verdict, Verdict::take)
+      << "a loss alone: each rank has its own";
+  EXPECT_EQ(ranks[0].judge(bad_gradient(3)).verdict, Verdict::skip);
+  EXPECT_THAT(ranks[0].take_lines(),
+              ElementsAre(HasSubstr("each decides alone: rank 1 is at step 2, rank 0 at 1")));
+}
+
+TEST(Lockstep, OneProcessAloneDoesNotAskAnybody) {
+  Options options = agreeing(NonfinitePolicy::skip);
+  options.world_size = 1;
+  EXPECT_FALSE(Governor(options).agrees());
+  options = agreeing(NonfinitePolicy::watch);
+  EXPECT_FALSE(Governor(options).agrees()) << "nothing acts, so there is nothing to agree on";
+}
+
+}  // namespace
+}  // namespace gradvane::agent
