@@ -1,6 +1,6 @@
 """Trainings of two ranks each: one pair of processes does them all."""
 
-from program import Program
+from program import Place, Program
 
 RANKS = """
 def rank(number, port, told):
@@ -109,3 +109,11 @@ def ranks(name: str, body: str, first: bool = False, within: float = 0.0) -> Pro
     begin = "trained = trained_by_two_ranks()\n" if first else ""
     return Program(name, f"_, optimizer = tiny.make()\n{begin}model = torch.tensor(trained[{body!r}])",
                    top=RANKS if first else "", whole=True, together="ranks", weights_within=within)
+
+
+def ranks_that_agree(name: str) -> Program:
+    """With a process group of the agent's own."""
+    functions = RANKS[:RANKS.index("BODIES = {")]
+    return Program(name, "_, optimizer = tiny.make()\nmodel = torch.tensor(trained_by_two_ranks()['agree'])",
+                   top=functions + "BODIES = {'agree': data_parallel}\n", whole=True,
+                   place=Place(environment={"GRADVANE_RANKS": "agree", "GRADVANE_ON_NONFINITE": "skip"}))
