@@ -72,8 +72,8 @@ struct Cleaner {
     const auto is_of_no_use = [&](const std::string& name) {
       return may_go(name) || ((is_lock(name) || is_endpoint(name)) && is_old(directory, name));
     };
-    is_left =
-        names.size() < kMostFilesOfRun && std::ranges::all_of(names, is_of_no_use) && !names.empty();
+    is_left = names.size() < kMostFilesOfRun && std::ranges::all_of(names, is_of_no_use) &&
+              !names.empty();
     if (!is_left && std::ranges::none_of(names, may_go)) return 0;
     std::vector<FileLock> locks;
     if (!take_locks(directory, names, locks)) {
