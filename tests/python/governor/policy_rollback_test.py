@@ -129,7 +129,7 @@ def test_a_rollback_is_one_incident_that_comes_behind_its_cause(watching):
     agent.rollback("a loss spike", lr_factor=0.5)
     step(model, optimizer)
     assert agent.flush()
-    status = json.loads(until(agent, "/api/v1/status", lambda text: '"snapshot_age_seconds"' in text))
+    status = json.loads(until(agent, "/api/v1/status", lambda text: '"requested"' in text))
     metrics = until(agent, "/metrics", lambda text: 'reason="requested"} 1' in text)
     cause, first, second = agent.incidents
     assert (cause.kind, first.kind, second.kind) == ("nonfinite_loss", "rollback", "rollback")
