@@ -10,14 +10,13 @@ namespace {
 constexpr std::uint32_t kMagic = 0x56475231;  // changes with the layout
 constexpr std::int32_t kNoIncident = -1;
 
-enum Flag : std::uint32_t {
-  kLossIsBad = 1,
-  kGradientsAreBad = 2,
-  kHasScaler = 4,
-  kHasNorm = 8,
-  kIsPart = 16,
-  kAllFlags = 31,
-};
+using Flag = std::uint32_t;
+constexpr Flag kLossIsBad = 1;
+constexpr Flag kGradientsAreBad = 2;
+constexpr Flag kHasScaler = 4;
+constexpr Flag kHasNorm = 8;
+constexpr Flag kIsPart = 16;
+constexpr Flag kAllFlags = 31;
 
 /// As they are sent.
 struct Fields {
@@ -64,8 +63,8 @@ std::optional<RankRecord> decode(std::string_view bytes) noexcept {
   Fields fields;
   std::memcpy(&fields, bytes.data(), sizeof(fields));
   const auto classes = static_cast<std::int32_t>(record::kIncidentClasses);
-  if (fields.magic != kMagic || (fields.flags & ~static_cast<std::uint32_t>(kAllFlags)) != 0 ||
-      fields.incident < kNoIncident || fields.incident >= classes)
+  if (fields.magic != kMagic || (fields.flags & ~kAllFlags) != 0 || fields.incident < kNoIncident ||
+      fields.incident >= classes)
     return std::nullopt;
   const auto has = [&](Flag flag) { return (fields.flags & flag) != 0; };
   RankRecord record;
