@@ -104,9 +104,11 @@ def runs_hooks(optimizer: Optimizer) -> bool:
     return bool(getattr(getattr(type(optimizer), "step", None), "hooked", False))
 
 
-def instances(kind: type) -> list[object]:
-    """All of `kind` that the collector knows. By type(), since a proxy's __class__ may run code of its own."""
-    return [thing for thing in gc.get_objects() if issubclass(type(thing), kind)]
+def instances(kind: type, young: bool = False) -> list[object]:
+    """All of `kind` that the collector knows, or those that were made a moment ago. By type(), since a proxy's
+    __class__ may run code of its own."""
+    things = [*gc.get_objects(0), *gc.get_objects(1)] if young else gc.get_objects()
+    return [thing for thing in things if issubclass(type(thing), kind)]
 
 
 def live_optimizers() -> list[Optimizer]:
@@ -158,11 +160,11 @@ def unwrapped(module: Module) -> Module:
     return module
 
 
-def roots_owning(params: Iterable[Tensor]) -> list[Module]:
+def roots_owning(params: Iterable[Tensor], among_young: bool = False) -> list[Module]:
     """The outermost modules that own any of `params`, wrappers taken off, in the order of the script's
-    globals where they are there."""
+    globals where they are there. `among_young`: looks at modules only that were made a moment ago."""
     wanted = {id(param) for param in params}
-    modules: list[Module] = instances(torch.nn.Module)  # type: ignore[assignment]
+    modules: list[Module] = instances(torch.nn.Module, among_young)  # type: ignore[assignment]
     parents: dict[int, list[Module]] = {}
     for module in modules:
         for child in module.__dict__.get("_modules", {}).values():
@@ -214,7 +216,7 @@ def owns_any(optimizer: Optimizer, model: Module) -> bool:
 
 
 def foreign_runtimes() -> list[str]:
-    """One line for each runtime in this process that keeps parameters in its own way."""
+    """One line for each runtime in this process that keeps parameters in its own way. Looks at each object of the process."""
     lines = []
     kinds = {(type(m).__module__.split(".")[0], type(m).__name__) for m in instances(torch.nn.Module)}
     if ("torch", "FullyShardedDataParallel") in kinds:

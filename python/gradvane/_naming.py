@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from typing import TYPE_CHECKING, cast
 
@@ -17,6 +18,29 @@ if TYPE_CHECKING:
 
 _WRAPPED = ("_orig_mod.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module.")
 """What torch puts into the names of a module's own parameters when it wraps a part of it."""
+_FREE_SECONDS = 0.5
+_SHARE = 0.01
+
+
+class Budget:
+    """Time for looks at all objects of the process: half a second, and a hundredth of the time since then.
+
+    A look takes tens of milliseconds, or seconds in a large program. Some scripts make a model and an optimizer
+    for each of thousands of tasks.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._spent = 0.0
+
+    def is_left(self) -> bool:
+        return self._spent <= _FREE_SECONDS + _SHARE * (time.monotonic() - self._began)
+
+    def __enter__(self) -> None:
+        self._entered = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self._spent += time.monotonic() - self._entered
 
 
 class Names:
@@ -31,20 +55,25 @@ class Names:
         self._loose: list[weakref.ref[Tensor]] = []
         self._seen: dict[int, weakref.ref[Tensor]] = {}
         self._most_seen = 1000
+        self._budget = Budget()
 
     def add(self, root: Module) -> None:
         root = _finding.unwrapped(root)
+        self._roots = [reference for reference in self._roots if reference() is not None]
         if all(reference() is not root for reference in self._roots):
             self._roots.append(weakref.ref(root))
         self._see(root.parameters())
 
     def know(self, params: Iterable[Tensor]) -> None:
-        """Looks for who owns those of `params` that have no name yet."""
+        """Looks for who owns those of `params` that have no name yet: among all modules while the budget lasts."""
         unknown = [param for param in params if not self._has_seen(param)]
         if not unknown:
             return
-        for root in _finding.roots_owning(unknown):
+        with self._budget:
+            roots = _finding.roots_owning(unknown, among_young=not self._budget.is_left())
+        for root in roots:
             self.add(root)
+        self._loose = [reference for reference in self._loose if reference() is not None]
         loose = [param for param in unknown if not self._has_seen(param)]
         self._loose.extend(weakref.ref(param) for param in loose)
         self._see(loose)

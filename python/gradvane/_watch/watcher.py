@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("gradvane")
 _UNSEEN_STEPS = 2
 """times that gradients were cleared without a step, until we believe that none will be seen"""
+_FOUND_LINES = 4
+"""lines on what is watched, of a script that makes optimizers all the time"""
 
 
 class Watcher:
@@ -177,6 +179,8 @@ class Watcher:
             self._adopt_loop(_finding.leaves_of(root))
         if self._known or self.loop is not None or self._swarm is not None:
             self._tell_found()
+        for runtime in _finding.foreign_runtimes():
+            self.on_found(runtime)
 
     def _tell_found(self) -> None:
         params = len({id(tensor) for _, tensor in self._names()})
@@ -189,13 +193,11 @@ class Watcher:
         line = f"watching {params} parameters of {what}; {stepped_by}; loss: the root of backward()"
         if unnamed := self._names.unnamed():
             line += f"; {unnamed} tensors have no name"
-        self.on_found(line)
+        if line not in self._told and len(self._told) < _FOUND_LINES:
+            self._told.add(line)
+            self.on_found(line)
         if self.loop is not None or self._swarm is not None:
             self._tell_no_policy()
-        for runtime in _finding.foreign_runtimes():
-            if runtime not in self._told:
-                self._told.add(runtime)
-                self.on_found(runtime)
 
     def _tell_no_policy(self) -> None:
         if self.governing.acts:

@@ -1,9 +1,12 @@
 """Several optimizers in one run: each record is of its own, however many there are."""
 
+import gc
+
 import gradvane
 import pytest
 import torch
 from conftest import reference_norm
+from gradvane import _finding, _naming
 from small_net import net
 
 
@@ -121,3 +124,33 @@ def test_optimizers_come_and_go_by_the_hundred(watching):
     steps = watching.steps()
     assert [s["grad_norm"] for s in steps] == pytest.approx(expected, rel=1e-6)
     assert all(s["param_states"] == {"finite": 2} for s in steps)
+
+
+def test_a_script_with_a_model_and_an_optimizer_for_each_task_is_not_searched_through_each_time(watching, monkeypatch, caplog):
+    """As in meta-learning. A look at all objects takes tens of milliseconds, and a line for each task is noise."""
+    looks = []
+
+    def look(*generation):
+        looks.append(generation)
+        return objects(*generation)
+
+    objects = gc.get_objects
+    monkeypatch.setattr(_finding.gc, "get_objects", look)
+    monkeypatch.setattr(_naming, "_FREE_SECONDS", 0.0)
+    monkeypatch.setattr(_naming, "_SHARE", 0.0)
+    caplog.set_level("INFO", logger="gradvane")
+    watching()
+    for task in range(30):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        model(torch.ones(2, 3)).sum().backward()
+        if task == 20:
+            model[1].bias.grad.fill_(float("nan"))
+        optimizer.step()
+    steps = watching.steps()
+    assert [s["params"] for s in steps] == [4] * 30
+    bad = [s["first_nonfinite"]["param"] for s in steps if "first_nonfinite" in s]
+    assert len(bad) == 1 and bad[0].endswith("1.bias")
+    whole = looks.count(())
+    assert 1 <= whole <= 3, f"{whole} looks at all objects"
+    assert len([r for r in caplog.records if r.message.startswith("watching ")]) <= 4
