@@ -3,7 +3,7 @@
 
 The kernel is compiled for each architecture with the flags of the build, disassembled, and its hot
 loops are found (machine_code/). No GPU is needed. The check fails where a number got worse, or
-misses a bar. `--write` writes docs/internals/sass.json and the table in docs/internals/kernel.md again.
+misses a bar. `--object` takes the machine code of an object of a release build instead of compiling. `--write` writes docs/internals/sass.json and the table in docs/internals/kernel.md again.
 """
 
 import argparse
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "machine_code"))
 
 from sass_paths import SassError, parse  # noqa: E402
 from sass_rows import (DTYPES, FEWER_IS_WORSE, MORE_IS_WORSE, kernel_rows,  # noqa: E402
-                       resource_rows)
+                       resource_rows, usage_rows)
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "kernels/device/cuda_pass.cu"
@@ -167,30 +167,43 @@ def find_tools() -> tuple[Path, Path]:
     raise SassError("there is no nvdisasm: neither with Triton nor in the CUDA toolkit")
 
 
-def run(*command: str | Path) -> tuple[str, str]:
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+def run(*command: str | Path, folder: str | None = None) -> tuple[str, str]:
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, cwd=folder)
     if done.returncode != 0:
         raise SassError(f"{Path(command[0]).name} failed:\n{done.stdout}{done.stderr}")
     return done.stdout, done.stderr
 
 
-def count(nvcc: Path, nvdisasm: Path) -> tuple[dict, list[str]]:
-    """All rows, and notes on them."""
+def count(nvcc: Path, nvdisasm: Path, built: Path | None) -> tuple[dict, list[str]]:
+    """All rows, and notes on them. `built`: an object with the machine code for all architectures."""
     rows: dict[str, dict] = {}
     notes: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
+        if built:
+            run(nvdisasm.with_name("cuobjdump"), "-xelf", "all", built.resolve(), folder=folder)
         for arch in ARCHITECTURES:
-            cubin = Path(folder) / f"{arch}.cubin"
-            out, err = run(nvcc, *FLAGS, f"-arch={arch}", "-cubin", "-Xptxas", "-v", ROOT / SOURCE,
-                           "-o", cubin)
-            code, _ = run(nvdisasm, "-c", cubin)
             try:
-                found, said = kernel_rows(parse(code), resource_rows(out + err, arch), arch)
+                cubin, resources = taken_out(nvdisasm, Path(folder), arch) if built else compiled(nvcc, Path(folder), arch)
+                code, _ = run(nvdisasm, "-c", cubin)
+                found, said = kernel_rows(parse(code), resources, arch)
             except SassError as error:
                 raise SassError(f"{arch}: {error}") from error
             rows.update(found)
             notes += said
     return rows, notes
+
+
+def compiled(nvcc: Path, folder: Path, arch: str) -> tuple[Path, dict]:
+    cubin = folder / f"{arch}.cubin"
+    out, err = run(nvcc, *FLAGS, f"-arch={arch}", "-cubin", "-Xptxas", "-v", ROOT / SOURCE, "-o", cubin)
+    return cubin, resource_rows(out + err, arch)
+
+
+def taken_out(nvdisasm: Path, folder: Path, arch: str) -> tuple[Path, dict]:
+    found = list(folder.glob(f"*.{arch}.cubin"))
+    if len(found) != 1:
+        raise SassError(f"the object holds {len(found)} pieces of machine code")
+    return found[0], usage_rows(run(nvdisasm.with_name("cuobjdump"), "-res-usage", found[0])[0], arch)
 
 
 def write(nvcc: str, rows: dict) -> None:
@@ -217,12 +230,13 @@ def judge(nvcc: str, rows: dict, table: dict, pinned: str) -> tuple[list[str], l
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the tables in docs/ anew")
+    parser.add_argument("--object", type=Path, help="of a release build: kernels/…/cuda_pass.cu.o")
     arguments = parser.parse_args()
     try:
         tools = find_tools()
         release = re.search(r"\bV(\d+\.\d+\.\d+)", run(tools[0], "--version")[0])
         nvcc = release[1] if release else "unknown"
-        rows, notes = count(*tools)
+        rows, notes = count(*tools, arguments.object)
         if arguments.write:
             write(nvcc, rows)
             faults = missed_bars(rows)

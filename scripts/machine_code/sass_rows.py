@@ -167,6 +167,22 @@ def resource_rows(ptxas: str, arch: str) -> dict[str, dict]:
     return rows
 
 
+RESERVED_SHARED = {"sm_90": 1024, "sm_100": 1024}
+"""bytes for the driver, which `cuobjdump` counts and `ptxas` does not"""
+
+
+def usage_rows(usage: str, arch: str) -> dict[str, dict]:
+    """The same from what `cuobjdump -res-usage` prints. It says nothing of spills: they lie on the stack, whose size
+    bounds them."""
+    rows: dict[str, dict] = {}
+    for name, registers, stack, shared in re.findall(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) ", usage):
+        shared_bytes = int(shared) - RESERVED_SHARED.get(arch, 0)
+        rows[name] = {
+            "registers": int(registers), "shared_bytes": shared_bytes, "stack_bytes": int(stack), "spill_bytes": int(stack),
+            "resident_blocks": resident_blocks(arch, int(registers), shared_bytes)}
+    return rows
+
+
 # Which way a number is worse. Others are only told of.
 MORE_IS_WORSE = ("instructions", "registers", "spill_bytes", "stack_bytes", "local_accesses")
 FEWER_IS_WORSE = ("loads_in_flight", "resident_blocks")

@@ -32,6 +32,8 @@ MOST_THREADS = 8
 def differences(program: Program, way: str, plain: Outcome, watched: Outcome, name: str | None = None) -> list[str]:
     """Sentences, none where nobody could tell the two apart. `name`: one program of those that share the process."""
     found = []
+    if failed := [line for line in section(plain.stdout, name) if line.startswith("raised ")]:
+        found.append(f"the plain program does not work: {failed}")
     single = {
         "end": (plain.end, watched.end),
         "processes left behind": (plain.survivors, watched.survivors),
@@ -55,6 +57,11 @@ def differences(program: Program, way: str, plain: Outcome, watched: Outcome, na
             if what not in program.differs and not same(what, expected[what], seen[what], way, program):
                 found.append(f"{what}, at {expected['look']!r}: {told(expected[what], seen[what])}")
     return found
+
+
+def was_watched(program: Program, plain: Outcome, watched: Outcome) -> bool:
+    """By a line of ours; without one there is nothing to compare."""
+    return bool(watched.said) or not plain.looks or program.place.stdout != "file"
 
 
 def section(lines: list[str], name: str | None) -> list[str]:

@@ -16,9 +16,12 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from program import Act, Place, Program
-
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "warm"))
+
+import pythons  # noqa: E402
+from program import Act, Place, Program  # noqa: E402
+
 BUILD = Path(os.environ.get("GRADVANE_BUILD_DIR", HERE.parents[1] / "build" / "release"))
 PACKAGE = BUILD / "python"
 OURS = "gradvane: "
@@ -37,6 +40,8 @@ class Outcome:
     stdout: list[str]
     stderr: list[str]
     """without our lines"""
+    said: list[str]
+    """our lines"""
     survivors: list[str]
     """processes that it left behind"""
     files: dict[str, str]
@@ -59,15 +64,22 @@ def run(program: Program, way: str, text: str, folder: Path, limit: float = LIMI
     mark = f"{os.getpid()}.{time.monotonic_ns()}"
     began = time.monotonic()
     with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-        process = subprocess.Popen(
-            command(program, way), cwd=work, stdin=subprocess.DEVNULL,
-            env=environment(program.place, folder, package, mark), start_new_session=True,
-            preexec_fn=lambda: confine(program.place), **streams(program.place, out, err))
+        env = environment(program.place, folder, package, mark)
+        if program.is_warm():
+            if program.place.prepare:
+                subprocess.run(["sh", "-c", program.place.prepare], cwd=work, env=env, check=True)
+            words = [*(["-m", "gradvane", "run"] if way == "run" else []), *program.arguments]
+            with open(os.devnull) as nothing:
+                process = pythons.Process(words, work, env, (nothing.fileno(), out.fileno(), err.fileno()), session=True)
+        else:
+            process = subprocess.Popen(
+                command(program, way), cwd=work, stdin=subprocess.DEVNULL, env=env, start_new_session=True,
+                preexec_fn=lambda: confine(program.place), **streams(program.place, out, err))
         end = wait(process, program.acts, folder, began + limit)
     seconds = time.monotonic() - began
-    left = survivors(mark)
+    left = survivors(mark, process.pid)
     return Outcome(
-        end, seconds, text_of(folder / "stdout", folder), text_of(folder / "stderr", folder), left,
+        end, seconds, text_of(folder / "stdout", folder), text_of(folder / "stderr", folder), said_in(folder / "stderr"), left,
         files(folder), {str(path.relative_to(folder)): path.lstat().st_size for path in ours(folder)},
         looks_of(work / "looks.jsonl", folder))
 
@@ -85,7 +97,7 @@ def environment(place: Place, folder: Path, package: Path, mark: str) -> dict[st
            if not key.startswith(("GRADVANE", "HARM_", "PYTEST_", "XDG_")) and not key.lower().endswith("_proxy")}
     env.update(HOME=str(folder / "home"), TMPDIR=str(folder / "tmp"), OMP_NUM_THREADS="1", GRADVANE_PORT="0",
                PYTHONDONTWRITEBYTECODE="1", PYTHONHASHSEED="0", HARM_SUITE=mark,
-               PYTHONPATH=os.pathsep.join([str(package), str(HERE / "in_program")]))
+               PYTHONPATH=os.pathsep.join([str(package), str(HERE / "in_program"), str(pythons.QUICK_TORCH)]))
     env.update({key: value.replace("{folder}", str(folder)) for key, value in place.environment.items()})
     return env
 
@@ -114,7 +126,7 @@ def streams(place: Place, out: object, err: object) -> dict:
     return {"stdout": os.fdopen(writer, "wb"), "stderr": err}
 
 
-def wait(process: subprocess.Popen, acts: tuple[Act, ...], folder: Path, deadline: float) -> str:
+def wait(process: subprocess.Popen | pythons.Process, acts: tuple[Act, ...], folder: Path, deadline: float) -> str:
     todo = list(acts)
     while process.poll() is None and time.monotonic() < deadline:
         if todo and (folder / "work" / todo[0].after).exists():
@@ -132,7 +144,7 @@ def wait(process: subprocess.Popen, acts: tuple[Act, ...], folder: Path, deadlin
     return f"exit status {process.returncode}"
 
 
-def do(act: Act, process: subprocess.Popen, folder: Path) -> None:
+def do(act: Act, process: subprocess.Popen | pythons.Process, folder: Path) -> None:
     if act.what == "scrape":
         for path in (folder / "tmp").glob("gradvane-*/*/endpoint.rank0.json"):
             endpoint = json.loads(path.read_text())
@@ -145,10 +157,11 @@ def do(act: Act, process: subprocess.Popen, folder: Path) -> None:
         process.send_signal(act.what)
 
 
-def survivors(mark: str) -> list[str]:
-    """Processes with this run's mark in their environment. Those that are just going get ten seconds; all are killed."""
+def survivors(mark: str, session: int) -> list[str]:
+    """Processes of this run's session, or with its mark in their environment. Those that are just going get ten
+    seconds; all are killed."""
     deadline = time.monotonic() + 10
-    while (found := marked(mark)) and time.monotonic() < deadline:
+    while (found := marked(mark, session)) and time.monotonic() < deadline:
         time.sleep(0.05)
     for pid in found:
         with contextlib.suppress(OSError):
@@ -156,13 +169,14 @@ def survivors(mark: str) -> list[str]:
     return sorted(found.values())
 
 
-def marked(mark: str) -> dict[int, str]:
+def marked(mark: str, session: int) -> dict[int, str]:
     found = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError):
-            if f"HARM_SUITE={mark}".encode() in (entry / "environ").read_bytes():
+            is_marked = f"HARM_SUITE={mark}".encode() in (entry / "environ").read_bytes()
+            if is_marked or os.getsid(int(entry.name)) == session:
                 found[int(entry.name)] = (entry / "comm").read_text().strip()
     return found
 
@@ -182,6 +196,10 @@ def plain_text(text: str, folder: Path) -> str:
 def without_the_c_librarys(mask: re.Match) -> str:
     """Signals 32 and 33 are glibc's own: the first thread of a program sets 33, whether it is ours or its own."""
     return f"{mask[1]}{int(mask[2], 16) & ~(3 << 31):016x}"
+
+
+def said_in(path: Path) -> list[str]:
+    return [line for line in path.read_text(errors="backslashreplace").splitlines() if line.startswith(OURS)]
 
 
 def text_of(path: Path, folder: Path) -> list[str]:

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import four_ways
 import table
-from comparison import differences
+from comparison import differences, was_watched
 from four_ways import Outcome
 from program import Program, script
 
@@ -59,6 +59,7 @@ def test_nobody_can_tell_a_watched_program_from_a_plain_one(group: str, key: str
     require(program)
     plain, watched = outcome(group, key, "plain"), outcome(group, key, way)
     found = differences(program, way, plain, watched, name if len(programs) > 1 else None)
+    assert was_watched(program, plain, watched), f"{program.name}, {way}: no line of ours"
     assert not found, f"{program.name}, {way}:\n" + "\n".join(found)
 
 

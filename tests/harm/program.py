@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import textwrap
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 FOUR_WAYS = ("plain", "run", "attach", "attach, detach")
 WITHOUT_ATTACH = ("plain", "run")
@@ -66,6 +66,14 @@ class Program:
     """What is not compared, and why: it differs on purpose."""
     seconds: float = 60.0
     """how much longer than the plain run a watched one may take before it counts as hung"""
+    is_cold: bool = False
+    """Starts with the interpreter itself, not from a process that has torch already (tests/warm). Those with limits, a
+    user or mounts of their own, or with arguments for python, do so anyway."""
+
+    def is_warm(self) -> bool:
+        has_files_only = replace(self.place, environment={}, prepare="") == Place() and "mount " not in self.place.prepare
+        is_plain = has_files_only and self.arguments == ("train.py",)
+        return is_plain and not self.is_cold and self.needs != "cuda"
 
 
 PROLOGUE = """\
@@ -85,7 +93,7 @@ def script(programs: tuple[Program, ...]) -> str:
     parts.append("def main():\n    global model, optimizer")
     for number, program in enumerate(programs):
         body = textwrap.dedent(program.body).strip("\n")
-        lines = [f"with witness.part({program.name!r}):"]
+        lines = [f"with witness.part({program.name!r}, {len(programs) > 1}):"]
         inner = textwrap.dedent(program.before).strip("\n").split("\n") if program.before else []
         if not program.whole and (number == 0 or program.before):
             inner += ["model, optimizer = tiny.make()", "way.attach(model, optimizer)",

@@ -4,9 +4,7 @@ from program import Place, Program
 
 RANKS = """
 def rank(number, port, told):
-    import sitecustomize
     import torch.distributed as dist
-    sitecustomize.load_meta_registrations()  # sharded tensors need them
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(number), WORLD_SIZE="2",
                       LOCAL_RANK=str(number))
     dist.init_process_group("gloo", rank=number, world_size=2)
@@ -26,8 +24,8 @@ def trained_by_two_ranks():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    told = mp.get_context("spawn").SimpleQueue()
-    torch.multiprocessing.spawn(rank, (port, told), nprocs=2)
+    told = mp.get_context(START).SimpleQueue()
+    torch.multiprocessing.start_processes(rank, (port, told), nprocs=2, start_method=START)
     return dict(told.get() for _ in BODIES)
 
 def all_numbers(model):
@@ -101,6 +99,7 @@ BODIES = {
     "tensors, torch's clip": tensor_parallel(torch.nn.utils.clip_grad_norm_),
     "tensors, our clip": tensor_parallel(way.clip_grad_norm_),
 }
+START = "spawn"
 """
 
 
@@ -112,8 +111,8 @@ def ranks(name: str, body: str, first: bool = False, within: float = 0.0) -> Pro
 
 
 def ranks_that_agree(name: str) -> Program:
-    """With a process group of the agent's own."""
+    """With a process group of the agent's own, in forked processes."""
     functions = RANKS[:RANKS.index("BODIES = {")]
     return Program(name, "_, optimizer = tiny.make()\nmodel = torch.tensor(trained_by_two_ranks()['agree'])",
-                   top=functions + "BODIES = {'agree': data_parallel}\n", whole=True,
+                   top=functions + "BODIES = {'agree': data_parallel}\nSTART = 'fork'\n", whole=True,
                    place=Place(environment={"GRADVANE_RANKS": "agree", "GRADVANE_ON_NONFINITE": "skip"}))

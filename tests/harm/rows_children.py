@@ -186,8 +186,8 @@ SPAWNED = [
     spawn("data loaders with spawned workers and those of a fork server", """
         from torch.utils.data import DataLoader, TensorDataset
         data = TensorDataset(torch.arange(32.0).reshape(8, 4))
-        for way in ("spawn", "forkserver"):
-            print([batch[0].sum().item() for batch in DataLoader(data, 4, num_workers=1, multiprocessing_context=way)])
+        for start in ("spawn", "forkserver"):
+            print([batch[0].sum().item() for batch in DataLoader(data, 4, num_workers=1, multiprocessing_context=start)])
         """),
 ]
 

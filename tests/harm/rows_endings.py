@@ -4,11 +4,11 @@ from program import WITHOUT_ATTACH, Place, Program
 
 PROGRAMS = [
     Program("sys.exit with a number", "sys.exit(3)"),
-    Program("sys.exit with a sentence", "sys.exit('no data')"),
+    Program("sys.exit with a sentence", "sys.exit('no data')", is_cold=True),
     Program("sys.exit with an object", "sys.exit(ValueError('odd'))"),
     Program("os._exit", "print('going', flush=True)\nos._exit(4)",
             differs={"the run directory": "nothing runs at such an end"}),
-    Program("an exception that nobody catches", "raise ValueError('the data are bad')"),
+    Program("an exception that nobody catches", "raise ValueError('the data are bad')", is_cold=True),
     Program("an exception with a cause, through several frames", """
         def deep(n):
             if n == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -17,24 +18,6 @@ CHROMIUM = os.environ.get("GRADVANE_CHROMIUM") or shutil.which("chromium") or "/
 expect.set_options(timeout=20_000)
 
 TABS = ("overview", "layers", "parameters", "incidents", "syncs", "ranks", "configuration")
-
-# Long tasks are what our own code takes in one go; frames also show what the machine does besides.
-WATCH = """
-window.watched = { tasks: [], frames: [] };
-new PerformanceObserver((list) => {
-  for (const entry of list.getEntries()) window.watched.tasks.push(entry.duration);
-}).observe({ type: "longtask", buffered: true });
-(() => {
-  let before = performance.now();
-  const frame = (now) => {
-    window.watched.frames.push(now - before);
-    if (window.watched.frames.length > 10000) window.watched.frames.shift();
-    before = now;
-    requestAnimationFrame(frame);
-  };
-  requestAnimationFrame(frame);
-})();
-"""
 
 PIXELS = """
 (canvas) => {
@@ -59,6 +42,15 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def tasks_in(trace: dict[str, Any]) -> list[float]:
+    """Processor time in ms of each task on the main thread of a page, as Chromium traces it."""
+    events = trace["traceEvents"]
+    main = {(event["pid"], event["tid"]) for event in events
+            if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"}
+    return [event["tdur"] / 1000 for event in events
+            if event["name"].endswith("RunTask") and (event["pid"], event["tid"]) in main and "tdur" in event]
+
+
 class PageDriver:
     """One page in a window of its own, with everything that went wrong in it."""
 
@@ -70,8 +62,6 @@ class PageDriver:
         self.page: Page = self.context.new_page()
         self.errors: list[str] = []
         self.requests: list[str] = []
-        if scripts:
-            self.page.add_init_script(WATCH)
         self.page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -158,20 +148,18 @@ class PageDriver:
 
     # How quick it is
 
-    def _forget_frames(self) -> None:
-        self.page.evaluate("() => { window.watched.tasks = []; window.watched.frames = []; }")
-
     def longest_task_of(self, act: Callable[[], None], below: float = 100) -> float:
-        """The longest task while that is done, in ms. The best of some tries: a machine that is busy with other
-        things can only make it slower."""
+        """The longest task of the page's main thread while that is done, in ms of processor time: what else the machine
+        does counts little. The best of some tries."""
         best = float("inf")
         until = time.monotonic() + 60
         while best >= below and time.monotonic() < until:
-            self._forget_frames()
+            browser = self.context.browser
+            assert browser is not None
+            browser.start_tracing(page=self.page, categories=["toplevel", "__metadata"])
             act()
-            found = self.page.evaluate("() => window.watched")
-            best = min(best, max(found["tasks"], default=0.0))
-            print(f"longest task {best:.0f} ms, longest frame {max(found['frames'], default=0.0):.0f} ms")
+            best = min(best, max(tasks_in(json.loads(browser.stop_tracing()))))
+            print(f"longest task {best:.0f} ms")
         return best
 
     def scroll_table_through(self) -> None:

@@ -37,6 +37,14 @@ def test_a_search_finds_one_of_them_without_a_long_frame(many):
     expect(many.page.locator("tbody a")).to_have_text(["layers.42.experts.7.weight"])
 
 
+def test_a_long_task_would_be_seen(many):
+    """The control."""
+    def calculate() -> None:
+        many.page.evaluate("() => { for (let end = performance.now() + 400; performance.now() < end;); }")
+
+    assert many.longest_task_of(calculate, below=float("inf")) > 100
+
+
 def test_a_click_on_a_header_sorts_and_says_so(many):
     head = many.page.get_by_role("columnheader", name="grad norm")
     head.get_by_role("button").click()

@@ -11,7 +11,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 import running
 
-sys.path.insert(0, str(running.PACKAGE))
+sys.path[:0] = [str(running.PACKAGE), str(running.pythons.QUICK_TORCH)]
+
+import quick  # noqa: E402
+
+quick.install()
 
 import torch  # noqa: E402
 

@@ -139,7 +139,7 @@ std::vector<std::pair<std::uint8_t, std::string>> payloads_in(const std::string&
 #ifdef __SANITIZE_ADDRESS__
 constexpr int kSeedStep = 17;
 #else
-constexpr int kSeedStep = 1;
+constexpr int kSeedStep = 5;  // odd, and no multiple of 3: seeds choose by both
 #endif
 
 TEST(ReadRecording, SurvivesFilesThatWereChangedAnywhere) {

@@ -4,8 +4,6 @@ import random
 
 import torch
 
-import without_compiler  # noqa: F401
-
 
 def make(seed=0, optimizer=torch.optim.SGD, **how):
     torch.manual_seed(seed)

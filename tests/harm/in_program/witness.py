@@ -146,13 +146,15 @@ def settings(torch):
 
 
 @contextlib.contextmanager
-def part(name):
-    """One program among several that share a process: its output is told apart by this line."""
+def part(name, is_one_of_several):
+    """A program in its process: its output is told apart by this line, and what it raises does not end the others."""
     for stream in (sys.stdout, sys.stderr):
         print("==", name, file=stream, flush=True)
     try:
         yield
     except Exception as error:
+        if not is_one_of_several:
+            raise
         print("raised", type(error).__name__, error)
     for stream in (sys.stdout, sys.stderr):
         if stream:

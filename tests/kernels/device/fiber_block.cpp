@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <csetjmp>
 #include <stdexcept>
 #include <string>
 
@@ -19,12 +20,19 @@ namespace {
 
 constexpr std::size_t kStackBytes = 256 * 1024;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kJumps = false;  // they know swapcontext, and take a jump for the end of its frames
+#else
+constexpr bool kJumps = true;  // swapcontext asks the kernel for the signal mask each time
+#endif
+
 }  // namespace
 
 /// A context, and what the sanitizers want to know of it.
 struct FiberBlock::Fiber {
   ucontext_t context{};
-  std::vector<std::byte> stack;
+  std::jmp_buf jump{};
+  bool has_begun = true;
   Wait wait = Wait::nothing;
   std::size_t exchanges = 0;
   [[maybe_unused]] void* fake_stack = nullptr;
@@ -42,7 +50,14 @@ struct FiberBlock::Fiber {
                                    to.stack_bytes);
 #endif
     (void)for_good;
-    swapcontext(&context, &to.context);
+    if constexpr (kJumps) {
+      if (_setjmp(jump) != 0) return;  // NOLINT(cert-err52-cpp): no frame is left for good
+      if (to.has_begun) _longjmp(to.jump, 1);
+      to.has_begun = true;
+      setcontext(&to.context);
+    } else {
+      swapcontext(&context, &to.context);
+    }
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fake_stack, &to.stack_begin, &to.stack_bytes);
 #endif
@@ -57,11 +72,11 @@ FiberBlock::FiberBlock(int threads, Order order)
   scheduler_->tsan_fiber = __tsan_get_current_fiber();
 #endif
   for (auto& values : exchanged_) values.resize(static_cast<std::size_t>(threads));
+  stacks_ = std::make_unique_for_overwrite<std::byte[]>(kStackBytes * static_cast<std::size_t>(threads));
   for (int thread = 0; thread < threads; ++thread) {
     auto fiber = std::make_unique<Fiber>();
-    fiber->stack.resize(kStackBytes);
-    fiber->stack_begin = fiber->stack.data();
-    fiber->stack_bytes = fiber->stack.size();
+    fiber->stack_begin = stack_of(thread);
+    fiber->stack_bytes = kStackBytes;
 #if defined(__SANITIZE_THREAD__)
     fiber->tsan_fiber = __tsan_create_fiber(0);
 #endif
@@ -75,13 +90,16 @@ FiberBlock::~FiberBlock() {
 #endif
 }
 
+std::byte* FiberBlock::stack_of(int thread) { return stacks_.get() + kStackBytes * static_cast<std::size_t>(thread); }
+
 void FiberBlock::run(const std::function<void(int)>& body) {
   body_ = body;
-  for (const auto& fiber : fibers_) {
+  for (int thread = 0; const auto& fiber : fibers_) {
     getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack.data();
-    fiber->context.uc_stack.ss_size = fiber->stack.size();
+    fiber->context.uc_stack.ss_sp = stack_of(thread++);
+    fiber->context.uc_stack.ss_size = kStackBytes;
     fiber->context.uc_link = nullptr;
+    fiber->has_begun = false;
     fiber->wait = Wait::nothing;
     fiber->exchanges = 0;
     fiber->fake_stack = nullptr;

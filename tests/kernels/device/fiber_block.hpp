@@ -33,12 +33,14 @@ class FiberBlock {
   enum class Wait : std::uint8_t { nothing, warp, block, ended };
   struct Fiber;
 
+  [[nodiscard]] std::byte* stack_of(int thread);
   static void enter();
   void resume(int thread);
   void yield(Wait wait);
   bool step_warp(int warp);
 
   Order order_;
+  std::unique_ptr<std::byte[]> stacks_;  ///< of all fibers, one behind the other
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::unique_ptr<Fiber> scheduler_;
   std::vector<std::uint64_t> exchanged_[2];  ///< by turns: a lane may be at the next one already

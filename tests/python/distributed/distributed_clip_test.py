@@ -33,9 +33,8 @@ END = """
 """
 
 
-def torchrun(folder, script):
-    done = running.python("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-                          running.write(folder, BEGIN + script + END), cwd=folder, check=False)
+def two_ranks(folder, script):
+    done = running.ranks(2, running.write(folder, BEGIN + script + END), cwd=folder, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert done.stdout.count(" done") == 2
 
@@ -43,7 +42,7 @@ def torchrun(folder, script):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("mesh", ["(2,)", "(2, 1), mesh_dim_names=('replicate', 'shard')"])
 def test_fsdp2_is_clipped_by_the_norm_of_all_shards_and_every_bit_is_torchs(tmp_path, mesh, dtype):
-    torchrun(tmp_path, f"""
+    two_ranks(tmp_path, f"""
     def model():
         torch.manual_seed(0)
         net = torch.nn.Sequential(torch.nn.Linear(4, 9), torch.nn.Tanh(), torch.nn.Linear(9, 3)).to(torch.{dtype})
@@ -88,7 +87,7 @@ CASES = """{
 
 
 def test_dtensors_are_clipped_or_refused_as_torch_does(tmp_path):
-    torchrun(tmp_path, f"""
+    two_ranks(tmp_path, f"""
     flat = init_device_mesh("cpu", (2,))
     square = init_device_mesh("cpu", (1, 2), mesh_dim_names=("a", "b"))
 
@@ -131,7 +130,7 @@ def test_dtensors_are_clipped_or_refused_as_torch_does(tmp_path):
 
 def test_a_native_clip_of_shards_uses_torchs_operators_on_the_whole_tensors(tmp_path):
     """What the C++ recorder does if it is asked to, by a face that does not look."""
-    torchrun(tmp_path, """
+    two_ranks(tmp_path, """
     torch.manual_seed(3)
     mesh = init_device_mesh("cpu", (2,))
     params = [torch.nn.Parameter(distribute_tensor(torch.randn(4, 6), mesh, [Shard(0)])) for _ in range(3)]
@@ -150,7 +149,7 @@ def test_a_native_clip_of_shards_uses_torchs_operators_on_the_whole_tensors(tmp_
 
 def test_a_reduction_after_the_norm_was_read_is_clipped_by_the_norm_after_it(tmp_path):
     """Data parallelism by hand. A collective leaves the version counters as they are."""
-    torchrun(tmp_path, """
+    two_ranks(tmp_path, """
     torch.manual_seed(0)
     model = torch.nn.Linear(6, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -178,7 +177,7 @@ def test_a_reduction_after_the_norm_was_read_is_clipped_by_the_norm_after_it(tmp
 
 
 def test_switched_off_nothing_is_exchanged_and_the_norm_of_the_shard_is_there(tmp_path):
-    torchrun(tmp_path, """
+    two_ranks(tmp_path, """
     import threading
     torch.manual_seed(0)
     net = torch.nn.Linear(4, 9)
@@ -195,7 +194,7 @@ def test_switched_off_nothing_is_exchanged_and_the_norm_of_the_shard_is_there(tm
 
 
 def test_fsdp1_is_clipped_as_torch_does(tmp_path):
-    torchrun(tmp_path, """
+    two_ranks(tmp_path, """
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     def gradients(clip, watch):

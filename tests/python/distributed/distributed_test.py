@@ -25,11 +25,12 @@ DDP = """
 """
 
 
-def torchrun(folder, script, *, ways=("-m", "gradvane", "run"), options=(), check=True):
-    log = folder / "steps.jsonl"
-    return running.python("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone",
-                          *ways, "--step-log", log, *options, script, cwd=folder, check=check,
-                          GRADVANE_RUN_DIR=str(folder / "run"))
+def two_ranks(folder, script, *, by_torchrun=False, ways=("-m", "gradvane", "run"), options=(), check=True):
+    words = (*ways, "--step-log", folder / "steps.jsonl", *options, script)
+    how = {"cwd": folder, "check": check, "GRADVANE_RUN_DIR": str(folder / "run")}
+    if by_torchrun:
+        return running.python("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", *words, **how)
+    return running.ranks(2, *words, **how)
 
 
 def norms_in(text):
@@ -39,7 +40,7 @@ def norms_in(text):
 
 @pytest.mark.parametrize("view", [False, True])
 def test_ddp_gradients_are_read_after_the_reduction(tmp_path, view):
-    done = torchrun(tmp_path, running.write(tmp_path, DDP.format(view=view)))
+    done = two_ranks(tmp_path, running.write(tmp_path, DDP.format(view=view)))
     printed = norms_in(done.stdout)
     ranks = [running.steps_in(tmp_path / f"steps.rank{rank}.jsonl") for rank in (0, 1)]
     assert len(printed) == 4
@@ -55,7 +56,7 @@ def test_without_python_torchrun_starts_the_command_itself(tmp_path):
     command = tmp_path / "gradvane"
     command.write_text(f"#!/bin/sh\nexec {running.sys.executable} -m gradvane \"$@\"\n")
     command.chmod(0o755)
-    torchrun(tmp_path, script, ways=("--no-python", str(command), "run"))
+    two_ranks(tmp_path, script, by_torchrun=True, ways=("--no-python", str(command), "run"))
     assert len(running.steps_in(tmp_path / "steps.rank1.jsonl")) == 4
 
 
@@ -93,7 +94,7 @@ FSDP = """
 
 @pytest.mark.parametrize("mesh", ["(2,)", "(2, 1), mesh_dim_names=('replicate', 'shard')"])
 def test_fsdp2_norm_is_that_of_all_shards_and_detail_is_marked_as_local(tmp_path, mesh):
-    done = torchrun(tmp_path, running.write(tmp_path, FSDP.format(mesh=mesh, poison="", clip="")))
+    done = two_ranks(tmp_path, running.write(tmp_path, FSDP.format(mesh=mesh, poison="", clip="")))
     printed = norms_in(done.stdout)
     ranks = [running.steps_in(tmp_path / f"steps.rank{rank}.jsonl") for rank in (0, 1)]
     assert len(printed) == 4
@@ -111,7 +112,7 @@ def test_fsdp2_norm_is_that_of_all_shards_and_detail_is_marked_as_local(tmp_path
 
 def test_fsdp2_clipping_has_the_coefficient_of_the_global_norm(tmp_path):
     clip = "before = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)"
-    torchrun(tmp_path, running.write(tmp_path, FSDP.format(mesh="(2,)", poison="", clip=clip)))
+    two_ranks(tmp_path, running.write(tmp_path, FSDP.format(mesh="(2,)", poison="", clip=clip)))
     for rank in (0, 1):
         for step in running.steps_in(tmp_path / f"steps.rank{rank}.jsonl"):
             assert step["read_at"] == "clip"
@@ -120,7 +121,7 @@ def test_fsdp2_clipping_has_the_coefficient_of_the_global_norm(tmp_path):
 
 def test_fsdp2_blames_the_element_by_its_place_in_the_whole_parameter(tmp_path):
     poison = "if rank == 1 and i == 2: model[0].weight.grad._local_tensor[1, 2] = float('nan')"
-    torchrun(tmp_path, running.write(tmp_path, FSDP.format(mesh="(2,)", poison=poison, clip="")))
+    two_ranks(tmp_path, running.write(tmp_path, FSDP.format(mesh="(2,)", poison=poison, clip="")))
     ranks = [running.steps_in(tmp_path / f"steps.rank{rank}.jsonl") for rank in (0, 1)]
     assert "first_nonfinite" not in ranks[0][2], "the other rank's shard was whole"
     # Nine rows over two ranks: five and four. Row 1 of the second shard is row 6.
@@ -142,6 +143,6 @@ def test_fsdp1_is_recognised_and_trains_on(tmp_path):
             optimizer.step()
         dist.destroy_process_group()
         """)
-    done = torchrun(tmp_path, script)
+    done = two_ranks(tmp_path, script)
     assert "FSDP1: norms and counts are of the flat parameters' parts" in done.stderr
     assert len(running.steps_in(tmp_path / "steps.rank0.jsonl")) == 3

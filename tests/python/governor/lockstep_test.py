@@ -72,8 +72,7 @@ SOURCE = """
 
 def run(tmp_path, ranks: int, way: str, what: str) -> list[dict]:
     script = running.write(tmp_path, SOURCE)
-    running.python("-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone", script, way, what,
-                   cwd=tmp_path)
+    running.ranks(ranks, script, way, what, cwd=tmp_path)
     return [json.loads((tmp_path / f"{what}.rank{rank}.json").read_text()) for rank in range(ranks)]
 
 

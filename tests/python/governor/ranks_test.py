@@ -60,8 +60,7 @@ def test_two_ranks_go_back_together(tmp_path, way):
 
     script = running.write(tmp_path, SOURCE)
     for run in ("without", "undone", "bad"):
-        running.python("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", script, way, run,
-                       cwd=tmp_path)
+        running.ranks(2, script, way, run, cwd=tmp_path)
     states = {(run, rank): torch.load(tmp_path / f"{run}.rank{rank}.pt")
               for run in ("without", "undone", "bad") for rank in (0, 1)}
     for rank in (0, 1):

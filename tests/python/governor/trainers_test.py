@@ -121,8 +121,7 @@ DDP = """
 def ddp(folder, leaves_out, ways):
     folder.mkdir()
     script = running.write(folder, DDP.format(leaves_out=leaves_out))
-    running.python("-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", *ways, script, cwd=folder,
-                   GRADVANE_RUN_DIR=str(folder / "run"))
+    running.ranks(2, *ways, script, cwd=folder, GRADVANE_RUN_DIR=str(folder / "run"))
     import torch
 
     return [torch.load(folder / f"rank{rank}.pt") for rank in (0, 1)]

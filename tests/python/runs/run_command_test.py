@@ -193,7 +193,7 @@ def test_the_end_of_the_program_is_the_state_of_the_run(tmp_path, ending, state)
 
 def test_looking_for_torch_is_not_importing_it(tmp_path):
     steps, _ = running.watched(running.write(tmp_path, "import importlib.util\nassert importlib.util.find_spec('torch')"
-                                             + TRAINING.replace("\n    ", "\n")), cwd=tmp_path)
+                                             + TRAINING.replace("\n    ", "\n")), cwd=tmp_path, is_cold=True)
     assert len(steps) == 3
 
 

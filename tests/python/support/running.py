@@ -4,43 +4,71 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS.parent / "warm"))
+
+import pythons  # noqa: E402
+
 SCRIPTS = TESTS / "scripts"
-QUICK_TORCH = Path(__file__).with_name("quick_torch")
 PACKAGE = Path(os.environ.get("GRADVANE_BUILD_DIR", TESTS.parents[1] / "build" / "release")) / "python"
 
 
 def environment(**extra: str) -> dict[str, str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("GRADVANE_")}
-    paths = [str(PACKAGE), str(QUICK_TORCH), env.get("PYTHONPATH", "")]
+    paths = [str(PACKAGE), str(pythons.QUICK_TORCH), env.get("PYTHONPATH", "")]
     env.update(PYTHONPATH=os.pathsep.join(paths).rstrip(os.pathsep),
                OMP_NUM_THREADS="1", GRADVANE_PORT="0", PYTHONDONTWRITEBYTECODE="1")
     env.update(extra)
     return env
 
 
-def python(*arguments: object, cwd: Path, check: bool = True, timeout: float = 240,
+def python(*arguments: object, cwd: Path, check: bool = True, timeout: float = 240, is_cold: bool = False,
            **extra: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([sys.executable, *map(str, arguments)], cwd=cwd, env=environment(**extra),
-                          capture_output=True, text=True, timeout=timeout)
+    """`is_cold`: by the interpreter itself, where its start is the point."""
+    words, env = [str(argument) for argument in arguments], environment(**extra)
+    if not is_cold and pythons.is_fit(words, cwd):
+        done = pythons.run(words, cwd, env, timeout)
+    else:
+        done = subprocess.run([sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout)
+    if check:
+        assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+SHARDED = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.device_mesh")
+
+
+def ranks(count: int, *arguments: object, cwd: Path, check: bool = True, timeout: float = 240,
+          **extra: str) -> subprocess.CompletedProcess[str]:
+    """A program once for each rank, with the variables that torchrun gives it. Where torchrun itself is not the point:
+    it and each of its ranks import torch, for ten seconds of a processor in all."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    of_all = environment(WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                         GROUP_RANK="0", TORCHELASTIC_RUN_ID=f"run{port}", TORCHELASTIC_RESTART_COUNT="0", **extra)
+    done = pythons.run_together([{**of_all, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)],
+                                [str(argument) for argument in arguments], cwd, timeout, SHARDED)
     if check:
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
 
 def watched(script: object, *arguments: object, cwd: Path, options: tuple[str, ...] = (),
-            check: bool = True, **extra: str) -> tuple[list[dict], subprocess.CompletedProcess[str]]:
+            check: bool = True, is_cold: bool = False, **extra: str) -> tuple[list[dict], subprocess.CompletedProcess[str]]:
     """The step log of `gradvane run`, and how it went."""
     log = cwd / "steps.jsonl"
     for old in cwd.glob("steps*.jsonl"):
         old.unlink()
     done = python("-m", "gradvane", "run", "--step-log", log, "--run-dir", cwd / "run", *options, script,
-                  *arguments, cwd=cwd, check=check, **extra)
+                  *arguments, cwd=cwd, check=check, is_cold=is_cold, **extra)
     return steps_in(log), done
 
 
