@@ -14,6 +14,7 @@
 #include "python/native/gil_released.hpp"
 #include "python/native/options_of_python.hpp"
 #include "python/native/python_agent.hpp"
+#include "python/native/node_board_python.hpp"
 #include "python/native/record_classes.hpp"
 #include "python/native/torch_ops.hpp"
 #include "record/governor_summary.hpp"
@@ -351,6 +352,7 @@ PYBIND11_MODULE(_native, module) {
   module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
   define_records(module);
+  define_node_board(module);
   const py::class_<PythonAgent::PhaseSpan> span(module, "PhaseSpan");
   Class agent(module, "Agent");
   agent

@@ -1,15 +1,18 @@
 """All ranks of a run tell each other of each step before the update, so that a policy acts on all of them or on none.
 
-The exchange is one all_gather of a record of fixed size over a process group of our own, made at the first step. It has
-the same place in every step, whatever a rank has seen, so that calls of different ranks always meet. A call that another
-rank misses cannot pair with one of the program's.
+Each rank tells one record of fixed size, and takes those of all others. The exchange has the same place in every step,
+whatever a rank has seen, so that calls of different ranks always meet. A call that another rank misses cannot pair with
+one of the program's: shared memory, or a process group of our own, is made for it at the first step.
 """
 
 from __future__ import annotations
 
 import datetime
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gradvane._ranks.meeting import OnNode, OverGloo
 
 logger = logging.getLogger("gradvane")
 _PATIENCE = datetime.timedelta(minutes=10)
@@ -22,7 +25,7 @@ class Agreement:
     def __init__(self, native: Any, patience: datetime.timedelta = _PATIENCE) -> None:
         self._native = native
         self._patience = patience
-        self._group: Any = None
+        self._meeting: OnNode | OverGloo | None = None
         self._world: int | None = None
         """which default group it was made of"""
 
@@ -37,7 +40,7 @@ class Agreement:
         try:
             records = self._exchange(record)
         except Exception as error:  # a rank that has gone, a group that was destroyed, a time that is over
-            self._native_group_is_gone()
+            self._meeting = None  # a group may hang at its end, where a rank is missing: it is left to the process
             return int(self._native.judge_alone(optimizer, (str(error).splitlines() or [type(error).__name__])[0]))
         return int(self._native.judge_together(optimizer, records))
 
@@ -45,22 +48,16 @@ class Agreement:
         """The program's groups are left alone."""
         import torch.distributed as dist
 
-        group, self._group = self._group, None
-        if group is not None and dist.is_initialized() and id(dist.group.WORLD) == self._world:
-            dist.destroy_process_group(group)
+        meeting, self._meeting = self._meeting, None
+        if meeting is not None and dist.is_initialized() and id(dist.group.WORLD) == self._world:
+            dist.destroy_process_group(meeting.group)
 
     def _exchange(self, record: bytes) -> list[bytes]:
-        import torch
         import torch.distributed as dist
 
-        if self._group is None:
-            self._group = dist.new_group(backend="gloo", timeout=self._patience)
-            self._world = id(dist.group.WORLD)
-        mine = torch.frombuffer(bytearray(record), dtype=torch.uint8)
-        told = [torch.empty_like(mine) for _ in range(dist.get_world_size(self._group))]
-        dist.all_gather(told, mine, group=self._group)
-        return [bytes(one.numpy()) for one in told]
+        if self._meeting is None:
+            from gradvane._ranks.meeting import meeting_of_all
 
-    def _native_group_is_gone(self) -> None:
-        """It may hang at its end, where a rank is missing: it is left to the process."""
-        self._group = None
+            self._meeting = meeting_of_all(self._patience)
+            self._world = id(dist.group.WORLD)
+        return self._meeting.exchange(record)

@@ -38,5 +38,5 @@ def test_a_thread_in_a_call_of_the_store_does_not_abort_the_end_of_the_program(t
             _threads.keep(thread)
         time.sleep(0.2)
         """)
-    done = running.python(script, cwd=tmp_path, check=False)
+    done = running.python(script, cwd=tmp_path, check=False, is_cold=True)
     assert done.returncode == (0 if kept else -signal.SIGABRT), done.stderr

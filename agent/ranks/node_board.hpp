@@ -1,0 +1,56 @@
+#pragma once
+// Shared memory in which the ranks of one node meet: each puts its record down and takes those of all others.
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace gradvane::agent::ranks {
+
+/// Belongs to one thread of each rank. Ranks of one process each need one of their own. Calls on all ranks
+/// pair up by their number: the n-th tell() of each rank meets the n-th of every other.
+class NodeBoard {
+ public:
+  /// Makes the memory, private to the user, for another object to join. Throws std::system_error, e.g. where
+  /// the system's shared memory is full or is not there.
+  [[nodiscard]] static std::string make(int ranks);
+
+  /// So that nothing is left, whoever dies: once all ranks have joined, or if one of them could not.
+  static void remove(const std::string& name) noexcept;
+
+  /// As rank `rank` of `ranks`. Throws std::system_error, and std::runtime_error if what lies there is not a
+  /// board of this version, of this user, for so many ranks.
+  NodeBoard(const std::string& name, int rank, int ranks);
+  ~NodeBoard();
+  NodeBoard(NodeBoard&& other) noexcept;
+  NodeBoard& operator=(NodeBoard&&) = delete;
+
+  /// Puts this rank's next record down and wakes who waits for it. `record` must have kRecordBytes; the record
+  /// before it must have met all others.
+  void tell(std::string_view record) noexcept;
+
+  /// Whether all ranks have told as often as this one. Waits for them, for `patience` at most; a signal ends the
+  /// wait early. Makes a system call only if it has to sleep.
+  [[nodiscard]] bool wait(std::chrono::milliseconds patience) noexcept;
+
+  /// What each rank told, by rank. After a wait() that was true, and before the next tell().
+  [[nodiscard]] std::vector<std::string> told() const;
+
+  /// The lowest rank that has not told as often as this one and whose process has ended.
+  [[nodiscard]] std::optional<int> gone() const;
+
+ private:
+  struct Memory;
+
+  [[nodiscard]] bool all_have_told() const noexcept;
+
+  Memory* memory_ = nullptr;
+  int rank_ = 0;
+  int ranks_ = 0;
+  bool spins_ = false;  ///< before it sleeps: there is a core for each rank
+  std::uint64_t sequence_ = 0;
+};
+
+}  // namespace gradvane::agent::ranks
