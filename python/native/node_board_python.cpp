@@ -39,11 +39,11 @@ std::vector<py::bytes> told(const NodeBoard& board) {
 }  // namespace
 
 void define_node_board(py::module_& module) {
+  module.def("make_node_board", &NodeBoard::make, py::arg("ranks"));
+  module.def("remove_node_board", &NodeBoard::remove, py::arg("name"));
   py::class_<NodeBoard>(module, "NodeBoard")
       .def(py::init<const std::string&, int, int>(), py::arg("name"), py::arg("rank"),
            py::arg("ranks"))
-      .def_static("make", &NodeBoard::make, py::arg("ranks"))
-      .def_static("remove", &NodeBoard::remove, py::arg("name"))
       .def("tell", &tell, py::arg("record"))
       .def("wait", &wait, py::arg("seconds"))
       .def("told", &told)

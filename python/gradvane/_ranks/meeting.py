@@ -67,7 +67,7 @@ def _board_of(group: Any) -> _native.NodeBoard | None:
     name = ""
     if rank == 0:
         try:
-            name = _native.NodeBoard.make(ranks)
+            name = _native.make_node_board(ranks)
         except RuntimeError:  # no shared memory: small containers may have none
             name = ""
     try:
@@ -81,7 +81,7 @@ def _board_of(group: Any) -> _native.NodeBoard | None:
         joined = _gathered(bytes([board is not None]), group)
     finally:
         if name:
-            _native.NodeBoard.remove(name)
+            _native.remove_node_board(name)
     return board if all(one == b"\1" for one in joined) else None
 
 

@@ -111,7 +111,7 @@ def test_finders_and_loaders_are_pythons_before_torch_comes_and_where_it_never_d
         if sys.argv[1:]:
             import multiprocessing
             multiprocessing.get_context("fork").Process(target=worker).start()
-        """, "fork")
+        """, "fork", is_cold=True)
     alike(plain, ours)
 
 

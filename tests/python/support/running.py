@@ -87,13 +87,13 @@ def run_source(folder: Path, source: str, **how: object) -> list[dict]:
     return watched(write(folder, source), cwd=folder, **how)[0]  # type: ignore[arg-type]
 
 
-def both(folder: Path, source: str, *arguments: object, module: bool = False,
+def both(folder: Path, source: str, *arguments: object, module: bool = False, is_cold: bool = False,
          **how: str) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
     """The same script under python and under gradvane run."""
     script = write(folder, source)
     target: list[object] = ["-m", "train"] if module else [script]
-    plain = python(*target, *arguments, cwd=folder, check=False, **how)
-    ours = python("-m", "gradvane", "run", "--quiet", *target, *arguments, cwd=folder, check=False, **how)
+    plain = python(*target, *arguments, cwd=folder, check=False, is_cold=is_cold, **how)
+    ours = python("-m", "gradvane", "run", "--quiet", *target, *arguments, cwd=folder, check=False, is_cold=is_cold, **how)
     return plain, ours
 
 
