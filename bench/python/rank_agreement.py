@@ -1,13 +1,15 @@
-"""What it costs ranks to agree on a step, over gloo, in one run with the way of the seed system.
+"""What it costs ranks to agree on a step, in one run with the way of the seed system.
 
     torchrun --standalone --nproc-per-node 4 bench/python/rank_agreement.py
 
-`record`: the exchange of `ranks: agree`, one record of 96 bytes from every rank to every rank. `object`: rank 0's
-decision as a pickled dictionary, by broadcast_object_list, which overrules what the others saw. The two take turns.
-Rank 0 prints one JSON object: microseconds of wall time on rank 0, and the ratio of the medians.
+`node` and `gloo`: the exchange of `ranks: agree`, one record of 96 bytes from every rank to every rank, in shared memory
+and where that cannot be had. `object`: rank 0's decision as a pickled dictionary, by broadcast_object_list, which overrules
+what the others saw. They take turns. Rank 0 prints one JSON object: microseconds of wall time on rank 0, and the ratios
+of the medians.
 """
 
 import argparse
+import datetime
 import json
 import os
 import statistics
@@ -15,11 +17,7 @@ import time
 
 import torch.distributed as dist
 
-from gradvane._ranks.agreement import Agreement
-
-
-class Native:
-    """Agreement asks it for nothing here."""
+from gradvane._ranks.meeting import OnNode, OverGloo, meeting_of_all
 
 
 def percentile(values, share):
@@ -31,20 +29,21 @@ def main():
     parser.add_argument("--rounds", type=int, default=2000)
     rounds = parser.parse_args().rounds
     dist.init_process_group("gloo")
-    agreement = Agreement(Native())
+    on_node = meeting_of_all(datetime.timedelta(minutes=1))
+    assert isinstance(on_node, OnNode)
+    over_gloo = OverGloo(dist.new_group(backend="gloo"))
     record = bytes(96)
     decision = {"gate": "G3", "passed": True, "score": 0.93, "passed_checks": ["loss", "norm"], "failed_checks": [],
                 "message": "all checks passed"}
 
-    def by_record():
-        agreement._exchange(record)
-
-    def by_object():
-        dist.broadcast_object_list([decision], src=0)
-
-    taken = {"record": [], "object": []}
+    ways = {
+        "node": lambda: on_node.exchange(record),
+        "gloo": lambda: over_gloo.exchange(record),
+        "object": lambda: dist.broadcast_object_list([decision], src=0),
+    }
+    taken = {name: [] for name in ways}
     for number in range(rounds + 50):
-        for name, exchange in (("record", by_record), ("object", by_object)):
+        for name, exchange in ways.items():
             dist.barrier()
             began = time.perf_counter()
             exchange()
@@ -53,9 +52,9 @@ def main():
     if dist.get_rank() == 0:
         found = {name: {"p50": round(statistics.median(values), 1), "p99": round(percentile(values, 0.99), 1)}
                  for name, values in taken.items()}
-        ratio = statistics.median(taken["record"]) / statistics.median(taken["object"])
-        print(json.dumps({"ranks": dist.get_world_size(), "cores": os.cpu_count(), "rounds": rounds, **found,
-                          "ratio_p50": round(ratio, 3)}), flush=True)
+        ratios = {f"{name}_to_object": round(found[name]["p50"] / found["object"]["p50"], 3) for name in ("node", "gloo")}
+        print(json.dumps({"ranks": dist.get_world_size(), "cores": os.cpu_count(), "rounds": rounds, **found, **ratios}),
+              flush=True)
     dist.barrier()
     dist.destroy_process_group()
 
