@@ -7,20 +7,18 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <new>
 #include <random>
-#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
-
-#include "agent/ranks/rank_record.hpp"
+#include <utility>
 
 namespace gradvane::agent::ranks {
 namespace {
@@ -29,17 +27,9 @@ using std::chrono::steady_clock;
 
 constexpr std::uint64_t kBoardMagic = 0x0000'3164'7262'7667;  // "gvbrd1"
 constexpr int kMostRanks = 4096;
-constexpr int kSpins = 2000;  // some 20 microseconds
-
-/// Two records, by turns: a rank may be one exchange ahead of another, which still reads the one before. It
-/// cannot be two ahead, since that takes a record from everyone.
-struct alignas(64) Place {
-  std::atomic<std::uint64_t> sequence;
-  std::atomic<std::int64_t> process;
-  std::atomic<std::uint64_t>
-      started;  ///< when the process was, since numbers of processes come again
-  std::array<std::array<char, kRecordBytes>, 2> records;
-};
+constexpr std::size_t kMostBytes = std::size_t{1} << 24;
+constexpr std::size_t kLine = 64;  // of a cache
+constexpr int kSpins = 2000;       // some 20 microseconds
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -76,38 +66,50 @@ void relax() noexcept {
 
 }  // namespace
 
-struct NodeBoard::Memory {
+/// What is shared: this, and for each rank a Place and its two records.
+struct alignas(kLine) NodeBoard::Memory {
   std::uint64_t magic;
+  std::uint64_t bytes;
   std::uint32_t ranks;
   std::atomic<std::uint32_t> tells;    ///< of all ranks; who waits sleeps on it
   std::atomic<std::uint32_t> waiting;  ///< ranks that may sleep
-  // The places follow.
+};
 
-  [[nodiscard]] static std::size_t bytes(int ranks) {
-    return sizeof(Place) * (static_cast<std::size_t>(ranks) + 1);
-  }
-  [[nodiscard]] Place* places() {
-    return reinterpret_cast<Place*>(reinterpret_cast<char*>(this) + sizeof(Place));
-  }
+struct alignas(kLine) NodeBoard::Place {
+  std::atomic<std::uint64_t> sequence;
+  std::atomic<std::int64_t> process;
+  std::atomic<std::uint64_t>
+      started;  ///< when the process was, since numbers of processes come again
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
-std::string NodeBoard::make(int ranks) {
-  static_assert(sizeof(Memory) <= sizeof(Place));
-  if (ranks < 1 || ranks > kMostRanks)
-    throw std::invalid_argument("NodeBoard: " + std::to_string(ranks) + " ranks");
+namespace {
+
+std::size_t record_bytes(std::size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+std::size_t place_bytes(std::size_t bytes) { return kLine + 2 * record_bytes(bytes); }
+std::size_t whole_bytes(int ranks, std::size_t bytes) {
+  return kLine + static_cast<std::size_t>(ranks) * place_bytes(bytes);
+}
+
+}  // namespace
+
+std::string NodeBoard::make(int ranks, std::size_t bytes) {
+  static_assert(sizeof(Memory) == kLine && sizeof(Place) == kLine);
+  if (ranks < 1 || ranks > kMostRanks || bytes > kMostBytes)
+    throw std::invalid_argument("NodeBoard: " + std::to_string(ranks) + " ranks, " +
+                                std::to_string(bytes) + " bytes");
   std::random_device random;
   std::ostringstream name;
   name << "/gradvane-" << geteuid() << '-' << std::hex << random() << random();
   const int file = shm_open(name.str().c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0) fail("shm_open");
+  const std::size_t size = whole_bytes(ranks, bytes);
   // Taken now: a page that is not there when it is written to would be a SIGBUS.
-  const int error = posix_fallocate(file, 0, static_cast<off_t>(Memory::bytes(ranks)));
+  const int error = posix_fallocate(file, 0, static_cast<off_t>(size));
   void* memory =
-      error != 0 ? MAP_FAILED
-                 : mmap(nullptr, Memory::bytes(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+      error != 0 ? MAP_FAILED : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   const int why = error != 0 ? error : errno;
   close(file);
   if (memory == MAP_FAILED) {
@@ -115,29 +117,32 @@ std::string NodeBoard::make(int ranks) {
     errno = why;
     fail("no shared memory");
   }
-  auto* board = new (memory) Memory{kBoardMagic, static_cast<std::uint32_t>(ranks), 0, 0};
-  for (int rank = 0; rank < ranks; ++rank) new (board->places() + rank) Place{};
-  munmap(memory, Memory::bytes(ranks));
+  new (memory) Memory{kBoardMagic, bytes, static_cast<std::uint32_t>(ranks), 0, 0};
+  for (int rank = 0; rank < ranks; ++rank)
+    new (static_cast<char*>(memory) + kLine + static_cast<std::size_t>(rank) * place_bytes(bytes))
+        Place{};
+  munmap(memory, size);
   return name.str();
 }
 
 void NodeBoard::remove(const std::string& name) noexcept { shm_unlink(name.c_str()); }
 
-NodeBoard::NodeBoard(const std::string& name, int rank, int ranks)
+NodeBoard::NodeBoard(const std::string& name, int rank, int ranks, std::size_t bytes)
     : rank_(rank),
       ranks_(ranks),
+      bytes_(bytes),
       spins_(std::thread::hardware_concurrency() > static_cast<unsigned>(ranks)) {
-  if (rank < 0 || rank >= ranks || ranks > kMostRanks)
+  if (rank < 0 || rank >= ranks || ranks > kMostRanks || bytes > kMostBytes)
     throw std::invalid_argument("NodeBoard: rank " + std::to_string(rank) + " of " +
                                 std::to_string(ranks));
   const int file = shm_open(name.c_str(), O_RDWR | O_CLOEXEC, 0);
   if (file < 0) fail("shm_open");
   struct stat status{};
+  const std::size_t size = whole_bytes(ranks, bytes);
   const bool is_ours = fstat(file, &status) == 0 && status.st_uid == geteuid() &&
-                       status.st_size == static_cast<off_t>(Memory::bytes(ranks));
+                       status.st_size == static_cast<off_t>(size);
   void* memory =
-      is_ours ? mmap(nullptr, Memory::bytes(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
-              : MAP_FAILED;
+      is_ours ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
   const int why = errno;
   close(file);
   if (!is_ours)
@@ -148,41 +153,51 @@ NodeBoard::NodeBoard(const std::string& name, int rank, int ranks)
     fail("mmap");
   }
   memory_ = static_cast<Memory*>(memory);
-  if (memory_->magic != kBoardMagic || memory_->ranks != static_cast<std::uint32_t>(ranks)) {
-    munmap(memory, Memory::bytes(ranks));
+  if (memory_->magic != kBoardMagic || memory_->ranks != static_cast<std::uint32_t>(ranks) ||
+      memory_->bytes != bytes) {
+    munmap(memory, size);
     throw std::runtime_error(name + " is a board of another version");
   }
-  Place& mine = memory_->places()[rank_];
-  mine.started.store(started_at(getpid()).value_or(0));
-  mine.process.store(getpid());
+  place(rank_).started.store(started_at(getpid()).value_or(0));
+  place(rank_).process.store(getpid());
 }
 
 NodeBoard::NodeBoard(NodeBoard&& other) noexcept
     : memory_(std::exchange(other.memory_, nullptr)),
       rank_(other.rank_),
       ranks_(other.ranks_),
+      bytes_(other.bytes_),
       spins_(other.spins_),
       sequence_(other.sequence_) {}
 
 NodeBoard::~NodeBoard() {
-  if (memory_ != nullptr) munmap(memory_, Memory::bytes(ranks_));
+  if (memory_ != nullptr) munmap(memory_, whole_bytes(ranks_, bytes_));
 }
 
-void NodeBoard::tell(std::string_view record) noexcept {
-  Place& mine = memory_->places()[rank_];
+NodeBoard::Place& NodeBoard::place(int rank) const noexcept {
+  char* places = reinterpret_cast<char*>(memory_) + kLine;
+  return *reinterpret_cast<Place*>(places + static_cast<std::size_t>(rank) * place_bytes(bytes_));
+}
+
+/// One of two, by turns: a rank may be one exchange ahead of another, which still reads the one before. It cannot
+/// be two ahead, since that takes a record from everyone.
+char* NodeBoard::record(int rank, std::uint64_t sequence) const noexcept {
+  return reinterpret_cast<char*>(&place(rank)) + kLine + sequence % 2 * record_bytes(bytes_);
+}
+
+void NodeBoard::tell(std::string_view told) noexcept {
   const std::uint64_t sequence = ++sequence_;
-  auto& place = mine.records[sequence % 2];
-  std::memcpy(place.data(), record.data(), std::min(record.size(), place.size()));
-  mine.sequence.store(sequence, std::memory_order_release);
+  if (!told.empty())
+    std::memcpy(record(rank_, sequence), told.data(), std::min(told.size(), bytes_));
+  place(rank_).sequence.store(sequence, std::memory_order_release);
   // Before who waits is looked at: a rank says that it waits first, and then looks at this once more.
   memory_->tells.fetch_add(1);
   if (memory_->waiting.load() != 0) futex(memory_->tells, FUTEX_WAKE, INT32_MAX, nullptr);
 }
 
 bool NodeBoard::all_have_told() const noexcept {
-  const Place* places = memory_->places();
   for (int rank = 0; rank < ranks_; ++rank)
-    if (places[rank].sequence.load(std::memory_order_acquire) < sequence_) return false;
+    if (place(rank).sequence.load(std::memory_order_acquire) < sequence_) return false;
   return true;
 }
 
@@ -207,21 +222,14 @@ bool NodeBoard::wait(std::chrono::milliseconds patience) noexcept {
   }
 }
 
-std::vector<std::string> NodeBoard::told() const {
-  std::vector<std::string> records;
-  for (const Place& place : std::span(memory_->places(), static_cast<std::size_t>(ranks_))) {
-    const auto& record = place.records[sequence_ % 2];
-    records.emplace_back(record.begin(), record.end());
-  }
-  return records;
-}
+std::string NodeBoard::told_by(int rank) const { return {record(rank, sequence_), bytes_}; }
 
 std::optional<int> NodeBoard::gone() const {
   for (int rank = 0; rank < ranks_; ++rank) {
-    const Place& place = memory_->places()[rank];
-    if (place.sequence.load(std::memory_order_acquire) >= sequence_) continue;
-    const auto started = started_at(place.process.load());
-    if (!started || *started != place.started.load()) return rank;
+    const Place& other = place(rank);
+    if (other.sequence.load(std::memory_order_acquire) >= sequence_) continue;
+    const auto started = started_at(other.process.load());
+    if (!started || *started != other.started.load()) return rank;
   }
   return std::nullopt;
 }

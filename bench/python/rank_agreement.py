@@ -29,7 +29,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2000)
     rounds = parser.parse_args().rounds
     dist.init_process_group("gloo")
-    on_node = meeting_of_all(datetime.timedelta(minutes=1))
+    on_node = meeting_of_all(datetime.timedelta(minutes=1), 96)
     assert isinstance(on_node, OnNode)
     over_gloo = OverGloo(dist.new_group(backend="gloo"))
     record = bytes(96)

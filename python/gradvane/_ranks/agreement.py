@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gradvane._ranks.meeting import OnNode, OverGloo
+    from gradvane._ranks.meeting import Meeting
 
 logger = logging.getLogger("gradvane")
 _PATIENCE = datetime.timedelta(minutes=10)
@@ -25,7 +25,7 @@ class Agreement:
     def __init__(self, native: Any, patience: datetime.timedelta = _PATIENCE) -> None:
         self._native = native
         self._patience = patience
-        self._meeting: OnNode | OverGloo | None = None
+        self._meeting: Meeting | None = None
         self._world: int | None = None
         """which default group it was made of"""
 
@@ -58,6 +58,6 @@ class Agreement:
         if self._meeting is None:
             from gradvane._ranks.meeting import meeting_of_all
 
-            self._meeting = meeting_of_all(self._patience)
+            self._meeting = meeting_of_all(self._patience, len(record))
             self._world = id(dist.group.WORLD)
         return self._meeting.exchange(record)

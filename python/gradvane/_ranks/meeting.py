@@ -1,11 +1,11 @@
-"""Where the records of all ranks meet in a step: in shared memory if all ranks are on one node, else over gloo."""
+"""Where the records of all ranks meet in a step: in shared memory on a node, over gloo between nodes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -20,69 +20,164 @@ _SLICE = 0.5
 """seconds of a wait, until the processes of ranks that are missing are looked for"""
 
 
-def meeting_of_all(patience: datetime.timedelta) -> OnNode | OverGloo:
-    """Made by all ranks of the program at the same time, for their default group."""
+class Meeting(Protocol):
+    group: Any
+    """of all ranks; ended by whoever made the meeting"""
+
+    def exchange(self, record: bytes) -> list[bytes]:
+        """The records of all ranks, by rank. Raises RuntimeError if one has gone, or does not come in time."""
+        ...
+
+
+def meeting_of_all(patience: datetime.timedelta, size: int) -> Meeting:
+    """Made by all ranks of the program at the same time, for their default group and records of `size` bytes."""
     group = dist.new_group(backend="gloo", timeout=patience)
-    try:
-        board = _board_of(group)
-    except BaseException:
-        dist.destroy_process_group(group)
-        raise
-    return OverGloo(group) if board is None else OnNode(board, group, patience.total_seconds())
+    nodes = ranks_by_node(_gathered(_node(), group))
+    if len(nodes) == dist.get_world_size(group):  # one rank on each
+        return OverGloo(group)
+    mine = next(ranks for ranks in nodes if dist.get_rank(group) in ranks)
+    leaders = None if len(nodes) == 1 else dist.new_group([ranks[0] for ranks in nodes], backend="gloo", timeout=patience)
+    records = _board(size, mine, group, patience.total_seconds())
+    if leaders is None:
+        return OverGloo(group) if records is None else OnNode(records, group)
+    answer = _board(1 + len(nodes) * _block(nodes, size), mine, group, patience.total_seconds())
+    if records is None or answer is None:
+        return OverGloo(group)
+    return OverNodes(records, answer, nodes, size, leaders, group)
+
+
+def ranks_by_node(told: list[bytes]) -> list[list[int]]:
+    """`told`: by rank, something that is the same for the ranks of a node alone. Each node's first rank leads it."""
+    nodes: dict[bytes, list[int]] = {}
+    for rank, node in enumerate(told):
+        nodes.setdefault(node, []).append(rank)
+    return list(nodes.values())
+
+
+def _block(nodes: list[list[int]], size: int) -> int:
+    """Bytes that a node sends: whether its ranks are all there, and as many records as the largest node has."""
+    return 1 + size * max(len(ranks) for ranks in nodes)
 
 
 class OverGloo:
+    """Where no two ranks are on one node, or a node has no shared memory."""
+
     def __init__(self, group: Any) -> None:
         self.group = group
 
     def exchange(self, record: bytes) -> list[bytes]:
-        """The records of all ranks, by rank. Raises RuntimeError if one has gone, or does not come in time."""
         return _gathered(record, self.group)
 
 
-class OnNode:
-    """A tenth of the time, since nothing goes through a socket or another thread. The group is kept for its end."""
+class Board:
+    """The ranks of a node, in order."""
 
-    def __init__(self, board: _native.NodeBoard, group: Any, patience: float) -> None:
-        self.group = group
+    def __init__(self, board: _native.NodeBoard, ranks: list[int], patience: float) -> None:
         self._board = board
+        self.ranks = ranks
         self._patience = patience
 
-    def exchange(self, record: bytes) -> list[bytes]:
-        """As OverGloo.exchange(). Ctrl-C ends it."""
-        self._board.tell(record)
+    def tell(self, told: bytes) -> None:
+        self._board.tell(told)
+
+    def wait(self) -> None:
+        """For all of them. Raises RuntimeError; Ctrl-C ends it."""
         until = time.monotonic() + self._patience
         while not self._board.wait(_SLICE):
-            rank = self._board.gone()
-            if rank is not None and not self._board.wait(0):
-                raise RuntimeError(f"the process of rank {rank} has ended")
+            gone = self._board.gone()
+            if gone is not None and not self._board.wait(0):
+                raise RuntimeError(f"the process of rank {self.ranks[gone]} has ended")
             if time.monotonic() > until:
                 raise RuntimeError(f"no word from a rank for {self._patience:g} s")
+
+    def told(self) -> list[bytes]:
+        return [self._board.told_by(number) for number in range(len(self.ranks))]
+
+    def told_by_leader(self) -> bytes:
+        return self._board.told_by(0)
+
+
+class OnNode:
+    """Nothing goes through a socket or another thread."""
+
+    def __init__(self, board: Board, group: Any) -> None:
+        self.group = group
+        self._board = board
+
+    def exchange(self, record: bytes) -> list[bytes]:
+        self._board.tell(record)
+        self._board.wait()
         return self._board.told()
 
 
-def _board_of(group: Any) -> _native.NodeBoard | None:
-    """None unless all ranks are on one node, and each can have the board."""
-    rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-    name = ""
-    if rank == 0:
+class OverNodes:
+    """The first rank of each node takes its records to those of the other nodes, and brings theirs."""
+
+    def __init__(self, records: Board, answer: Board, nodes: list[list[int]], size: int, leaders: Any, group: Any) -> None:
+        self.group = group
+        self._records, self._answer = records, answer
+        self._nodes, self._size, self._block_size = nodes, size, _block(nodes, size)
+        self._leaders = leaders
+        self._leads = dist.get_rank(group) == records.ranks[0]
+
+    def exchange(self, record: bytes) -> list[bytes]:
+        self._records.tell(record)
+        if not self._leads:
+            self._records.wait()
+            self._answer.tell(b"")
+            self._answer.wait()
+            return self._by_rank(self._answer.told_by_leader())
+        answer = b"\0"  # other ranks of this node need not wait for what will not come
         try:
-            name = _native.make_node_board(ranks)
+            answer = b"\1" + b"".join(_gathered(self._block(), self._leaders))
+        finally:
+            self._answer.tell(answer)
+        return self._by_rank(answer)
+
+    def _block(self) -> bytes:
+        """Also where a rank of this node is missing: the other nodes wait for it."""
+        try:
+            self._records.wait()
+            told = b"\1" + b"".join(self._records.told())
+        except RuntimeError:
+            told = b"\0"
+        return told.ljust(self._block_size, b"\0")
+
+    def _by_rank(self, answer: bytes) -> list[bytes]:
+        if answer[0] == 0:
+            raise RuntimeError("the ranks of other nodes could not be reached")
+        records: dict[int, bytes] = {}
+        for number, ranks in enumerate(self._nodes):
+            block = answer[1 + number * self._block_size :][: self._block_size]
+            if block[0] == 0:
+                raise RuntimeError(f"a rank of the node of rank {ranks[0]} has gone")
+            for place, rank in enumerate(ranks):
+                records[rank] = block[1 + place * self._size :][: self._size]
+        return [records[rank] for rank in sorted(records)]
+
+
+def _board(size: int, ranks: list[int], group: Any, patience: float) -> Board | None:
+    """For the ranks of this node. None on all ranks unless it could be had on all nodes."""
+    rank = dist.get_rank(group)
+    name = ""
+    if rank == ranks[0]:
+        try:
+            name = _native.make_node_board(len(ranks), size)
         except RuntimeError:  # no shared memory: small containers may have none
             name = ""
     try:
-        told = _gathered(_node() + name.encode().ljust(_NAME_BYTES, b"\0"), group)
+        names = _gathered(name.encode().ljust(_NAME_BYTES, b"\0"), group)
         board = None
-        if len({one[:-_NAME_BYTES] for one in told}) == 1 and (name_of_all := told[0][-_NAME_BYTES:].rstrip(b"\0")):
+        if name_of_all := names[ranks[0]].rstrip(b"\0").decode():
             try:
-                board = _native.NodeBoard(name_of_all.decode(), rank, ranks)
+                board = _native.NodeBoard(name_of_all, ranks.index(rank), len(ranks), size)
             except RuntimeError:
                 board = None
         joined = _gathered(bytes([board is not None]), group)
     finally:
         if name:
             _native.remove_node_board(name)
-    return board if all(one == b"\1" for one in joined) else None
+    return Board(board, ranks, patience) if board is not None and all(one == b"\1" for one in joined) else None
 
 
 def _node() -> bytes:

@@ -1,0 +1,134 @@
+"""Where ranks that agree meet: in shared memory on one node, over gloo elsewhere."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import running
+
+BEGIN = """
+    import datetime, json, os, signal, sys, time
+    import torch
+    import torch.distributed as dist
+    from gradvane import _native
+    from gradvane._ranks import meeting
+    dist.init_process_group("gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+
+    def record(number):
+        return f"{rank} {number}".encode().ljust(96, b".")
+
+    def expected(number):
+        return [f"{other} {number}".encode().ljust(96, b".") for other in range(ranks)]
+
+    def say(**what):
+        with open(f"rank{rank}.json", "w") as file:
+            json.dump(what, file)
+"""
+MEET = """
+    met = meeting.meeting_of_all(datetime.timedelta(seconds=60), 96)
+    for number in range(50):
+        assert met.exchange(record(number)) == expected(number)
+    say(met=type(met).__name__)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+NO_BOARD = """
+    def no_board(*_):
+        raise RuntimeError("No space left on device")
+"""
+
+
+def told(folder: Path, ranks: int) -> list[dict]:
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def boards() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if name.startswith("gradvane-")}
+
+
+@pytest.mark.parametrize(("case", "before", "expected"), [
+    ("all ranks are on one node", "", "OnNode"),
+    ("rank 2 is on another node", "if rank == 2: meeting._node = lambda: bytes(32)", "OverNodes"),
+    ("rank 1 is on another node", "if rank == 1: meeting._node = lambda: bytes(32)", "OverNodes"),
+    ("each is on a node of its own", "meeting._node = lambda: bytes([rank]) * 32", "OverGloo"),
+    ("there is no shared memory on rank 0", NO_BOARD + "    if rank == 0: _native.make_node_board = no_board", "OverGloo"),
+    ("rank 1 cannot join it", NO_BOARD + "    if rank == 1: _native.NodeBoard = no_board", "OverGloo"),
+])
+def test_all_ranks_choose_the_same_place_and_leave_nothing_there(tmp_path, case, before, expected):
+    there = boards()
+    running.ranks(3, running.write(tmp_path, BEGIN + "    " + before.lstrip() + "\n" + MEET), cwd=tmp_path)
+    assert [one["met"] for one in told(tmp_path, 3)] == [expected] * 3, case
+    assert boards() <= there
+
+
+@pytest.mark.parametrize("killed", [1, 2, 3])
+def test_a_rank_that_was_killed_is_missed_on_the_other_node_too(tmp_path, killed):
+    """2 leads the other node, 1 and 3 lead none."""
+    done = running.ranks(4, running.write(tmp_path, BEGIN + f"""
+    meeting._node = lambda: bytes([rank // 2]) * 32
+    met = meeting.meeting_of_all(datetime.timedelta(minutes=10), 96)
+    for number in range(20):
+        assert met.exchange(record(number)) == expected(number)
+    if rank == {killed}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        met.exchange(record(20))
+    except RuntimeError as error:
+        say(met=type(met).__name__, error=str(error))
+    os._exit(0)
+    """), cwd=tmp_path, check=False, timeout=120)
+    assert done.returncode == -9
+    for rank in {0, 1, 2, 3} - {killed}:
+        said = json.loads((tmp_path / f"rank{rank}.json").read_text())
+        assert said["met"] == "OverNodes" and said["error"]
+
+
+def test_a_rank_that_was_killed_is_missed_within_seconds_and_named(tmp_path):
+    done = running.ranks(2, running.write(tmp_path, BEGIN + """
+    met = meeting.meeting_of_all(datetime.timedelta(minutes=10), 96)
+    met.exchange(record(0))
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        met.exchange(record(1))
+    except RuntimeError as error:
+        say(error=str(error))
+    os._exit(0)
+    """), cwd=tmp_path, check=False, timeout=120)
+    assert done.returncode == -9
+    (said,) = told(tmp_path, 1)
+    assert said["error"] == "the process of rank 1 has ended"
+
+
+def test_a_rank_that_does_not_come_is_waited_for_as_long_as_it_may_take(tmp_path):
+    running.ranks(2, running.write(tmp_path, BEGIN + """
+    met = meeting.meeting_of_all(datetime.timedelta(seconds=2), 96)
+    if rank == 0:
+        began = time.monotonic()
+        try:
+            met.exchange(record(0))
+        except RuntimeError as error:
+            say(error=str(error), waited=time.monotonic() - began)
+    dist.barrier()
+    dist.destroy_process_group()
+    """), cwd=tmp_path)
+    (said,) = told(tmp_path, 1)
+    assert said["error"] == "no word from a rank for 2 s" and said["waited"] >= 2
+
+
+def test_ctrl_c_ends_the_wait(tmp_path):
+    running.ranks(2, running.write(tmp_path, BEGIN + """
+    met = meeting.meeting_of_all(datetime.timedelta(minutes=10), 96)
+    if rank == 0:
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        try:
+            met.exchange(record(0))
+        except KeyboardInterrupt:
+            say(ended=True)
+    dist.barrier()
+    dist.destroy_process_group()
+    """), cwd=tmp_path)
+    assert told(tmp_path, 1) == [{"ended": True}]
