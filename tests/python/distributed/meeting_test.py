@@ -132,3 +132,9 @@ def test_ctrl_c_ends_the_wait(tmp_path):
     dist.destroy_process_group()
     """), cwd=tmp_path)
     assert told(tmp_path, 1) == [{"ended": True}]
+
+
+def test_the_tables_of_large_runs_are_those_of_the_model():
+    root = running.TESTS.parents[1]
+    page = (root / "docs" / "scale.md").read_text()
+    assert running.python(root / "bench" / "python" / "exchange_model.py", cwd=root, is_cold=True).stdout in page
