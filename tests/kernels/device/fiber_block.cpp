@@ -72,7 +72,8 @@ FiberBlock::FiberBlock(int threads, Order order)
   scheduler_->tsan_fiber = __tsan_get_current_fiber();
 #endif
   for (auto& values : exchanged_) values.resize(static_cast<std::size_t>(threads));
-  stacks_ = std::make_unique_for_overwrite<std::byte[]>(kStackBytes * static_cast<std::size_t>(threads));
+  stacks_ =
+      std::make_unique_for_overwrite<std::byte[]>(kStackBytes * static_cast<std::size_t>(threads));
   for (int thread = 0; thread < threads; ++thread) {
     auto fiber = std::make_unique<Fiber>();
     fiber->stack_begin = stack_of(thread);
@@ -90,7 +91,9 @@ FiberBlock::~FiberBlock() {
 #endif
 }
 
-std::byte* FiberBlock::stack_of(int thread) { return stacks_.get() + kStackBytes * static_cast<std::size_t>(thread); }
+std::byte* FiberBlock::stack_of(int thread) {
+  return stacks_.get() + kStackBytes * static_cast<std::size_t>(thread);
+}
 
 void FiberBlock::run(const std::function<void(int)>& body) {
   body_ = body;
