@@ -27,6 +27,9 @@ that: each program below runs plain, under `gradvane run`, with `gradvane.attach
 - `sys.meta_path`, import hooks, torch's loader, `sys.path`, `sys.argv`, `__main__`, excepthooks, warning filters, logging,
   trace functions, the garbage collector, torch's settings.
 
+Each program must work when it runs plain, and Gradvane must have said a line when it was watched: else nothing is compared.
+Most programs start from a process that has torch already, which they cannot tell from the interpreter (`tests/warm`).
+
 A stand-in that does harm on purpose, in {harms} ways, shows that the suite can fail (`negative_control_test.py`).
 
 ## What differs on purpose, in every program
