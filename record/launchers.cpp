@@ -8,9 +8,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
-#include <iterator>
 #include <random>
+
+#include "record/process_start.hpp"
 
 namespace gradvane::record {
 namespace {
@@ -51,18 +51,6 @@ bool is_in_srun(const Environment& environment) {
 std::string with_restarts(std::string id, const std::string& restarts) {
   if (restarts.empty() || restarts == "0") return id;
   return std::move(id) + "-restart" + restarts;
-}
-
-/// When a process began, in clock ticks since the machine started; empty if that is not known.
-std::string start_ticks(pid_t process) {
-  constexpr int kFieldsBehindName = 20;  // proc(5): starttime is field 22, the name is field 2
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::size_t at = text.rfind(')');  // the name may hold anything
-  for (int i = 0; i < kFieldsBehindName && at != std::string::npos; ++i)
-    at = text.find(' ', at + 1);
-  if (at == std::string::npos) return {};
-  return text.substr(at + 1, text.find(' ', at + 1) - at - 1);
 }
 
 std::string torchrun_id(const Environment& environment) {
@@ -109,9 +97,9 @@ std::string parent_run_id(const Environment& environment) {
   const bool is_on_one_node = text_of(environment, "GROUP_WORLD_SIZE") == "1";
   if (!is_on_one_node || !environment("TORCHELASTIC_RUN_ID")) return {};
   const pid_t parent = ::getppid();
-  const std::string ticks = start_ticks(parent);
-  if (ticks.empty()) return {};
-  return with_restarts("torchrun-" + std::to_string(parent) + "-" + ticks,
+  const auto ticks = process_start_ticks(parent);
+  if (!ticks) return {};
+  return with_restarts("torchrun-" + std::to_string(parent) + "-" + std::to_string(*ticks),
                        text_of(environment, "TORCHELASTIC_RESTART_COUNT"));
 }
 

@@ -3,7 +3,8 @@
 
 The kernel is compiled for each architecture with the flags of the build, disassembled, and its hot
 loops are found (machine_code/). No GPU is needed. The check fails where a number got worse, or
-misses a bar. `--object` takes the machine code of an object of a release build instead of compiling. `--write` writes docs/internals/sass.json and the table in docs/internals/kernel.md again.
+misses a bar. `--object` takes the machine code of an object of a release build instead of compiling.
+`--write` writes docs/internals/sass.json and the table in docs/internals/kernel.md again.
 """
 
 import argparse

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <new>
 #include <random>
 #include <sstream>
@@ -19,6 +18,8 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+
+#include "record/process_start.hpp"
 
 namespace gradvane::agent::ranks {
 namespace {
@@ -35,21 +36,14 @@ constexpr int kSpins = 2000;       // some 20 microseconds
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-/// In ticks of the clock since the machine started. Absent if there is no such process, or it has ended and
-/// nobody has asked how.
-std::optional<std::uint64_t> started_at(std::int64_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');  // the name may hold anything
-  if (name_end == std::string::npos) return std::nullopt;
-  std::istringstream rest(text.substr(name_end + 1));
-  std::string word;
-  for (int field = 3; rest >> word; ++field) {
-    if (field == 3 && (word == "Z" || word == "X")) return std::nullopt;
-    if (field == 22) return std::stoull(word);
-  }
-  return std::nullopt;
+void* mapped(int file, std::size_t size) noexcept {
+  return mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+}
+
+void close_keeping_errno(int file) noexcept {
+  const int why = errno;
+  close(file);
+  errno = why;
 }
 
 int futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
@@ -107,12 +101,11 @@ std::string NodeBoard::make(int ranks, std::size_t bytes) {
   if (file < 0) fail("shm_open");
   const std::size_t size = whole_bytes(ranks, bytes);
   // Taken now: a page that is not there when it is written to would be a SIGBUS.
-  const int error = posix_fallocate(file, 0, static_cast<off_t>(size));
-  void* memory =
-      error != 0 ? MAP_FAILED : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  const int why = error != 0 ? error : errno;
-  close(file);
+  errno = posix_fallocate(file, 0, static_cast<off_t>(size));
+  void* memory = errno != 0 ? MAP_FAILED : mapped(file, size);
+  close_keeping_errno(file);
   if (memory == MAP_FAILED) {
+    const int why = errno;
     remove(name.str());
     errno = why;
     fail("no shared memory");
@@ -141,24 +134,19 @@ NodeBoard::NodeBoard(const std::string& name, int rank, int ranks, std::size_t b
   const std::size_t size = whole_bytes(ranks, bytes);
   const bool is_ours = fstat(file, &status) == 0 && status.st_uid == geteuid() &&
                        status.st_size == static_cast<off_t>(size);
-  void* memory =
-      is_ours ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
-  const int why = errno;
-  close(file);
+  void* memory = is_ours ? mapped(file, size) : MAP_FAILED;
+  close_keeping_errno(file);
   if (!is_ours)
     throw std::runtime_error(name + " is not a board of this user for " + std::to_string(ranks) +
                              " ranks");
-  if (memory == MAP_FAILED) {
-    errno = why;
-    fail("mmap");
-  }
+  if (memory == MAP_FAILED) fail("mmap");
   memory_ = static_cast<Memory*>(memory);
   if (memory_->magic != kBoardMagic || memory_->ranks != static_cast<std::uint32_t>(ranks) ||
       memory_->bytes != bytes) {
     munmap(memory, size);
     throw std::runtime_error(name + " is a board of another version");
   }
-  place(rank_).started.store(started_at(getpid()).value_or(0));
+  place(rank_).started.store(record::process_start_ticks(getpid()).value_or(0));
   place(rank_).process.store(getpid());
 }
 
@@ -228,7 +216,7 @@ std::optional<int> NodeBoard::gone() const {
   for (int rank = 0; rank < ranks_; ++rank) {
     const Place& other = place(rank);
     if (other.sequence.load(std::memory_order_acquire) >= sequence_) continue;
-    const auto started = started_at(other.process.load());
+    const auto started = record::process_start_ticks(static_cast<pid_t>(other.process.load()));
     if (!started || *started != other.started.load()) return rank;
   }
   return std::nullopt;

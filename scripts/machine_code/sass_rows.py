@@ -159,12 +159,14 @@ def resource_rows(ptxas: str, arch: str) -> dict[str, dict]:
         def most(pattern: str) -> int:  # of the kernel and its functions
             return max(int(number) for number in re.findall(pattern, part))
 
-        rows[name[1]] = {
-            "registers": registers, "shared_bytes": shared_bytes,
-            "stack_bytes": most(r"(\d+) bytes stack frame"),
-            "spill_bytes": most(r"(\d+) bytes spill stores") + most(r"(\d+) bytes spill loads"),
-            "resident_blocks": resident_blocks(arch, registers, shared_bytes)}
+        spilled = most(r"(\d+) bytes spill stores") + most(r"(\d+) bytes spill loads")
+        rows[name[1]] = resource_row(arch, registers, shared_bytes, most(r"(\d+) bytes stack frame"), spilled)
     return rows
+
+
+def resource_row(arch: str, registers: int, shared_bytes: int, stack_bytes: int, spill_bytes: int) -> dict:
+    return {"registers": registers, "shared_bytes": shared_bytes, "stack_bytes": stack_bytes, "spill_bytes": spill_bytes,
+            "resident_blocks": resident_blocks(arch, registers, shared_bytes)}
 
 
 RESERVED_SHARED = {"sm_90": 1024, "sm_100": 1024}
@@ -177,9 +179,7 @@ def usage_rows(usage: str, arch: str) -> dict[str, dict]:
     rows: dict[str, dict] = {}
     for name, registers, stack, shared in re.findall(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) ", usage):
         shared_bytes = int(shared) - RESERVED_SHARED.get(arch, 0)
-        rows[name] = {
-            "registers": int(registers), "shared_bytes": shared_bytes, "stack_bytes": int(stack), "spill_bytes": int(stack),
-            "resident_blocks": resident_blocks(arch, int(registers), shared_bytes)}
+        rows[name] = resource_row(arch, int(registers), shared_bytes, int(stack), spill_bytes=int(stack))
     return rows
 
 

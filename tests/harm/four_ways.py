@@ -68,9 +68,8 @@ def run(program: Program, way: str, text: str, folder: Path, limit: float = LIMI
         if program.is_warm():
             if program.place.prepare:
                 subprocess.run(["sh", "-c", program.place.prepare], cwd=work, env=env, check=True)
-            words = [*(["-m", "gradvane", "run"] if way == "run" else []), *program.arguments]
             with open(os.devnull) as nothing:
-                process = pythons.Process(words, work, env, (nothing.fileno(), out.fileno(), err.fileno()), session=True)
+                process = pythons.Process(words(program, way), work, env, (nothing.fileno(), out.fileno(), err.fileno()), session=True)
         else:
             process = subprocess.Popen(
                 command(program, way), cwd=work, stdin=subprocess.DEVNULL, env=env, start_new_session=True,
@@ -84,8 +83,13 @@ def run(program: Program, way: str, text: str, folder: Path, limit: float = LIMI
         looks_of(work / "looks.jsonl", folder))
 
 
+def words(program: Program, way: str) -> list[str]:
+    """What python gets."""
+    return [*(["-m", "gradvane", "run"] if way == "run" else []), *program.arguments]
+
+
 def command(program: Program, way: str) -> list[str]:
-    python = [sys.executable, *(["-m", "gradvane", "run"] if way == "run" else []), *program.arguments]
+    python = [sys.executable, *words(program, way)]
     if not program.place.prepare:
         return python
     user = [] if os.geteuid() == 0 else ["--map-root-user"]

@@ -93,7 +93,7 @@ class Shelf:
 
 
 def serve(control):
-    """Returns in each child, with its request. The server itself ends when nobody is left to ask."""
+    """Returns in each child, with its request. The server itself ends when no one is left to ask."""
     parent = selectors.DefaultSelector()
     wake, alarm = socket.socketpair()
     wake.setblocking(False)
@@ -133,7 +133,7 @@ def tell_ended(children):
         with children.pop(pid) as answers:
             try:
                 answers.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-            except OSError:  # nobody waits for it any more
+            except OSError:  # no one waits for it any more
                 pass
 
 

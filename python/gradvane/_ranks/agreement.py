@@ -50,7 +50,8 @@ class Agreement:
 
         meeting, self._meeting = self._meeting, None
         if meeting is not None and dist.is_initialized() and id(dist.group.WORLD) == self._world:
-            dist.destroy_process_group(meeting.group)
+            for group in meeting.groups:
+                dist.destroy_process_group(group)
 
     def _exchange(self, record: bytes) -> list[bytes]:
         import torch.distributed as dist

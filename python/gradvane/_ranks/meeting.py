@@ -21,8 +21,8 @@ _SLICE = 0.5
 
 
 class Meeting(Protocol):
-    group: Any
-    """of all ranks; ended by whoever made the meeting"""
+    groups: list[Any]
+    """of the agent's own, of which this rank is a member; ended by whoever made the meeting"""
 
     def exchange(self, record: bytes) -> list[bytes]:
         """The records of all ranks, by rank. Raises RuntimeError if one has gone, or does not come in time."""
@@ -36,13 +36,15 @@ def meeting_of_all(patience: datetime.timedelta, size: int) -> Meeting:
     if len(nodes) == dist.get_world_size(group):  # one rank on each
         return OverGloo(group)
     mine = next(ranks for ranks in nodes if dist.get_rank(group) in ranks)
-    leaders = None if len(nodes) == 1 else dist.new_group([ranks[0] for ranks in nodes], backend="gloo", timeout=patience)
     records = _board(size, mine, group, patience.total_seconds())
-    if leaders is None:
-        return OverGloo(group) if records is None else OnNode(records, group)
-    answer = _board(1 + len(nodes) * _block(nodes, size), mine, group, patience.total_seconds())
-    if records is None or answer is None:
+    if records is None:
         return OverGloo(group)
+    if len(nodes) == 1:
+        return OnNode(records, group)
+    answer = _board(1 + len(nodes) * _block(nodes, size), mine, group, patience.total_seconds())
+    if answer is None:
+        return OverGloo(group)
+    leaders = dist.new_group([ranks[0] for ranks in nodes], backend="gloo", timeout=patience)
     return OverNodes(records, answer, nodes, size, leaders, group)
 
 
@@ -63,10 +65,10 @@ class OverGloo:
     """Where no two ranks are on one node, or a node has no shared memory."""
 
     def __init__(self, group: Any) -> None:
-        self.group = group
+        self.groups = [group]
 
     def exchange(self, record: bytes) -> list[bytes]:
-        return _gathered(record, self.group)
+        return _gathered(record, self.groups[0])
 
 
 class Board:
@@ -101,7 +103,7 @@ class OnNode:
     """Nothing goes through a socket or another thread."""
 
     def __init__(self, board: Board, group: Any) -> None:
-        self.group = group
+        self.groups = [group]
         self._board = board
 
     def exchange(self, record: bytes) -> list[bytes]:
@@ -114,11 +116,11 @@ class OverNodes:
     """The first rank of each node takes its records to those of the other nodes, and brings theirs."""
 
     def __init__(self, records: Board, answer: Board, nodes: list[list[int]], size: int, leaders: Any, group: Any) -> None:
-        self.group = group
         self._records, self._answer = records, answer
         self._nodes, self._size, self._block_size = nodes, size, _block(nodes, size)
         self._leaders = leaders
         self._leads = dist.get_rank(group) == records.ranks[0]
+        self.groups = [group, leaders] if self._leads else [group]
 
     def exchange(self, record: bytes) -> list[bytes]:
         self._records.tell(record)
@@ -188,7 +190,7 @@ def _node() -> bytes:
         shared = os.stat("/dev/shm")
         what = f"{boot} {os.readlink('/proc/self/ns/pid')} {shared.st_dev} {shared.st_ino} {os.geteuid()}"
     except OSError:
-        what = f"{os.urandom(16).hex()}"  # like nobody else
+        what = os.urandom(16).hex()  # like no other
     return hashlib.sha256(what.encode()).digest()
 
 

@@ -1,6 +1,5 @@
 #include "agent/ranks/node_board.hpp"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,8 +20,6 @@ namespace gradvane::agent::ranks {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::Each;
-using testing::SizeIs;
 
 /// What a rank tells in one exchange: the same character everywhere, so that half a record shows.
 std::string record_of(int rank, int exchange) {
@@ -135,7 +132,7 @@ TEST(NodeBoard, NamesARankWhoseProcessHasEnded) {
   kill(child, SIGKILL);
   siginfo_t info{};
   waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
-  EXPECT_EQ(mine.gone(), 1) << "ended, though nobody has asked how";
+  EXPECT_EQ(mine.gone(), 1) << "ended, though no one has asked how";
   waitpid(child, nullptr, 0);
   EXPECT_EQ(mine.gone(), 1);
   EXPECT_FALSE(mine.wait(0ms));
