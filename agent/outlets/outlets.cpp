@@ -113,6 +113,7 @@ void Outlets::set_run_state(record::RunState state, std::string_view reason) noe
 
 void Outlets::look() {
   log_alert_error();
+  endpoint_.take_over_port(callbacks_);
   if (endpoint_.leave_if_closed())
     callbacks_.log(
         "the program has closed the endpoint's descriptors; the run goes on without an endpoint");

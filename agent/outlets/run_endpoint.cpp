@@ -1,5 +1,8 @@
 #include "agent/outlets/run_endpoint.hpp"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <stdexcept>
@@ -17,53 +20,96 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   exporters::EndpointOptions endpoint;
   endpoint.address = options.address;
   endpoint.allowed_hosts = options.allowed_hosts;
-  const int port = options.port == 0 ? 0 : options.port + run.local_rank;
-  if (port > 65535)
-    throw std::invalid_argument("port: " + std::to_string(options.port) + " plus local rank " +
-                                std::to_string(run.local_rank) + " is above 65535");
-  endpoint.port = static_cast<std::uint16_t>(port);
   endpoint.host = run.host;
-  endpoint.run_directory = directories.run()->path();
-  const exporters::EndpointStart started = endpoint_->start(endpoint);
+  directory_ = directories.run();
+  endpoint.run_directory = directory_->path();
+  endpoint.port = static_cast<std::uint16_t>(std::max(options.port, 0));
+  exporters::EndpointStart started;
+  std::string own_port_because;
+  if (options.share_port && run.world_size > 1) {
+    started = share_port(endpoint, run);
+    own_port_because = started.error;
+  }
+  if (started.url.empty()) {
+    node_.reset();
+    const int port = options.port == 0 ? 0 : options.port + run.local_rank;
+    if (port > 65535)
+      throw std::invalid_argument("port: " + std::to_string(options.port) + " plus local rank " +
+                                  std::to_string(run.local_rank) + " is above 65535");
+    endpoint.port = static_cast<std::uint16_t>(port);
+    started = endpoint_->start(endpoint);
+  }
   if (started.url.empty())
     throw std::runtime_error("endpoint: " + started.error +
                              "; set address or port, or port = -1 to go without");
   is_open_ = true;
-  url_ = started.url;
-  const bool has_moved = port != 0 && started.port != port;
+  node_url_ = started.url;
+  url_ = node_ ? node_url_ + "/rank/" + std::to_string(run.rank) : node_url_;
+  const bool has_moved = endpoint.port != 0 && started.port != endpoint.port &&
+                         (node_ == nullptr || node_->is_serving());
   if (has_moved)
-    callbacks.log("port " + std::to_string(port) + " is taken, using " +
+    callbacks.log("port " + std::to_string(endpoint.port) + " is taken, using " +
                   std::to_string(started.port));
-  file_.emplace(directories.run(), run);
+  if (!own_port_because.empty())
+    callbacks.log("this rank has a port of its own, as the ranks of this node cannot share one: " +
+                  own_port_because);
+  file_.emplace(directory_, run, node_url_);
   const std::string error = file_->write(url_, record::RunState::starting);
-  const bool is_news = !error.empty() && error != directories.run()->note();
+  const bool is_news = !error.empty() && error != directory_->note();
   if (is_renamed(options, run))
     callbacks.log("a run with the default name is live on this machine, so this one is called " +
                   run.run + "; the option run gives it a name");
   const std::string name = "run " + run.run + ", rank " + std::to_string(run.rank) + ": " + url_;
   callbacks.log(name + ", run directory " + directories.text() +
                 (is_news ? " (" + error + ")" : ""));
+  // The node's address shows all ranks, so it is the one to open.
+  const std::string first = node_ ? "run " + run.run + ": " + node_url_ : name;
   // Who set no log would not learn where to look, nor that another run has the port that was asked
   // for.
   if (!callbacks.has_log() && run.local_rank == 0)
-    std::fprintf(stderr, "gradvane: %s%s\n", exporters::plain(name).c_str(),
-                 has_moved ? (" (port " + std::to_string(port) + " is taken)").c_str() : "");
+    std::fprintf(
+        stderr, "gradvane: %s%s\n", exporters::plain(first).c_str(),
+        has_moved ? (" (port " + std::to_string(endpoint.port) + " is taken)").c_str() : "");
+}
+
+/// The endpoint on a unix socket, and the port of the node; an error if there can be none.
+exporters::EndpointStart RunEndpoint::share_port(exporters::EndpointOptions options,
+                                                 const record::RunInfo& run) {
+  const int directory = directory_->use();
+  if (directory < 0) return {.error = "there is no run directory"};
+  node_ = std::make_unique<exporters::NodePort>(std::move(options), run.rank);
+  exporters::EndpointStart started = node_->start();
+  if (!started.error.empty()) return started;
+  started.error = endpoint_->start_on_unix(directory, node_->socket(), directory_->path());
+  if (!started.error.empty()) started.url.clear();
+  return started;
 }
 
 void RunEndpoint::write_state(record::RunState state) noexcept {
   if (file_) (void)file_->write(url_, state);
 }
 
+void RunEndpoint::take_over_port(UserCallbacks& callbacks) noexcept {
+  if (node_ && is_open_ && node_->look())
+    callbacks.log("this rank now serves " + node_url_ + " for the ranks of this node");
+}
+
 bool RunEndpoint::leave_if_closed() noexcept {
-  return is_open_ && endpoint_->leave_if_closed() && is_open_.exchange(false);
+  if (!is_open_) return false;
+  const bool has_left_port = node_ && node_->leave_if_closed();
+  if (!endpoint_->leave_if_closed()) return has_left_port;
+  return is_open_.exchange(false) || has_left_port;
 }
 
 void RunEndpoint::stop(std::chrono::milliseconds budget) noexcept {
-  if (is_open_.exchange(false)) endpoint_->stop(budget);
+  if (!is_open_.exchange(false)) return;
+  if (node_) node_->stop(budget);  // it may be in the middle of asking this rank
+  endpoint_->stop(budget);
 }
 
 void RunEndpoint::close_in_child() noexcept {
   if (endpoint_) endpoint_->close_in_child();
+  if (node_) node_->close_in_child();
 }
 
 }  // namespace gradvane::agent

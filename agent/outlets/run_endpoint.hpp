@@ -14,11 +14,14 @@
 #include "exporters/board/status_board.hpp"
 #include "exporters/history/run_history.hpp"
 #include "exporters/metric_set.hpp"
+#include "exporters/node/node_port.hpp"
 #include "record/run_info.hpp"
 
 namespace gradvane::agent {
 
 /// Closed until start(), which a run without an endpoint never calls: then every call is harmless.
+/// Ranks of one node share a port, unless the option share_port is off: each answers on a unix socket in the run
+/// directory, and one of them serves the port for all.
 /// Threading: start() on the thread of the set-up; url(), stop() and close_in_child() from any
 /// thread; all else from the worker's.
 class RunEndpoint {
@@ -41,6 +44,8 @@ class RunEndpoint {
   /// Precondition: it has been started.
   [[nodiscard]] exporters::Scrapes scrapes() const noexcept { return endpoint_->scrapes(); }
   void write_state(record::RunState state) noexcept;
+  /// Serves the node's port if the rank that did so is gone. Looks four times a second at most.
+  void take_over_port(UserCallbacks& callbacks) noexcept;
   /// True if the program has closed the endpoint's descriptors since the last call: it is closed
   /// then.
   [[nodiscard]] bool leave_if_closed() noexcept;
@@ -50,9 +55,15 @@ class RunEndpoint {
   void close_in_child() noexcept;
 
  private:
+  [[nodiscard]] exporters::EndpointStart share_port(exporters::EndpointOptions options,
+                                                    const record::RunInfo& run);
+
   std::unique_ptr<exporters::Endpoint> endpoint_;
+  std::unique_ptr<exporters::NodePort> node_;  ///< null: the port is this rank's own
+  std::shared_ptr<exporters::RunDirectory> directory_;
   std::optional<exporters::EndpointFile> file_;
   std::string url_;
+  std::string node_url_;
   std::atomic<bool> is_open_{false};
 };
 

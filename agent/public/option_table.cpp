@@ -102,8 +102,11 @@ constexpr std::array kTable{
                set_allowed_hosts, [](const Options& o) { return o.allowed_hosts; }},
     whole<&Options::port, -1, 65535>(
         "port", "-1 to 65535",
-        "Port of local rank 0; LOCAL_RANK is added. Taken: the next free "
-        "one. 0: any. -1: no endpoint."),
+        "Port of the endpoint. Taken by another run: the next free one. 0: any. -1: no endpoint."),
+    on_off<&Options::share_port>(
+        "share_port",
+        "The ranks of one machine have one port for all: one of them serves it, and another takes "
+        "over if that one dies. Off: each has its own, port + LOCAL_RANK. docs/prometheus.md."),
     choice<&Options::mode, kModes>(
         "mode", "lagged, immediate",
         "Lagged never waits for a device; immediate waits once per device and step, and step() "

@@ -25,13 +25,6 @@ namespace {
 
 double seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
 
-std::string url_of(const EndpointOptions& options, std::uint16_t port) {
-  std::string host = options.address;
-  if (host == "0.0.0.0" || host == "::") host = options.host.empty() ? "127.0.0.1" : options.host;
-  if (host.find(':') != std::string::npos) host = '[' + host + ']';
-  return "http://" + host + ':' + std::to_string(port);
-}
-
 std::string_view word_of(HttpDrop drop) {
   switch (drop) {
     case HttpDrop::limit:
@@ -45,6 +38,13 @@ std::string_view word_of(HttpDrop drop) {
 }
 
 }  // namespace
+
+std::string url_of(const EndpointOptions& options, std::uint16_t port) {
+  std::string host = options.address;
+  if (host == "0.0.0.0" || host == "::") host = options.host.empty() ? "127.0.0.1" : options.host;
+  if (host.find(':') != std::string::npos) host = '[' + host + ']';
+  return "http://" + host + ':' + std::to_string(port);
+}
 
 struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
   std::shared_ptr<MetricSet> metrics;
@@ -94,7 +94,7 @@ struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
         if (response.stream)
           response.stream = [self, stream = std::move(response.stream)] {
             const auto from = Clock::now();
-            std::string part = stream();
+            auto part = stream();
             self->count_time(from);
             return part;
           };
@@ -179,6 +179,15 @@ EndpointStart Endpoint::start(const EndpointOptions& options) noexcept try {
   return {.url = url_of(options, started.port), .port = started.port};
 } catch (const std::exception& error) {
   return {.error = error.what()};
+}
+
+std::string Endpoint::start_on_unix(int directory, const std::string& name,
+                                    const std::filesystem::path& run_directory) noexcept try {
+  wiring_->run_directory = run_directory;
+  server_ = std::make_unique<HttpServer>(wiring_->routes(), wiring_->counted({}));
+  return server_->start_on_unix(directory, name).error;
+} catch (const std::exception& error) {
+  return error.what();
 }
 
 Scrapes Endpoint::scrapes() const noexcept {

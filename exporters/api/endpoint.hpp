@@ -46,6 +46,9 @@ struct EndpointStart {
   std::string error = {};  ///< why it did not start, for a person
 };
 
+/// http://address:port, as others on the network write it.
+[[nodiscard]] std::string url_of(const EndpointOptions& options, std::uint16_t port);
+
 /// How often /metrics was delivered to its last byte. `last` is when the latest of them was begun: it
 /// shows everything that was exported before.
 struct Scrapes {
@@ -66,6 +69,12 @@ class Endpoint {
 
   /// To be called once. Does not throw.
   [[nodiscard]] EndpointStart start(const EndpointOptions& options) noexcept;
+
+  /// As start(), on a unix socket that only this user can reach; see HttpServer::start_on_unix().
+  /// @param directory  an open one, needed for this call only
+  /// @return           empty, or why it did not start
+  [[nodiscard]] std::string start_on_unix(int directory, const std::string& name,
+                                          const std::filesystem::path& run_directory) noexcept;
 
   [[nodiscard]] Scrapes scrapes() const noexcept;
 

@@ -13,10 +13,12 @@
 
 namespace gradvane::exporters {
 
-EndpointFile::EndpointFile(std::shared_ptr<RunDirectory> directory, const record::RunInfo& run)
+EndpointFile::EndpointFile(std::shared_ptr<RunDirectory> directory, const record::RunInfo& run,
+                           std::string node_url)
     : directory_(std::move(directory)),
       name_("endpoint.rank" + std::to_string(run.rank) + ".json"),
-      run_(run) {}
+      run_(run),
+      node_url_(std::move(node_url)) {}
 
 std::string EndpointFile::write(std::string_view url, record::RunState state) noexcept try {
   const int directory = directory_->use();
@@ -27,6 +29,7 @@ std::string EndpointFile::write(std::string_view url, record::RunState state) no
   if (!written_.empty() && was_taken_over(directory)) return {};
   const nlohmann::ordered_json json{
       {"url", url},
+      {"node_url", node_url_.empty() ? url : node_url_},
       {"host", run_.host},
       {"pid", run_.pid},
       {"run", run_.run},

@@ -14,7 +14,9 @@ namespace gradvane::exporters {
 /// went well. The file stays after the process, with state `finished` or `failed` where the run ended.
 class EndpointFile {
  public:
-  EndpointFile(std::shared_ptr<RunDirectory> directory, const record::RunInfo& run);
+  /// @param node_url  of the port that all ranks of this node have; empty: there is none
+  EndpointFile(std::shared_ptr<RunDirectory> directory, const record::RunInfo& run,
+               std::string node_url = {});
 
   /// Writes the file as a whole, mode 0600: a reader sees the old one or the new one. A later run of the same
   /// name and rank takes the file over; after that this run leaves it alone.
@@ -29,6 +31,7 @@ class EndpointFile {
   std::shared_ptr<RunDirectory> directory_;
   std::string name_;
   record::RunInfo run_;
+  std::string node_url_;
   std::string written_;  ///< what we wrote last
 };
 

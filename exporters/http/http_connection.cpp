@@ -190,14 +190,16 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     const auto question = target.find('?');
     const std::string path = path_of(request);
     const auto route = shared_.routes.find(path);
-    if (route == shared_.routes.end()) return {.status = 404, .body = "not found\n"};
+    const HttpHandler& handler =
+        route == shared_.routes.end() ? shared_.options.otherwise : route->second;
+    if (!handler) return {.status = 404, .body = "not found\n"};
     try {
       const std::string known = text_of(request[http::field::if_none_match]);
       HttpResponse response =
-          route->second({.path = path,
-                         .query = question == std::string::npos ? "" : target.substr(question + 1),
-                         .accept = text_of(request[http::field::accept]),
-                         .last_event_id = text_of(request["Last-Event-ID"])});
+          handler({.path = path,
+                   .query = question == std::string::npos ? "" : target.substr(question + 1),
+                   .accept = text_of(request[http::field::accept]),
+                   .last_event_id = text_of(request["Last-Event-ID"])});
       if (response.etag.empty() || known.find(response.etag) == std::string::npos) return response;
       response.status = 304;
       response.packed = {};
@@ -291,7 +293,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     drain(0);
   }
 
-  void begin_stream(std::function<std::string()> stream) {
+  void begin_stream(std::function<std::optional<std::string>()> stream) {
     stream_ = std::move(stream);
     ++shared_.streams;
     is_sending_ = true;  // its headers
@@ -321,7 +323,11 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     since_ = Clock::now();
     body_ = {};
     try {
-      if (shared_.unsent < room(false)) body_ = stream_();
+      if (shared_.unsent < room(false)) {
+        auto part = stream_();
+        if (!part) return close();
+        body_ = std::move(*part);
+      }
     } catch (...) {  // no memory for this part; the next one may be smaller
     }
     hold(body_.size());
@@ -373,7 +379,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   std::string head_;
   std::string body_;
   std::function<void()> delivered_;
-  std::function<std::string()> stream_;
+  std::function<std::optional<std::string>()> stream_;
   asio::steady_timer pause_;
   bool is_sending_ = false;  ///< a part of the stream
   std::array<char, 1024> drained_{};

@@ -37,6 +37,7 @@ std::string head_of(const HttpResponse& response, const HttpHead& head) {
   }
   if (head.is_packed) text.append("\r\nContent-Encoding: gzip");
   if (!response.etag.empty()) text.append("\r\nETag: ").append(response.etag);
+  if (!response.location.empty()) text.append("\r\nLocation: ").append(response.location);
   text.append("\r\nVary: ").append(response.vary);
   text.append("\r\nCache-Control: ").append(response.cache_control);
   text.append(kPolicy);
@@ -53,6 +54,8 @@ std::string_view reason_phrase(int status) noexcept {
       return "OK";
     case 304:
       return "Not Modified";
+    case 308:
+      return "Permanent Redirect";
     case 400:
       return "Bad Request";
     case 403:
@@ -69,6 +72,8 @@ std::string_view reason_phrase(int status) noexcept {
       return "Request Header Fields Too Large";
     case 503:
       return "Service Unavailable";
+    case 504:
+      return "Gateway Timeout";
     default:
       return "Internal Server Error";
   }

@@ -1,6 +1,7 @@
 #pragma once
 // What a route is asked, and what it answers.
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,11 +21,12 @@ struct HttpResponse {
   /// In place of `body`: gzip's bytes, which live as long as the program. Unpacked for who cannot read them.
   std::string_view packed = {};
   /// In place of `body`: an answer that goes on until one side ends it. Called four times a second, on the
-  /// server's thread; what it returns is sent, unless that before is still on its way.
-  std::function<std::string()> stream = {};
-  std::string etag = {};  ///< with its quotes; a request that names it gets 304
-  std::string_view vary = "Accept-Encoding";
-  std::string_view cache_control = "no-store";
+  /// server's thread, unless what it returned last is still on its way. What it returns is sent. Absent: it is over.
+  std::function<std::optional<std::string>()> stream = {};
+  std::string etag = {};      ///< with its quotes; a request that names it gets 304
+  std::string location = {};  ///< of a redirect
+  std::string vary = "Accept-Encoding";
+  std::string cache_control = "no-store";
   /// Called on the server's thread once all of the response is with the kernel; never for HEAD.
   std::function<void()> delivered = {};
   /// It may use the room that is kept where other large answers are refused.

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "exporters/http/http_connection.hpp"
+#include "exporters/http/unix_socket.hpp"
 #include "exporters/signals_blocked.hpp"
 
 namespace gradvane::exporters {
@@ -93,14 +94,17 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
                        (next > port + 1 ? " to " + std::to_string(next - 1) : std::string()) +
                        ": " + std::strerror(errno)};
     }
-    acceptor_.assign(ip.is_v6() ? tcp::v6() : tcp::v4(), descriptor);
-    listening_ = descriptor;
-    identity_ = identity_of(descriptor);
+    serve(descriptor);
     port_ = acceptor_.local_endpoint().port();
-
-    const SignalsBlocked for_the_thread_to_inherit;
-    thread_ = std::jthread([self = shared_from_this()] { self->run(); });
     return {.port = port_};
+  }
+
+  HttpStart start_on_unix(int directory, const std::string& name) {
+    const int descriptor = listen_on_unix(directory, name, kBacklog);
+    if (descriptor < 0)
+      return {.error = "cannot listen on the unix socket " + name + ": " + std::strerror(errno)};
+    serve(descriptor);
+    return {};
   }
 
   void stop(std::chrono::milliseconds budget) {
@@ -144,6 +148,15 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   static void close_copy(std::atomic<int>& descriptor) noexcept {
     const int copy = descriptor.exchange(-1);
     if (copy >= 0) ::close(copy);
+  }
+
+  /// Asio never asks what kind of socket it is.
+  void serve(int descriptor) {
+    acceptor_.assign(tcp::v4(), descriptor);
+    listening_ = descriptor;
+    identity_ = identity_of(descriptor);
+    const SignalsBlocked for_the_thread_to_inherit;
+    thread_ = std::jthread([self = shared_from_this()] { self->run(); });
   }
 
   void run() noexcept {
@@ -298,6 +311,13 @@ HttpStart HttpServer::start(const std::string& address, std::uint16_t port, int 
     try {
   if (is_child_) return {.error = "this is a forked child"};
   return impl_->start(address, port, port_tries);
+} catch (const std::exception& error) {
+  return {.error = error.what()};
+}
+
+HttpStart HttpServer::start_on_unix(int directory, const std::string& name) noexcept try {
+  if (is_child_) return {.error = "this is a forked child"};
+  return impl_->start_on_unix(directory, name);
 } catch (const std::exception& error) {
   return {.error = error.what()};
 }

@@ -40,6 +40,8 @@ struct HttpServerOptions {
   std::size_t max_unsent_bytes = std::size_t{64} << 20;
   /// By which names requests may call this server. Absent: by any.
   std::optional<HostRule> hosts = {};
+  /// For paths that are no route. Absent: they get 404.
+  HttpHandler otherwise = {};
 
   /// Both are called on the server's thread.
   std::function<void(int status)> answered = {};
@@ -53,7 +55,7 @@ struct HttpStart {
 
 class HttpServer {
  public:
-  /// Routes by exact path. A path that is not here gets 404.
+  /// Routes by exact path.
   explicit HttpServer(std::map<std::string, HttpHandler> routes, HttpServerOptions options = {});
   /// stop() with a budget of one second; in a forked child it leaves everything to the parent.
   ~HttpServer();
@@ -65,6 +67,11 @@ class HttpServer {
   /// @param address  an IPv4 or IPv6 address, or "localhost" for 127.0.0.1
   [[nodiscard]] HttpStart start(const std::string& address, std::uint16_t port,
                                 int port_tries = 101) noexcept;
+
+  /// As start(), on a unix socket of this user's only, whose name the caller owns. The port is 0. stop() leaves the
+  /// name behind.
+  /// @param directory  an open one, needed for this call only
+  [[nodiscard]] HttpStart start_on_unix(int directory, const std::string& name) noexcept;
 
   /// Takes no further request, lets responses that are on their way finish within `budget`, and ends
   /// the thread and closes all descriptors. Idempotent. A handler that is stuck beyond that is left behind with

@@ -78,9 +78,9 @@ void append_head(std::string& html, const Status& status, const LatestNumbers* l
   if (!is_over(status.state) && status.recording.empty())
     html += "<noscript><meta http-equiv=\"refresh\" content=\"5\"></noscript>\n";
   html.append("<title>").append(html_of(sentence.text)).append(" \xC2\xB7 ").append(run);
-  html += "</title>\n<link rel=\"stylesheet\" href=\"/style.css\">";
-  html += "\n<link rel=\"icon\" href=\"/icon.svg\">";
-  if (has_script()) html += "\n<script src=\"/page.js\" defer></script>";
+  html += "</title>\n<link rel=\"stylesheet\" href=\"style.css\">";
+  html += "\n<link rel=\"icon\" href=\"icon.svg\">";
+  if (has_script()) html += "\n<script src=\"page.js\" defer></script>";
   html += "</head>\n<body><div id=\"plain\">\n<header><div class=\"top-line\"><span class=\"run\">";
   html.append(run).append("</span>");
   if (status.run && status.run->world_size > 1) {
@@ -122,7 +122,7 @@ void append_incidents(std::string& html, const Status& status) {
   html += "</ul>\n";
   if (incidents.size() > shown) {
     html.append("<p class=\"more\">").append(page_plural(status.incidents_total, "incident"));
-    html += " in all: <a href=\"/api/v1/status\">the newest hundred as JSON</a>.</p>\n";
+    html += " in all: <a href=\"api/v1/status\">the newest hundred as JSON</a>.</p>\n";
   }
   html += "</section>\n";
 }
@@ -131,9 +131,9 @@ void append_foot(std::string& html, const Status& status) {
   html += "<footer><p>Gradvane";
   if (status.run) html.append(" ").append(html_of(status.run->version));
   html +=
-      " \xC2\xB7 <a href=\"/metrics\">metrics</a> \xC2\xB7 <a href=\"/api/v1/status\">status</a> "
-      "\xC2\xB7 <a href=\"/api/v1/params\">parameters</a> \xC2\xB7 "
-      "<a href=\"/api/v1/steps\">steps</a> \xC2\xB7 <a href=\"/api/v1/syncs\">host syncs</a>"
+      " \xC2\xB7 <a href=\"metrics\">metrics</a> \xC2\xB7 <a href=\"api/v1/status\">status</a> "
+      "\xC2\xB7 <a href=\"api/v1/params\">parameters</a> \xC2\xB7 "
+      "<a href=\"api/v1/steps\">steps</a> \xC2\xB7 <a href=\"api/v1/syncs\">host syncs</a>"
       "</p></footer>\n</div><div id=\"app\"></div></body></html>\n";
 }
 

@@ -21,6 +21,7 @@ class Options(TypedDict, total=False):
     address: str
     allowed_hosts: str | Iterable[str]
     port: int
+    share_port: bool
     mode: Literal["lagged", "immediate"]
     weight_every: int
     update_sample: int

@@ -27,6 +27,7 @@ inline const std::vector<OptionSample>& option_samples() {
        "*.svc.cluster.local,gpu_box",
        {"a:80", "http://a", "*a", "a.*"}},
       {"port", "-1", "65535", {"", "-2", "65536", "http", "9464 ", " 1", "0x10", "1.0", "1e3"}},
+      {"share_port", "off", "on", {"", "one", "2"}},
       {"mode", "immediate", "immediate", {"", "Lagged", "eager", "immediate,lagged"}},
       {"weight_every", "0", "2147483647", {"", "-1", "2147483648", "often", "1.5"}},
       {"update_sample", "0", "7", {"", "-1", "99999999999", "all"}},

@@ -69,9 +69,10 @@ struct Options {
   std::string run_dir = {};
   std::string address = "127.0.0.1";  ///< where the endpoint listens
   std::string allowed_hosts = {};     ///< further host names that requests may use
-  /// Port of local rank 0; LOCAL_RANK is added. If it is taken, the next free one is used. 0: any
-  /// free port. -1: no endpoint.
+  /// If it is taken, the next free one is used. 0: any free port. -1: no endpoint.
   int port = 9464;
+  /// The ranks of one machine have one port for all; false: each has its own, `port` + LOCAL_RANK.
+  bool share_port = true;
   Mode mode = Mode::lagged;
   int weight_every = 50;     ///< steps between two reads of the weights; 0: weights are not read
   int update_sample = 4096;  ///< elements per parameter, for the update ratio; 0: no update ratio

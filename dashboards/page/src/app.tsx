@@ -59,9 +59,9 @@ function Footer({ data }: { data: AgentData }) {
   return (
     <footer>
       <p>
-        Gradvane{version && ` ${version}`} · <a href="/metrics">metrics</a> ·{" "}
-        <a href="/api/v1/status">status</a> · <a href="/api/v1/params">parameters</a> ·{" "}
-        <a href="/api/v1/steps">steps</a> · <a href="/api/v1/syncs">host syncs</a>
+        Gradvane{version && ` ${version}`} · <a href="metrics">metrics</a> ·{" "}
+        <a href="api/v1/status">status</a> · <a href="api/v1/params">parameters</a> ·{" "}
+        <a href="api/v1/steps">steps</a> · <a href="api/v1/syncs">host syncs</a>
       </p>
     </footer>
   );

@@ -312,7 +312,7 @@ export function addressOf(path: string, query: Query = {}): string {
     if (value !== undefined && value !== "") words.set(key, String(value));
   }
   const text = words.toString();
-  return `/api/v1/${path}${text ? `?${text}` : ""}`;
+  return `api/v1/${path}${text ? `?${text}` : ""}`;
 }
 
 /** Without an answer in ten seconds it gives up, as it does where `signal` says so. */
