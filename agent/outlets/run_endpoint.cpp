@@ -59,16 +59,18 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   if (is_renamed(options, run))
     callbacks.log("a run with the default name is live on this machine, so this one is called " +
                   run.run + "; the option run gives it a name");
-  const std::string name = "run " + run.run + ", rank " + std::to_string(run.rank) + ": " + url_;
-  callbacks.log(name + ", run directory " + directories.text() +
-                (is_news ? " (" + error + ")" : ""));
-  // The node's address shows all ranks, so it is the one to open.
-  const std::string first = node_ ? "run " + run.run + ": " + node_url_ : name;
+  // The address of the port that ranks share is said once: it shows them all.
+  const std::string name =
+      "run " + run.run +
+      (node_ ? ": " + node_url_ : ", rank " + std::to_string(run.rank) + ": " + url_);
+  if (node_ == nullptr || run.local_rank == 0 || !directory_->note().empty())
+    callbacks.log(name + ", run directory " + directories.text() +
+                  (is_news ? " (" + error + ")" : ""));
   // Who set no log would not learn where to look, nor that another run has the port that was asked
   // for.
   if (!callbacks.has_log() && run.local_rank == 0)
     std::fprintf(
-        stderr, "gradvane: %s%s\n", exporters::plain(first).c_str(),
+        stderr, "gradvane: %s%s\n", exporters::plain(name).c_str(),
         has_moved ? (" (port " + std::to_string(endpoint.port) + " is taken)").c_str() : "");
 }
 

@@ -27,7 +27,10 @@ bool is_ring(const std::string& name) {
 }
 bool is_lock(const std::string& name) { return name.ends_with(".lock"); }
 bool is_endpoint(const std::string& name) {
-  return name.starts_with("endpoint.rank") && name.ends_with(".json");
+  return (name.starts_with("endpoint.rank") || name.starts_with("node.")) && name.ends_with(".json");
+}
+bool is_socket(const std::string& name) {
+  return name.starts_with("rank") && name.ends_with(".sock");
 }
 
 /// The lock that a process with this ring holds; empty where the name is not that of a ring.
@@ -45,7 +48,8 @@ struct Cleaner {
   [[nodiscard]] bool is_old(int directory, const std::string& name) const {
     struct stat status{};
     return ::fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISREG(status.st_mode) && status.st_uid == owner && status.st_mtime < before;
+           (is_socket(name) ? S_ISSOCK(status.st_mode) : S_ISREG(status.st_mode)) &&
+           status.st_uid == owner && status.st_mtime < before;
   }
 
   /// Takes every lock of the directory: nobody writes there then, and a run that begins meanwhile takes
@@ -70,7 +74,8 @@ struct Cleaner {
       return is_ring(name) && is_old(directory, name);
     };
     const auto is_of_no_use = [&](const std::string& name) {
-      return may_go(name) || ((is_lock(name) || is_endpoint(name)) && is_old(directory, name));
+      const bool is_leftover = is_lock(name) || is_endpoint(name) || is_socket(name);
+      return may_go(name) || (is_leftover && is_old(directory, name));
     };
     is_left = names.size() < kMostFilesOfRun && std::ranges::all_of(names, is_of_no_use) &&
               !names.empty();

@@ -20,7 +20,8 @@ def begins(agent: Agent) -> None:
     """Where the page is. `gradvane run` and a script that shows log messages have said so already."""
     if agent.url and not _is_logged():
         why = "a run with the default name is live already; " if agent.is_renamed else ""
-        _say(f"{agent.run}: {agent.url} ({why}GRADVANE_QUIET=1 hides this line)")
+        page_of_all_ranks = agent.url.split("/rank/")[0]
+        _say(f"{agent.run}: {page_of_all_ranks} ({why}GRADVANE_QUIET=1 hides this line)")
 
 
 def ended(agent: Agent) -> None:

@@ -32,6 +32,8 @@ class LiveRun:
     rank: int
     world_size: int
     url: str
+    node_url: str
+    """of the port that the ranks of one machine share; else the same as `url`"""
     host: str
     """name of the machine; empty: not known"""
     pid: int
@@ -131,10 +133,11 @@ def _read(path: Path) -> LiveRun | None:
         values = json.loads(os.read(descriptor, _LONGEST_FILE))
         entry = LiveRun(
             run=str(values["run"]), run_id=str(values["run_id"]), rank=int(values["rank"]),
-            world_size=int(values["world_size"]), url=str(values["url"]), host=str(values.get("host", "")),
+            world_size=int(values["world_size"]), url=str(values["url"]), node_url=str(values.get("node_url") or values["url"]), host=str(values.get("host", "")),
             pid=int(values["pid"]), state=str(values["state"]), started=float(values["started"]), directory=str(path.parent),
         )
-        is_address = entry.url.startswith(("http://", "https://")) and urlsplit(entry.url).port != 0  # ValueError: no port
+        is_address = all(url.startswith(("http://", "https://")) and urlsplit(url).port != 0  # ValueError: no port
+                         for url in (entry.url, entry.node_url))
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, AttributeError):
         return None
     finally:

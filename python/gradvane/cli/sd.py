@@ -21,9 +21,9 @@ from gradvane.cli.live_runs import LiveRun, live_runs
 from gradvane.cli.telling import complain, say, write
 
 _DESCRIPTION = """\
-Prints your live runs on this machine as targets for Prometheus, in the format of file_sd and http_sd. Each process of
-a run is a target, with the labels __meta_gradvane_run, __meta_gradvane_run_id, __meta_gradvane_rank and
-__meta_gradvane_world_size for relabelling.
+Prints your live runs on this machine as targets for Prometheus, in the format of file_sd and http_sd. The ranks of a
+run that share a port are one target. The labels __meta_gradvane_run, __meta_gradvane_run_id, __meta_gradvane_rank (the
+lowest one of the target) and __meta_gradvane_world_size are for relabelling.
 """
 _LOOPBACK = "127.0.0.1"
 
@@ -32,7 +32,8 @@ def main(arguments: list[str]) -> int:
     options = _parse(arguments)
 
     def targets() -> str:
-        return json.dumps([_target(entry, options.address) for entry in live_runs(options.dir)], indent=2) + "\n"
+        ports = {entry.node_url: entry for entry in reversed(live_runs(options.dir))}
+        return json.dumps([_target(entry, options.address) for entry in reversed(ports.values())], indent=2) + "\n"
 
     try:
         if options.http is not None:
@@ -88,7 +89,7 @@ def _seconds(text: str) -> float:
 
 
 def _target(entry: LiveRun, address: str | None) -> dict[str, Any]:
-    parts = urlsplit(entry.url)
+    parts = urlsplit(entry.node_url)
     host = address or parts.hostname or _LOOPBACK
     labels = {"__meta_gradvane_run": entry.run, "__meta_gradvane_run_id": entry.run_id,
               "__meta_gradvane_rank": str(entry.rank), "__meta_gradvane_world_size": str(entry.world_size)}

@@ -148,7 +148,7 @@ TEST_F(EventStreamTest, GoesOnWhereAViewerOfThisProcessLeftOff) {
     const auto answer =
         event_stream(board_, {.path = {}, .query = query, .accept = {}, .last_event_id = last_id});
     EXPECT_EQ(answer.content_type, "text/event-stream");
-    return events_in(answer.stream()).back().data["first"];
+    return events_in(answer.stream().value()).back().data["first"];
   };
   EXPECT_EQ(begin(id, ""), json({6, 7}));
   EXPECT_EQ(begin(id, "since=1"), json({6, 7}));

@@ -4,9 +4,18 @@ import { csvOf, fileName, save } from "../words/csv";
 import { countText, plural, timeText } from "../words/number_text";
 import { usePolled } from "../data/use_polled";
 
+/** The port that ranks of one machine share may be reached under another address than the ranks know, as through ssh. */
+function addressFrom(here: Answer["ranks"][number] | undefined, there: string): string {
+  const [port, rank] = there.split(/(?=\/rank\/\d+$)/);
+  const isShared = rank !== undefined && here?.url.startsWith(`${port}/rank/`);
+  if (!isShared) return `${there}/`;
+  return location.pathname.startsWith("/rank/") ? `../..${rank}/` : `.${rank}/`;
+}
+
 export function Ranks({ data }: TabProps) {
   const { answer, error } = usePolled<Answer>(data, "ranks", {});
   if (!answer) return <p class="empty">{error || "Loading …"}</p>;
+  const here = answer.ranks.find((each) => each.is_this);
   const elsewhere = answer.world_size - answer.ranks.length;
   return (
     <section>
@@ -42,7 +51,7 @@ export function Ranks({ data }: TabProps) {
                 <tr key={each.rank} class={each.is_this ? "chosen" : ""}>
                   <th scope="row" class="n">{each.rank}</th>
                   <td><span class={`badge ${each.state}`}>{each.state}</span></td>
-                  <td>{each.is_this ? "this one" : <a href={`${each.url}/`}>{each.url}</a>}</td>
+                  <td>{each.is_this ? "this one" : <a href={addressFrom(here, each.url)}>{each.url}</a>}</td>
                   <td class="n">{each.pid}</td>
                   <td>{timeText(each.started)}</td>
                 </tr>
