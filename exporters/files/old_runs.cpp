@@ -27,7 +27,8 @@ bool is_ring(const std::string& name) {
 }
 bool is_lock(const std::string& name) { return name.ends_with(".lock"); }
 bool is_endpoint(const std::string& name) {
-  return (name.starts_with("endpoint.rank") || name.starts_with("node.")) && name.ends_with(".json");
+  return (name.starts_with("endpoint.rank") || name.starts_with("node.")) &&
+         name.ends_with(".json");
 }
 bool is_socket(const std::string& name) {
   return name.starts_with("rank") && name.ends_with(".sock");

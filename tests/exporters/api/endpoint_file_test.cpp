@@ -37,7 +37,10 @@ TEST(EndpointFile, SaysWhereTheEndpointIsAndHowTheRunEnded) {
   EndpointFile file(claimed(scratch.path() / "made" / "here"), fakes::fake_run());
   EXPECT_EQ(file.write("http://127.0.0.1:9464", RunState::running), "");
   EXPECT_EQ(file.path().filename(), "endpoint.rank0.json");
-  EXPECT_EQ(read(file.path()), json::parse(R"({"url": "http://127.0.0.1:9464", "host": "somewhere",
+  EXPECT_EQ(
+      read(file.path()),
+      json::parse(
+          R"({"url": "http://127.0.0.1:9464", "node_url": "http://127.0.0.1:9464", "host": "somewhere",
                             "pid": 4242, "run": "fake-gpt",
                             "run_id": "1234.0",
                             "rank": 0, "local_rank": 0, "world_size": 1, "state": "running",

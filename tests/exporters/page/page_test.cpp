@@ -59,7 +59,7 @@ TEST_F(PageTest, ShowsTheRun) {
   EXPECT_THAT(html, HasSubstr("<p class=\"facts\">step 20 \xC2\xB7 last one "));
   EXPECT_THAT(html, HasSubstr("None since the start of the run."));
   EXPECT_THAT(html, HasSubstr("http-equiv=\"refresh\""));
-  for (const char* path : {"/metrics", "/api/v1/status", "/api/v1/params", "/api/v1/steps"}) {
+  for (const char* path : {"metrics", "api/v1/status", "api/v1/params", "api/v1/steps"}) {
     EXPECT_THAT(html, HasSubstr("<a href=\"" + std::string(path) + "\">"));
   }
 }

@@ -248,7 +248,7 @@ def test_an_address_is_not_looked_up(word, url, monkeypatch):
 
 
 def run_of(name, run_id="a", rank=0, url="http://127.0.0.1:1"):
-    return live_runs.LiveRun(name, run_id, rank, 2, url, "", 1, "running", 0.0, "/")
+    return live_runs.LiveRun(name, run_id, rank, 2, url, url, "", 1, "running", 0.0, "/")
 
 
 def test_without_a_word_the_only_run_is_meant(monkeypatch):
