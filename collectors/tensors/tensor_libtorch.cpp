@@ -70,7 +70,8 @@ TensorFacts facts_of(const at::Tensor& tensor) noexcept try {
   facts.place = tensor.is_cpu()    ? TensorFacts::Place::cpu
                 : tensor.is_cuda() ? TensorFacts::Place::cuda
                                    : TensorFacts::Place::other;
-  if (tensor.is_cuda()) facts.device = tensor.device().index();
+  // Of a CUDA tensor it is not negative.
+  if (tensor.is_cuda()) facts.device = static_cast<unsigned char>(tensor.device().index());
   if (tensor.layout() == at::kSparse) {
     facts.numel = tensor.numel();
     facts.sizes = tensor.sizes();

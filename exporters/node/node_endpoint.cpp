@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kPatientEvery = 8;
 constexpr std::string_view kRank = "/rank/";
 
-std::string with_query(std::string path, const std::string& query) {
+std::string with_query(const std::string& path, const std::string& query) {
   return query.empty() ? path : path + '?' + query;
 }
 

@@ -32,11 +32,6 @@ std::optional<std::string_view> subject_of(std::string_view line) {
   return std::nullopt;
 }
 
-/// From the first byte of `begin` to the last of `end`, which lie in one text.
-std::string_view from_to(std::string_view begin, std::string_view end) {
-  return {begin.data(), static_cast<std::size_t>(end.data() + end.size() - begin.data())};
-}
-
 class Merge {
  public:
   /// A line without its line feed was cut short, and is left out.
@@ -72,16 +67,15 @@ class Merge {
   /// Takes the lines of one family off `text`.
   void add_family(std::string_view name, std::string_view& text) {
     const std::string_view begin = text;
-    std::string_view header;
     std::string_view type;
     while (subject_of(text) == name) {
       const std::string_view line = take_line(text);
       if (line.starts_with("# TYPE ")) type = line;
-      header = from_to(begin, line);
     }
-    const std::string_view series_begin = text;
-    std::string_view series;
-    while (!text.empty() && text.front() != '#') series = from_to(series_begin, take_line(text));
+    const std::string_view header = begin.substr(0, begin.size() - text.size());
+    const std::string_view rest = text;
+    while (!text.empty() && text.front() != '#') (void)take_line(text);
+    const std::string_view series = rest.substr(0, rest.size() - text.size());
     if (series.empty()) return;
     const auto [place, is_new] = places_.try_emplace(name, families_.size());
     if (is_new) families_.push_back({.type = type, .header = header, .series = {}});

@@ -49,7 +49,7 @@ class NodePortTest : public testing::Test {
 /// A rank in a process of its own, which says the port that it serves.
 class OtherProcess {
  public:
-  OtherProcess(const std::function<std::uint16_t()>& rank) {
+  explicit OtherProcess(const std::function<std::uint16_t()>& rank) {
     std::array<int, 2> pipe{};
     if (::pipe(pipe.data()) != 0) throw std::runtime_error("no pipe");
     pid_ = ::fork();
