@@ -69,7 +69,7 @@ ROOMS = {
         "step_log": {"", "files", "json"},
         "page": {"", "board", "http", "json", "text"},
         "api": {"", "board", "files", "history", "http", "json", "page", "prometheus"},
-        "node": {"", "api", "files", "http", "prometheus"},
+        "node": {"", "api", "files", "http", "json", "prometheus"},
     },
 }
 # The agent writes recordings and never reads one.

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "exporters/files/private_directory.hpp"
 #include "exporters/node/rank_question.hpp"
 #include "exporters/node/rank_sockets.hpp"
+#include "exporters/node/ranks_answer.hpp"
 #include "exporters/prometheus/exposition.hpp"
 #include "exporters/prometheus/merge_expositions.hpp"
 
@@ -64,17 +66,24 @@ class NodeEndpoint::Ranks {
   HttpResponse answer(const HttpRequest& request) {
     if (request.path == "/metrics") return metrics(request);
     const auto asked = rank_path(request.path);
-    if (!asked) return of_lowest(request);
+    if (!asked) return with_all_ranks(request.path, of_lowest(request));
     if (asked->rest.empty())
       return {.status = 308, .location = with_query(request.path + '/', request.query)};
     if (auto answer = of_rank(asked->rank, std::string(asked->rest), request))
-      return std::move(*answer);
+      return with_all_ranks(asked->rest, std::move(*answer));
     return {.status = 404,
             .body = "no rank " + std::to_string(asked->rank) + " here; there is " +
                     list_of_ranks() + '\n'};
   }
 
+  void set_url(std::string url) { url_ = std::move(url); }
+
  private:
+  struct Answer {
+    std::int32_t rank = 0;
+    std::optional<HttpResponse> response;  ///< absent: it did not come in time
+  };
+
   [[nodiscard]] std::vector<std::int32_t> ranks() const {
     return ranks_with_socket(directory_.get(), node_);
   }
@@ -87,11 +96,53 @@ class NodeEndpoint::Ranks {
   [[nodiscard]] std::string list_of_ranks() const {
     std::string list;
     for (const std::int32_t rank : ranks()) {
-      if (RankQuestion(directory_.get(), rank_socket(rank, node_), "/-/healthy", {}).is_refused())
-        continue;
+      if (ask(rank, "/-/healthy", {}).is_refused()) continue;
       list.append(list.empty() ? "" : ", ").append(std::to_string(rank));
     }
     return list.empty() ? "none" : list;
+  }
+
+  /// It has not answered lately, and this is not the time to give it all the time again.
+  [[nodiscard]] bool is_silent(std::int32_t rank) const {
+    const auto misses = misses_.find(rank);
+    return misses != misses_.end() && misses->second % kPatientEvery != 0;
+  }
+
+  void note(const Answer& answer) {
+    if (answer.response)
+      misses_.erase(answer.rank);
+    else
+      ++misses_[answer.rank];
+  }
+
+  /// Of all ranks that are there, asked at once.
+  std::vector<Answer> ask_all(const std::string& path, const HttpRequest& request) {
+    std::vector<std::int32_t> asked;
+    std::vector<RankQuestion> questions;
+    // The ranks that get less time come last.
+    std::vector<std::int32_t> in_order = ranks();
+    const auto silent = std::ranges::stable_partition(
+        in_order, [this](std::int32_t rank) { return !is_silent(rank); });
+    const auto silent_begin = std::ranges::begin(silent);
+    std::size_t patient = 0;
+    for (auto rank = in_order.begin(); rank != in_order.end(); ++rank) {
+      RankQuestion question = ask(*rank, path, request);
+      if (question.is_refused()) continue;
+      asked.push_back(*rank);
+      questions.push_back(std::move(question));
+      if (rank < silent_begin) ++patient;
+    }
+    const auto begin = Clock::now();
+    const std::span all(questions);
+    wait_for(all.first(patient), begin + patience_.usual);
+    wait_for(all.subspan(patient), std::max(Clock::now(), begin + patience_.of_silent));
+    std::vector<Answer> answers;
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      answers.push_back({.rank = asked[i], .response = questions[i].take_answer()});
+      note(answers.back());
+    }
+    std::ranges::sort(answers, {}, &Answer::rank);
+    return answers;
   }
 
   /// Absent if there is no such rank.
@@ -100,8 +151,10 @@ class NodeEndpoint::Ranks {
     std::vector<RankQuestion> question;
     question.push_back(ask(rank, path, request));
     if (question.front().is_refused()) return std::nullopt;
-    wait_for(question, Clock::now() + patience_.usual);
-    if (auto answer = question.front().take_answer()) return answer;
+    wait_for(question, Clock::now() + (is_silent(rank) ? patience_.of_silent : patience_.usual));
+    Answer answer{.rank = rank, .response = question.front().take_answer()};
+    note(answer);
+    if (answer.response) return std::move(answer.response);
     return HttpResponse{.status = 504,
                         .body = "rank " + std::to_string(rank) + " does not answer\n"};
   }
@@ -113,49 +166,34 @@ class NodeEndpoint::Ranks {
   }
 
   HttpResponse metrics(const HttpRequest& request) {
-    std::vector<RankQuestion> prompt;
-    std::vector<RankQuestion> silent;
-    std::vector<std::pair<std::int32_t, bool>> asked;  // rank, and whether it is in `silent`
-    for (const std::int32_t rank : ranks()) {
-      RankQuestion question = ask(rank, request.path, request);
-      if (question.is_refused()) continue;
-      const auto misses = misses_.find(rank);
-      const bool is_silent = misses != misses_.end() && misses->second % kPatientEvery != 0;
-      asked.emplace_back(rank, is_silent);
-      (is_silent ? silent : prompt).push_back(std::move(question));
-    }
-    const auto begin = Clock::now();
-    wait_for(prompt, begin + patience_.usual);
-    wait_for(silent, begin + patience_.of_silent);
-    return merged(asked, prompt, silent, request);
-  }
-
-  HttpResponse merged(const std::vector<std::pair<std::int32_t, bool>>& asked,
-                      std::vector<RankQuestion>& prompt, std::vector<RankQuestion>& silent,
-                      const HttpRequest& request) {
-    std::vector<HttpResponse> answers;
-    std::map<std::int32_t, int> misses;
-    auto next_prompt = prompt.begin();
-    auto next_silent = silent.begin();
-    for (const auto& [rank, is_silent] : asked) {
-      auto answer = (is_silent ? next_silent++ : next_prompt++)->take_answer();
-      if (!answer) misses[rank] = misses_[rank] + 1;
-      if (answer && answer->status == 200) answers.push_back(std::move(*answer));
-    }
-    misses_ = std::move(misses);
-    if (answers.empty()) return {.status = 503, .body = "no rank of this run answers here\n"};
+    const std::vector<Answer> answers = ask_all(request.path, request);
     std::vector<std::string_view> parts;
-    for (const HttpResponse& answer : answers) parts.emplace_back(answer.body);
+    for (const Answer& answer : answers)
+      if (answer.response && answer.response->status == 200)
+        parts.emplace_back(answer.response->body);
+    if (parts.empty()) return {.status = 503, .body = "no rank of this run answers on this node\n"};
     return {.content_type = std::string(content_type(negotiate(request.accept))),
             .body = merge_expositions(parts),
             .vary = "Accept, Accept-Encoding",
             .goes_first = true};
   }
 
+  /// A rank knows where the others are. How they are is known here.
+  HttpResponse with_all_ranks(std::string_view path, HttpResponse answer) {
+    if (path != "/api/v1/ranks" || answer.status != 200) return answer;
+    std::map<std::int32_t, std::string> statuses;
+    for (Answer& other : ask_all("/api/v1/status", {}))
+      if (other.response && other.response->status == 200)
+        statuses[other.rank] = std::move(other.response->body);
+    answer.body = ranks_with_statuses(answer.body, url_, statuses);
+    return answer;
+  }
+
   std::string node_;
   Patience patience_;
   OwnDescriptor directory_;
-  std::map<std::int32_t, int> misses_;  ///< scrapes in a row that a rank did not answer
+  std::string url_;
+  std::map<std::int32_t, int> misses_;  ///< questions in a row that a rank did not answer
 };
 
 NodeEndpoint::NodeEndpoint(std::string node, Patience patience)
@@ -170,7 +208,9 @@ EndpointStart NodeEndpoint::start(const EndpointOptions& options) noexcept try {
   server_ = std::make_unique<HttpServer>(std::map<std::string, HttpHandler>(), std::move(http));
   HttpStart started = server_->start(options.address, options.port, options.port_tries);
   if (!started.error.empty()) return {.error = std::move(started.error)};
-  return {.url = url_of(options, started.port), .port = started.port};
+  const std::string url = url_of(options, started.port);
+  ranks_->set_url(url);
+  return {.url = url, .port = started.port};
 } catch (const std::exception& error) {
   return {.error = error.what()};
 }

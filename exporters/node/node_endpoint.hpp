@@ -3,7 +3,7 @@
 //
 //   /metrics      of all ranks here, as one exposition
 //   /rank/N/...   what rank N answers to /...
-//   /...          what the lowest rank here answers
+//   /...          what the lowest rank here answers; /api/v1/ranks says how each of them is, too
 #include <chrono>
 #include <memory>
 #include <string>
@@ -14,14 +14,14 @@
 namespace gradvane::exporters {
 
 /// Knows the ranks by their sockets alone, and asks them anew for each request. A rank that does not answer in time is
-/// left out of /metrics. Until it answers it gets less time, except at each eighth scrape: a rank whose process is
+/// left out of /metrics. Until it answers it gets less time, except for each eighth question: a rank whose process is
 /// stopped must not make all scrapes late.
 /// Threading: as Endpoint. Its own thread asks the ranks.
 class NodeEndpoint {
  public:
   struct Patience {
     std::chrono::milliseconds usual{2000};     ///< for a rank's answer
-    std::chrono::milliseconds of_silent{250};  ///< for /metrics of a rank that did not answer
+    std::chrono::milliseconds of_silent{250};  ///< for that of a rank that did not answer lately
   };
 
   /// @param node  word_of_node()

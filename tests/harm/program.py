@@ -38,6 +38,10 @@ class Place:
     """or: closed, closed pipe"""
 
 
+ONE_OF_TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+"""environment of a rank that shares its machine's port with another, and serves it"""
+
+
 @dataclass(frozen=True)
 class Program:
     name: str

@@ -1,6 +1,6 @@
 """Programs that end in every way that there is: with the same status and the same last words."""
 
-from program import WITHOUT_ATTACH, Place, Program
+from program import ONE_OF_TWO, WITHOUT_ATTACH, Place, Program
 
 PROGRAMS = [
     Program("sys.exit with a number", "sys.exit(3)"),
@@ -158,4 +158,26 @@ PROGRAMS = [
             file.close()
         """, differs={"the run directory": "its files were closed under the agent",
                       "descriptors": "the agent's are gone"}),
+    Program("a rank that serves the port of its machine closes every descriptor above 2", """
+        os.closerange(3, 256)
+        files = [open(f"own{i}", "w") for i in range(20)]
+        for _ in range(30):
+            tiny.train(model, optimizer, 20)
+            time.sleep(0.1)
+        for file in files:
+            file.write("nothing but this")
+            file.close()
+        """, place=Place(environment=ONE_OF_TWO),
+            differs={"the run directory": "its files were closed under the agent",
+                     "descriptors": "the agent's are gone"}),
+    Program("a rank that serves the port of its machine forks, and the child outlives it", """
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.close(writer)
+            os.read(reader, 1)  # until the parent is gone
+            tiny.train(model, optimizer)
+            open("of the child", "w").write(str(model[0].weight.sum().item()))
+            os._exit(0)
+        tiny.train(model, optimizer)
+        """, place=Place(environment=ONE_OF_TWO)),
 ]

@@ -2,7 +2,7 @@
 
 import signal
 
-from program import WITHOUT_ATTACH, Act, Place, Program
+from program import ONE_OF_TWO, WITHOUT_ATTACH, Act, Place, Program
 
 TRAIN_A_WHILE = """
 for _ in range(15):
@@ -73,6 +73,17 @@ PROGRAMS = [
     Program("the process may have 48 descriptors", """
         files = [open("/dev/null") for _ in range(20)]
         """ + TRAIN_A_WHILE.replace("\n", "\n        "), place=Place(limits={"NOFILE": 48})),
+    Program("a rank shares its port, and the process may have 48 descriptors", """
+        files = [open("/dev/null") for _ in range(20)]
+        """ + TRAIN_A_WHILE.replace("\n", "\n        "),
+            place=Place(limits={"NOFILE": 48}, environment=ONE_OF_TWO)),
+    Program("a rank shares its port, and the run directory vanishes while it trains", """
+        import glob, shutil, tempfile
+        for folder in glob.glob(os.path.join(tempfile.gettempdir(), "gradvane-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+        """ + TRAIN_A_WHILE.replace("\n", "\n        "), place=Place(environment=ONE_OF_TWO)),
+    Program("a rank shares its port, and there is no temporary folder", TRAIN_A_WHILE,
+            place=Place(environment={"TMPDIR": "/nowhere/at/all", **ONE_OF_TWO})),
     Program("the user may have no further process or thread", """
         model, optimizer = tiny.make()
         try:

@@ -2,7 +2,7 @@
 
 import signal
 
-from program import Act, Program
+from program import ONE_OF_TWO, Act, Place, Program
 
 TRAIN_ON = """
 def train_on():
@@ -33,6 +33,8 @@ PROGRAMS = [
     in_the_loop("SIGTERM twice in the loop", signal.SIGTERM, signal.SIGTERM),
     in_the_loop("SIGINT in the loop", "Ctrl-C", differs={
         "standard error": "the line of the traceback that runs when the signal comes is another each time"}),
+    in_the_loop("SIGTERM in the loop of a rank that serves the port of its machine", signal.SIGTERM,
+                place=Place(environment=ONE_OF_TWO)),
     in_the_loop("SIGUSR1 in the loop", signal.SIGUSR1),
     in_the_loop("SIGHUP in the loop", signal.SIGHUP),
     in_the_loop("SIGQUIT in the loop", signal.SIGQUIT),

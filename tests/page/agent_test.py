@@ -36,15 +36,18 @@ def environment(**more: str) -> dict[str, str]:
 class Training:
     """`gradvane run training.py` in a folder of its own."""
 
-    def __init__(self, folder: Path, parameters: int = 0, port: int = 0, start_step: int = 0) -> None:
+    def __init__(self, folder: Path, parameters: int = 0, port: int = 0, start_step: int = 0, rank: int = 0,
+                 ranks: int = 1) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
-        (folder / "endpoint.rank0.json").unlink(missing_ok=True)
+        endpoint = folder / f"endpoint.rank{rank}.json"
+        endpoint.unlink(missing_ok=True)
+        of_several = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "GRADVANE_RUN_ID": "one"}
         self.process = subprocess.Popen(
             [sys.executable, "-B", "-m", "gradvane", "run", TRAINING, folder, str(parameters)],
             env=environment(GRADVANE_RUN="shown", GRADVANE_RUN_DIR=str(folder), GRADVANE_PORT=str(port),
-                            GRADVANE_START_STEP=str(start_step)))
-        self.address = str(json.loads(self._wait_for(folder / "endpoint.rank0.json"))["url"])
+                            GRADVANE_START_STEP=str(start_step), **(of_several if ranks > 1 else {})))
+        self.address = str(json.loads(self._wait_for(endpoint))["url"])
 
     def _wait_for(self, path: Path) -> str:
         deadline = time.monotonic() + 90
@@ -219,3 +222,29 @@ def test_a_recording_opens_in_the_same_page(train, window, tmp_path):
     finally:
         replay.send_signal(signal.SIGINT)
         assert replay.wait(timeout=20) == 0
+
+
+def test_one_address_has_the_page_of_each_rank(train, window, axe):
+    first, second = train(rank=0, ranks=2), train(rank=1, ranks=2)
+    port = first.address.removesuffix("/rank/0")
+    assert second.address == f"{port}/rank/1"
+    page = window()
+    page.open(port)
+    page.wait_for_steps(50)
+    page.wait_for_link("live")
+    page.open(port, "/ranks")
+    page.page.get_by_role("link", name=second.address).click()
+    page.page.wait_for_url(f"{second.address}/")
+    page.wait_for_steps(50)
+    page.wait_for_link("live")
+    page.pixels(page.chart("Loss"), {"--line": 50})
+    page.open(second.address, "/ranks")
+    page.check_accessible(axe)
+    page.page.get_by_role("link", name=first.address).click()
+    page.page.wait_for_url(f"{first.address}/")
+    page.wait_for_steps(50)
+    first.kill()
+    page.open(second.address)
+    page.wait_for_link("live", seconds=20)
+    page.open(port)
+    page.wait_for_steps(50)

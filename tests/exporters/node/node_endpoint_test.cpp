@@ -10,8 +10,10 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "exporters/api/endpoint_file.hpp"
 #include "exporters/exporter_set.hpp"
 #include "exporters/files/private_directory.hpp"
+#include "exporters/files/run_directory.hpp"
 #include "exporters/http/unix_socket.hpp"
 #include "exporters/node/rank_sockets.hpp"
 #include "exporters/prometheus/exposition.hpp"
@@ -64,6 +66,7 @@ class NodeEndpointTest : public testing::Test {
     const auto started = node_.start({.port = 0, .run_directory = scratch_.path()});
     EXPECT_THAT(started.error, IsEmpty());
     port_ = started.port;
+    url_ = started.url;
   }
 
   [[nodiscard]] int directory() const { return directory_.descriptor.get(); }
@@ -72,6 +75,29 @@ class NodeEndpointTest : public testing::Test {
   }
   void add_ranks() {
     for (const std::int32_t rank : {1, 0, 3}) add(rank);
+  }
+  /// As the ranks write them: one that is not added is dead.
+  void write_endpoint_files(std::initializer_list<std::int32_t> ranks, std::string node = {}) {
+    if (node.empty()) node = url_;
+    for (const std::int32_t rank : ranks) {
+      const auto directory = std::make_shared<RunDirectory>(
+          RunDirectoryOptions{.named = scratch_.path(),
+                              .run = fakes::fake_run().run,
+                              .lock_name = "rank" + std::to_string(rank) + ".lock"});
+      EndpointFile file(directory, run_of(rank), node);
+      EXPECT_EQ(file.write(node + "/rank/" + std::to_string(rank), record::RunState::running), "");
+    }
+  }
+  /// The last step of that rank has a gradient that is NaN.
+  void step(std::int32_t rank, int count) {
+    fakes::FakeTraining training(fakes::fake_model());
+    for (int i = 1; i <= count; ++i) {
+      training.next();
+      if (i == count) training.poison_gradient(1, record::NonfiniteKind::nan);
+      const auto& [record, detail] = training.current();
+      EXPECT_EQ(ranks_.at(rank)->exporters.export_step(record, detail, training.model()),
+                ExportResult::ok);
+    }
   }
   [[nodiscard]] fakes::Answer ask(const std::string& target, const std::string& fields = {}) const {
     return get(port_, target, fields);
@@ -88,6 +114,7 @@ class NodeEndpointTest : public testing::Test {
   std::map<std::int32_t, std::unique_ptr<Rank>> ranks_;
   NodeEndpoint node_;
   std::uint16_t port_ = 0;
+  std::string url_;
 };
 
 bool wait_until(const std::function<bool()>& is_so) {
@@ -167,6 +194,31 @@ TEST_F(NodeEndpointTest, ARankThatEndsLeavesAndTheOthersStay) {
   ranks_.clear();
   EXPECT_EQ(ask("/metrics").status, 503) << "an empty answer would look like a run without metrics";
   EXPECT_EQ(ask("/").status, 503);
+}
+
+TEST_F(NodeEndpointTest, TheListOfRanksSaysHowEachOfThemIs) {
+  write_endpoint_files({0, 1, 2, 3});
+  add_ranks();
+  step(1, 3);
+  const auto ranks = nlohmann::json::parse(ask("/rank/3/api/v1/ranks").body).at("ranks");
+  ASSERT_EQ(ranks.size(), 4U);
+  EXPECT_EQ(ranks[3].at("is_this"), true);
+  for (const std::size_t rank : {0U, 1U, 3U}) EXPECT_EQ(ranks[rank].at("answers"), true);
+  EXPECT_EQ(ranks[1].at("run_step"), 3);
+  EXPECT_TRUE(ranks[1].at("loss").is_number());
+  EXPECT_EQ(ranks[1].at("nonfinite_steps"), 1);
+  EXPECT_EQ(ranks[1].at("open_incidents"), nlohmann::json::array());
+  EXPECT_FALSE(ranks[0].contains("loss")) << "it has taken no step";
+  EXPECT_EQ(ranks[2].at("answers"), false) << "its file is there, and nobody answers for it";
+  EXPECT_EQ(ranks[2].at("state"), "running") << "as its file has it";
+}
+
+TEST_F(NodeEndpointTest, TheListOfRanksLeavesThoseOfOtherMachinesAsTheyAre) {
+  write_endpoint_files({0}, "http://other:9464");
+  add(0);
+  const auto ranks = nlohmann::json::parse(ask("/api/v1/ranks").body).at("ranks");
+  ASSERT_EQ(ranks.size(), 1U);
+  EXPECT_FALSE(ranks[0].contains("answers"));
 }
 
 TEST_F(NodeEndpointTest, AFileIsNotSentAgainToWhoHasIt) {

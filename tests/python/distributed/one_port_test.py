@@ -5,17 +5,21 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
+from pathlib import Path
 
 import pytest
 import running
 
 from gradvane.cli import live_runs
 
+SERVERS = Path(os.environ["GRADVANE_SERVERS_DIR"])
 RANKS = 4
 TRAIN = """
     import os, sys, torch
@@ -118,7 +122,7 @@ def wait_for_ranks(url, wanted, seconds=10):
     raise AssertionError(f"ranks in /metrics: {found}, and not {wanted}")
 
 
-def test_one_address_has_the_series_the_page_and_the_api_of_all_ranks(tmp_path, start, monkeypatch):
+def test_one_address_has_the_series_the_page_and_the_api_of_all_ranks_that_answer(tmp_path, start, monkeypatch):
     ranks = start(range(RANKS))
     url = node_url(tmp_path)
     assert ranks_in(read(f"{url}/metrics")) == {0: 3, 1: 4, 2: 5, 3: 6}
@@ -135,6 +139,18 @@ def test_one_address_has_the_series_the_page_and_the_api_of_all_ranks(tmp_path, 
     (target,) = targets()
     assert target["targets"] == [url.removeprefix("http://")]
     assert target["labels"]["__meta_gradvane_rank"] == "0" and target["labels"]["__meta_gradvane_world_size"] == "4"
+    checked = subprocess.run([SERVERS / "promtool", "check", "metrics"], input=read(f"{url}/metrics"),
+                             capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+    stopped = next(rank for rank in ranks if rank.number != serving_rank(tmp_path))
+    os.kill(stopped.process.pid, signal.SIGSTOP)
+    try:
+        wait_for_ranks(url, {0, 1, 2, 3} - {stopped.number})
+    finally:
+        os.kill(stopped.process.pid, signal.SIGCONT)
+    wait_for_ranks(url, {0, 1, 2, 3}, seconds=30)
+
     said = [rank.end() for rank in ranks]
     assert f"{url}, run directory" in said[0]
     assert all("run directory" not in text for text in said[1:]), "the address is said once"
@@ -145,36 +161,66 @@ def targets():
     return json.loads(done.stdout)
 
 
+class Prometheus:
+    """Scrapes one address every two seconds."""
+
+    EVERY = 2.0
+
+    def __init__(self, folder, target):
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        (folder / "prometheus.yml").write_text(f"global: {{scrape_interval: {self.EVERY}s}}\nscrape_configs:\n"
+                                               f"  - {{job_name: training, static_configs: [{{targets: ['{target}']}}]}}\n")
+        self.process = subprocess.Popen(
+            [SERVERS / "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+             f"--web.listen-address=127.0.0.1:{self.port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def times(self, rank):
+        """When it has a sample of the rank's."""
+        query = urllib.parse.quote(f'gradvane_steps_total{{rank="{rank}"}}[5m]')
+        with contextlib.suppress(OSError):  # it is still starting
+            found = json.loads(read(f"http://127.0.0.1:{self.port}/api/v1/query?query={query}"))["data"]["result"]
+            return [when for when, _ in found[0]["values"]] if found else []
+        return []
+
+    def wait_for_samples(self, rank, count, after=0.0):
+        until = time.monotonic() + 60
+        while len([when for when in self.times(rank) if when > after]) < count:
+            assert time.monotonic() < until, (rank, self.times(rank))
+            time.sleep(0.2)
+
+
 def test_ranks_that_are_killed_take_no_other_rank_along_the_serving_one_included(tmp_path, start):
-    ranks = start(range(RANKS))
+    """Each has a forked child that lives on, as the worker of a data loader may."""
+    ranks = start(range(RANKS), "--fork")
     url = node_url(tmp_path)
     left = dict(enumerate(ranks))
-    while len(left) > 1:
+    with Prometheus(tmp_path, url.removeprefix("http://")) as prometheus:
+        for rank in left:
+            prometheus.wait_for_samples(rank, 2)
         victim = serving_rank(tmp_path)
         left.pop(victim).kill()
+        killed = time.time()
+        for rank in left:
+            prometheus.wait_for_samples(rank, 2, after=killed)
+            times = prometheus.times(rank)
+            gaps = [after - before for before, after in zip(times, times[1:])]
+            assert max(gaps) <= 3 * prometheus.EVERY + 0.5, f"more than two scrapes lost: {gaps}"
+        assert not [when for when in prometheus.times(victim) if when > killed + 0.5]
+    while len(left) > 1:
+        left.pop(serving_rank(tmp_path)).kill()
         wait_for_ranks(url, left)
     (last,) = left.values()
     assert f"now serves {url}" in last.end()
-
-
-def test_a_forked_child_of_a_killed_rank_does_not_keep_the_port(tmp_path, start):
-    ranks = start(range(2), "--fork", count=2)
-    url = node_url(tmp_path)
-    victim = serving_rank(tmp_path)
-    ranks[victim].kill()  # its child waits on
-    wait_for_ranks(url, [1 - victim])
-
-
-def test_a_rank_that_is_stopped_does_not_keep_the_others_from_being_scraped(tmp_path, start):
-    ranks = start(range(RANKS))
-    url = node_url(tmp_path)
-    stopped = next(rank for rank in ranks if rank.number != serving_rank(tmp_path))
-    os.kill(stopped.process.pid, signal.SIGSTOP)
-    try:
-        wait_for_ranks(url, {0, 1, 2, 3} - {stopped.number})
-    finally:
-        os.kill(stopped.process.pid, signal.SIGCONT)
-    wait_for_ranks(url, {0, 1, 2, 3}, seconds=30)
 
 
 def test_another_run_on_the_same_port_and_name_has_an_address_of_its_own(tmp_path, start):

@@ -288,6 +288,17 @@ export interface Rank {
   pid: number;
   started: number;
   is_this: boolean;
+  /** Only where ranks share a port: what follows is there if it is true. */
+  answers?: boolean;
+  steps?: number;
+  run_step?: number;
+  time?: Num;
+  loss?: Num;
+  grad_norm?: Num;
+  step_seconds?: Num;
+  nonfinite_steps?: number;
+  incidents_total?: number;
+  open_incidents?: string[];
 }
 
 export interface Ranks {
@@ -315,11 +326,16 @@ export function addressOf(path: string, query: Query = {}): string {
   return `api/v1/${path}${text ? `?${text}` : ""}`;
 }
 
-/** Without an answer in ten seconds it gives up, as it does where `signal` says so. */
-export async function ask<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+/**
+ * Without an answer in ten seconds it gives up, as it does where `signal` says so.
+ * `of`: address of another rank's page.
+ */
+export async function ask<T>(
+  path: string, query: Query = {}, signal?: AbortSignal, of = "",
+): Promise<T> {
   const patience = AbortSignal.timeout(10_000);
   const until = signal ? AbortSignal.any([signal, patience]) : patience;
-  const answer = await fetch(addressOf(path, query), { signal: until, cache: "no-store" });
+  const answer = await fetch(of + addressOf(path, query), { signal: until, cache: "no-store" });
   if (answer.ok) return (await answer.json()) as T;
   const said = (await answer.json().catch(() => ({}))) as { error?: string };
   throw new Refusal(answer.status, said.error ?? `${answer.status} ${answer.statusText}`);

@@ -1,22 +1,33 @@
-import type { Ranks as Answer } from "../data/api";
+import { useMemo } from "preact/hooks";
+import type { Rank, Ranks as Answer } from "../data/api";
 import type { TabProps } from "./props";
-import { csvOf, fileName, save } from "../words/csv";
-import { countText, plural, timeText } from "../words/number_text";
+import { Chart, type Zoom } from "../charts/chart";
+import { specsFor } from "../charts/chart_specs";
+import { addressFrom, MOST_DRAWN, useRankHistories, worstFirst } from "../data/ranks";
 import { usePolled } from "../data/use_polled";
+import { classText } from "../words/incident_words";
+import { csvOf, fileName, save } from "../words/csv";
+import { countText, durationText, finite, numberText, plural, timeText } from "../words/number_text";
 
-/** The port that ranks of one machine share may be reached under another address than the ranks know, as through ssh. */
-function addressFrom(here: Answer["ranks"][number] | undefined, there: string): string {
-  const [port, rank] = there.split(/(?=\/rank\/\d+$)/);
-  const isShared = rank !== undefined && here?.url.startsWith(`${port}/rank/`);
-  if (!isShared) return `${there}/`;
-  return location.pathname.startsWith("/rank/") ? `../..${rank}/` : `.${rank}/`;
-}
+const HEAD = [
+  "rank", "url", "state", "pid", "started", "answers", "run_step", "loss", "grad_norm", "step_seconds",
+  "nonfinite_steps", "open_incidents",
+];
 
-export function Ranks({ data }: TabProps) {
+export function Ranks({ data, view, change }: TabProps) {
   const { answer, error } = usePolled<Answer>(data, "ranks", {});
+  const here = answer?.ranks.find((each) => each.is_this);
+  const ranks = answer ? worstFirst(answer.ranks) : [];
+  const drawn = ranks.filter((each) => each.answers).sort((a, b) => a.rank - b.rank).slice(0, MOST_DRAWN);
+  const points = useRankHistories(
+    drawn.length > 1 ? drawn.map((each) => addressFrom(here, each.url)) : []);
+  const specs = useMemo(() => specsFor(Object.keys(points?.tracks ?? {})).map((spec) => ({
+    ...spec, id: `ranks-${spec.id}`, unit: "median of the ranks, lowest and highest",
+  })), [points]);
+  const zoom = useMemo<Zoom>(() => ({ zoomTo: () => {}, reset: () => {} }), []);
   if (!answer) return <p class="empty">{error || "Loading …"}</p>;
-  const here = answer.ranks.find((each) => each.is_this);
   const elsewhere = answer.world_size - answer.ranks.length;
+  const isShared = answer.ranks.some((each) => each.answers !== undefined);
   return (
     <section>
       <div class="bar">
@@ -27,30 +38,58 @@ export function Ranks({ data }: TabProps) {
           </span>
         )}
         <span class="push" />
+        {points && (
+          <label class="check">
+            <input
+              type="checkbox" checked={view.log}
+              onChange={(event) => change({ log: event.currentTarget.checked })}
+            /> log scale
+          </label>
+        )}
         <button
           type="button" onClick={() => save(fileName(answer.run, answer.rank, "ranks"), csvOf(
-            ["rank", "url", "state", "pid", "started"],
-            answer.ranks.map((each) => [each.rank, each.url, each.state, each.pid, each.started]),
+            HEAD, ranks.map((each) => HEAD.map((key) => cellOf(each[key as keyof Rank]))),
           ))}
         >
           Export CSV
         </button>
       </div>
-      {answer.ranks.length > 0 && (
+      {points && points.last.length > 0 && (
+        <div class="chart-grid">
+          {specs.map((spec) => (
+            <Chart
+              key={spec.id} spec={spec} points={points} log={view.log} zoom={zoom} incidents={[]}
+              window={{ from: points.first[0]!, to: points.last.at(-1)! }}
+            />
+          ))}
+        </div>
+      )}
+      {points && ranks.length > drawn.length && (
+        <p class="grain">The charts show the last steps of ranks {drawn.map((each) => each.rank).join(", ")}.</p>
+      )}
+      {ranks.length > 0 && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Ranks">
           <table>
             <thead>
               <tr>
                 <th scope="col" class="n">rank</th><th scope="col">state</th>
+                {isShared && (
+                  <>
+                    <th scope="col" class="n">step</th><th scope="col" class="n">loss</th>
+                    <th scope="col" class="n">gradient norm</th><th scope="col" class="n">step time</th>
+                    <th scope="col" class="n">not finite</th><th scope="col">open incidents</th>
+                  </>
+                )}
                 <th scope="col">page</th><th scope="col" class="n">process</th>
                 <th scope="col">started</th>
               </tr>
             </thead>
             <tbody>
-              {answer.ranks.map((each) => (
+              {ranks.map((each) => (
                 <tr key={each.rank} class={each.is_this ? "chosen" : ""}>
                   <th scope="row" class="n">{each.rank}</th>
-                  <td><span class={`badge ${each.state}`}>{each.state}</span></td>
+                  <td>{stateBadge(each)}</td>
+                  {isShared && <Numbers rank={each} />}
                   <td>{each.is_this ? "this one" : <a href={addressFrom(here, each.url)}>{each.url}</a>}</td>
                   <td class="n">{each.pid}</td>
                   <td>{timeText(each.started)}</td>
@@ -62,4 +101,30 @@ export function Ranks({ data }: TabProps) {
       )}
     </section>
   );
+}
+
+function stateBadge(rank: Rank) {
+  const isOver = rank.state === "finished" || rank.state === "failed";
+  if (rank.answers === false && !isOver) return <span class="badge failed">no answer</span>;
+  return <span class={`badge ${rank.state}`}>{rank.state}</span>;
+}
+
+function Numbers({ rank }: { rank: Rank }) {
+  const seconds = finite(rank.step_seconds);
+  const bad = rank.nonfinite_steps ?? 0;
+  return (
+    <>
+      <td class="n">{rank.run_step === undefined ? "–" : countText(rank.run_step)}</td>
+      <td class="n">{numberText(rank.loss)}</td>
+      <td class="n">{numberText(rank.grad_norm)}</td>
+      <td class="n">{seconds === null ? "–" : durationText(seconds)}</td>
+      <td class="n">{bad > 0 ? <span class="badge bad">{plural(bad, "step")}</span> : "none"}</td>
+      <td>{[...new Set(rank.open_incidents ?? [])].map(classText).join(", ") || "none"}</td>
+    </>
+  );
+}
+
+function cellOf(value: Rank[keyof Rank]): string | number | undefined {
+  if (Array.isArray(value)) return value.join(" ");
+  return typeof value === "boolean" ? String(value) : value;
 }
