@@ -106,7 +106,7 @@ def test_the_run_directory_is_looked_at_and_not_made(monkeypatch, tmp_path):
 
 
 def run_of(status=None, url="http://127.0.0.1:9464"):
-    return LiveRun("gpt", "1234.0", 0, 1, url, "", 1, "running", 0.0, "/", status)
+    return LiveRun("gpt", "1234.0", 0, 1, url, url, "", 1, "running", 0.0, "/", status)
 
 
 def test_a_run_that_was_never_scraped_and_one_that_does_not_answer_are_warnings(monkeypatch):
