@@ -20,7 +20,7 @@ namespace gradvane::exporters {
 class NodeEndpoint {
  public:
   struct Patience {
-    std::chrono::milliseconds usual{2000};     ///< for a rank's answer
+    std::chrono::milliseconds usual{5000};     ///< for a rank's answer; Prometheus waits 10 s
     std::chrono::milliseconds of_silent{250};  ///< for that of a rank that did not answer lately
   };
 

@@ -34,7 +34,7 @@ class Targets:
         self.write([])
 
     def write(self, addresses: Iterable[str]) -> None:
-        text = json.dumps([{"targets": sorted(addresses)}])
+        text = json.dumps([{"targets": sorted(set(addresses))}])
         if self.path.exists() and self.path.read_text(encoding="utf-8") == text:
             return
         temporary = self.path.with_suffix(".tmp")
@@ -66,7 +66,8 @@ def _small_file(path: Path, limit: int = 65536) -> str:
 
 
 def address_of(endpoint: dict[str, Any]) -> str:
-    return str(endpoint["url"]).removeprefix("http://").rstrip("/")
+    """To be scraped: ranks that share a port have the same."""
+    return str(endpoint["node_url"]).removeprefix("http://").rstrip("/")
 
 
 def alertmanager_command(programs: Path) -> list[str | Path]:
