@@ -11,6 +11,7 @@
 #include "detectors/incident_slot.hpp"
 #include "detectors/nonfinite.hpp"
 #include "detectors/rules/agent_rules.hpp"
+#include "detectors/rules/agreement_rules.hpp"
 #include "detectors/rules/gradient_rules.hpp"
 #include "detectors/rules/loss_rules.hpp"
 #include "detectors/rules/norm_rules.hpp"
@@ -62,6 +63,8 @@ class Judge {
   void rolled_back(const record::Rollback& rollback, const Moment& seen) {
     rollbacks_.observe(rollback, seen);
   }
+  /// Ranks do not decide together any more, from the moment `seen` on.
+  void agreement_lost(std::string_view why, const Moment& seen) { agreement_.lost(why, seen); }
   /// Whether the latest steps look like the beginning of a divergence.
   [[nodiscard]] bool may_diverge() const noexcept;
   /// Incidents that are open, with the steps they have had up to now.
@@ -86,6 +89,7 @@ class Judge {
   AgentRules agent_;
   StallDetector stall_;
   RollbackRules rollbacks_;
+  AgreementRules agreement_;
   std::map<std::int32_t, PerOptimizer> by_optimizer_;
 };
 

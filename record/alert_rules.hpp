@@ -116,6 +116,12 @@ inline constexpr std::array kAlertRules{
               .summary = "The training went back to a snapshot",
               .description = "a policy or the script took the training back to a snapshot of its "
                              "state, and the steps since then are lost."},
+    AlertRule{.name = "GradvaneRankAgreementLost",
+              .severity = Severity::warning,
+              .group = "steps",
+              .summary = "Ranks do not decide together any more",
+              .description = "ranks were to decide on bad steps together, and each decides alone "
+                             "now: one may skip a step that another takes."},
     AlertRule{.name = "GradvaneHostSyncBudgetExceeded",
               .severity = Severity::warning,
               .group = "steps",

@@ -1,5 +1,5 @@
 #pragma once
-// What a run has had of snapshots of its state, and of rollbacks to them.
+// What a run has had of snapshots of its state and of rollbacks to them, and whether its ranks agree on steps.
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -30,11 +30,14 @@ inline constexpr int kSnapshotResults = kCount<SnapshotResult>;
 
 /// Since the run began.
 struct GovernorSummary {
+  bool has_snapshots = false;  ///< they are taken, or were; else what is said of them is empty
   std::array<std::int64_t, kSnapshotResults> snapshots{};
   std::array<std::int64_t, kRollbackReasons> rollbacks{};
   // The newest good snapshot; absent: there is none.
   std::optional<std::int64_t> snapshot_step;  ///< run step
   std::optional<double> snapshot_age_seconds;
+  /// False: ranks were to decide together, and this one decides alone now. Absent: they never were.
+  std::optional<bool> ranks_agree;
 };
 
 }  // namespace gradvane::record

@@ -33,6 +33,7 @@ enum class IncidentClass : std::uint8_t {
   agent_cost,       ///< Gradvane takes more of the training's time than it may
   grad_norm_bound,  ///< the gradient norm is above the bound at which a step is skipped
   rollback,         ///< the training went back to a snapshot of its state
+  agreement_lost,   ///< ranks were to decide on steps together, and each decides alone now
 };
 
 /// How bad an incident is for the run, the worst first. The page and the story begin with the worst.
@@ -233,6 +234,15 @@ inline constexpr std::array kIncidentClassTable{
                       .opens = "the training went back to a snapshot, by a policy or by a call",
                       .closes = "at once",
                       .setting = "no policy"},
+    IncidentClassInfo{.kind = IncidentClass::agreement_lost,
+                      .name = "agreement_lost",
+                      .title = "Ranks do not agree any more",
+                      .gravity = Gravity::training,
+                      .alert = "GradvaneRankAgreementLost",
+                      .opens = "with `ranks: agree`, a rank did not take part in time, or ranks "
+                               "are at different steps",
+                      .closes = "never: each rank decides alone until the run ends",
+                      .setting = "`ranks: alone`"},
 };
 
 inline constexpr int kIncidentClasses = static_cast<int>(kIncidentClassTable.size());

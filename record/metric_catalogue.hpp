@@ -70,6 +70,7 @@ enum class Metric : std::uint8_t {
   snapshots_total,
   snapshot_age_seconds,
   rollbacks_total,
+  ranks_agree,
   incidents_total,
   incidents_open,
   incident_info,

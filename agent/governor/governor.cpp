@@ -63,6 +63,7 @@ Governor::Governor(const Options& options)
       lockstep_(acts_ && !is_alone_ && options.ranks == RankAgreement::agree) {
   static_assert(std::atomic<Acted>::is_always_lock_free, "any thread may ask at any time");
   checkpoints_.reserve(kCheckpoints);
+  if (agrees()) summary_.ranks_agree = true;
 }
 
 Decision Governor::judge(const StepFinding& step) noexcept try {
@@ -184,8 +185,10 @@ Decision Governor::judge_together(const StepFinding& step,
 void Governor::lose_agreement(const std::string& why) noexcept try {
   if (!agrees()) return;
   lockstep_.end();
-  log("ranks do not agree on steps any more, and each decides alone: " + why);
-} catch (...) {  // no memory for the line
+  const std::lock_guard lock(mutex_);
+  summary_.ranks_agree = false;
+  lost_agreement_ = why;
+} catch (...) {  // no memory for the reason
 }
 
 std::optional<std::int64_t> Governor::agreed_snapshot() const noexcept {
@@ -235,6 +238,11 @@ std::vector<record::Rollback> Governor::take_rollbacks() {
   return std::exchange(new_rollbacks_, {});
 }
 
+std::optional<std::string> Governor::take_lost_agreement() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(lost_agreement_, std::nullopt);
+}
+
 void Governor::log(std::string line) noexcept try {
   const std::lock_guard lock(mutex_);
   lines_.push_back(std::move(line));
@@ -260,8 +268,9 @@ void Governor::set_newest_snapshot(std::int64_t run_step, double age_seconds) no
 
 std::optional<record::GovernorSummary> Governor::summary() const {
   const std::lock_guard lock(mutex_);
-  if (!has_summary_ && !pace_.is_on()) return std::nullopt;
   record::GovernorSummary summary = summary_;
+  summary.has_snapshots = has_summary_ || pace_.is_on();
+  if (!summary.has_snapshots && !summary.ranks_agree) return std::nullopt;
   if (summary.snapshot_step)
     summary.snapshot_age_seconds = std::max(0.0, record::monotonic_time() - snapshot_monotonic_);
   return summary;

@@ -100,7 +100,7 @@ class Governor {
   /// step, the agreement ends, and this rank decides alone.
   [[nodiscard]] Decision judge_together(const StepFinding& step,
                                         std::span<const std::string> records) noexcept;
-  /// Ranks cannot agree any more: each decides alone from now on. `why` goes to the log.
+  /// Ranks cannot agree any more: each decides alone from now on, and the worker reports it.
   void lose_agreement(const std::string& why) noexcept;
   /// Run step of the snapshot that the latest decision is to go back to, on every rank; 0: they have
   /// none in common. Absent: ranks have not agreed, and the newest good one will do.
@@ -143,6 +143,8 @@ class Governor {
   /// Those since the last call, the oldest first.
   [[nodiscard]] std::vector<record::Rollback> take_rollbacks();
   [[nodiscard]] std::vector<std::string> take_lines();
+  /// Why ranks do not agree any more, once.
+  [[nodiscard]] std::optional<std::string> take_lost_agreement();
 
   [[nodiscard]] bool should_stop() const noexcept { return latest_.load().stops != Stops::no; }
   /// Why it decided for the latest rollback or stop, one sentence. Empty: there was none, or the program went on.
@@ -150,7 +152,8 @@ class Governor {
   /// The same as the end of a run has it: "stopped: ...". Empty: it does not stop.
   [[nodiscard]] std::string stop_reason() const;
   [[nodiscard]] GovernorStatus status() const;
-  /// Absent: no snapshot was due and no rollback was made, nor will there be any by a policy.
+  /// Absent: no snapshot was due and no rollback was made, nor will there be any by a policy, and ranks were never to
+  /// agree.
   [[nodiscard]] std::optional<record::GovernorSummary> summary() const;
 
  private:
@@ -208,6 +211,7 @@ class Governor {
   std::vector<std::int64_t> checkpoints_;  ///< the latest
   std::vector<record::Rollback> new_rollbacks_;
   std::vector<std::string> lines_;
+  std::optional<std::string> lost_agreement_;  ///< not reported yet
   record::GovernorSummary summary_;
   bool has_summary_ = false;
   double snapshot_monotonic_ = 0;  ///< when the newest was taken

@@ -60,6 +60,11 @@ void Incidents::judge_rollbacks(bool all) {
   });
 }
 
+void Incidents::judge_agreement() {
+  if (const auto why = governor_.take_lost_agreement())
+    judge_.agreement_lost(*why, {last_judged_, record::unix_time(), record::monotonic_time()});
+}
+
 void Incidents::judge_time(double paused_seconds) {
   judge_.tick({0, record::unix_time(), record::monotonic_time()}, paused_seconds);
 }

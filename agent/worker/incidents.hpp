@@ -42,6 +42,8 @@ class Incidents {
   void judge_traced();
   /// Reports rollbacks behind steps that have been judged; with `all`, the others too.
   void judge_rollbacks(bool all);
+  /// Reports that ranks do not agree any more.
+  void judge_agreement();
   /// Called about once a second while the run lasts: a stall has no step that could be judged.
   /// `paused_seconds` since the latest step count for none.
   void judge_time(double paused_seconds);

@@ -80,6 +80,7 @@ void Worker::run() noexcept {
       idle = steps_.drain() ? 0 : idle + 1;
       incidents_.judge_traced();
       incidents_.judge_rollbacks(false);
+      incidents_.judge_agreement();
       recordings_.write_on_request(recording_requests());
       if (ending) steps_.settle();
       look_around();
@@ -132,6 +133,7 @@ void Worker::wind_up(const Ending& ending) noexcept {
     status_.set_state(ending.state,
                       ending.reason.empty() ? status_.device_failure() : ending.reason);
     incidents_.judge_rollbacks(true);
+    incidents_.judge_agreement();
     incidents_.export_open();
     export_governor();
   } catch (...) {  // no memory for it: the end itself matters more

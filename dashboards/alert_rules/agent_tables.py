@@ -28,6 +28,7 @@ CLASSES = (
     "agent_cost",
     "grad_norm_bound",
     "rollback",
+    "agreement_lost",
 )
 """of incidents"""
 
@@ -96,6 +97,10 @@ ROWS = (
              "The training went back to a snapshot",
              "a policy or the script took the training back to a snapshot of its state, and the steps since then are lost.",
              True, ("rollback",)),
+    AlertRow("GradvaneRankAgreementLost", "warning", "steps",
+             "Ranks do not decide together any more",
+             "ranks were to decide on bad steps together, and each decides alone now: one may skip a step that another takes.",
+             True, ("agreement_lost",)),
     AlertRow("GradvaneHostSyncBudgetExceeded", "warning", "steps",
              "Steps wait for the GPU more often than they may",
              "steps have more host syncs than their budget.",

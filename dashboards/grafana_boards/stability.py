@@ -106,6 +106,11 @@ def snapshots() -> Row:
               [Query(by("reason", "sum", increase("gradvane_rollbacks_total")), "{{reason}}")],
               Look(width=8, from_zero=True, at_least=1, has_page=False, nothing=nothing,
                    runbooks=("training-rolled-back",))),
+        graph("Ranks that decide together", "1: with `ranks: agree`, ranks skip, stop or go back together. 0: this "
+              "one decides alone now.", units.Short,
+              [Query(each_rank("gradvane_ranks_agree"), "rank {{whose}}")],
+              Look(width=8, from_zero=True, has_page=False, nothing="Ranks were never to decide together.",
+                   runbooks=("rank-agreement-lost",))),
     ), collapsed=True)
 
 

@@ -100,6 +100,12 @@ Json governor_json(const record::GovernorSummary& summary) {
   return json;
 }
 
+/// Into `json`: what a policy has led to.
+void put_governor(Json& json, const record::GovernorSummary& summary) {
+  if (summary.has_snapshots) json["governor"] = governor_json(summary);
+  if (summary.ranks_agree) json["ranks_agree"] = *summary.ranks_agree;
+}
+
 Json status_object(const Status& status, std::optional<std::int32_t> optimizer) {
   Json json = Json::object();
   put_identity(json, status.run.get());
@@ -108,7 +114,7 @@ Json status_object(const Status& status, std::optional<std::int32_t> optimizer) 
   if (!status.recording.empty()) json["recording"] = status.recording;
   json["steps"] = status.steps;
   json["skipped_steps"] = status.skipped_steps;
-  if (status.governor) json["governor"] = governor_json(*status.governor);
+  if (status.governor) put_governor(json, *status.governor);
   if (!optimizer) {
     put_latest(json, status, *status.model);
   } else if (const LatestNumbers* row = status.optimizers.find(*optimizer)) {

@@ -90,6 +90,8 @@ ExportResult PrometheusExporter::on_syncs(const std::shared_ptr<const record::Sy
 
 ExportResult PrometheusExporter::on_governor(const record::GovernorSummary& summary) {
   const auto whole = metrics_->hold();
+  if (summary.ranks_agree) metrics_->set(Metric::ranks_agree, *summary.ranks_agree ? 1 : 0);
+  if (!summary.has_snapshots) return ExportResult::ok;
   for (std::size_t i = 0; i < summary.snapshots.size(); ++i)
     metrics_->raise_to(Metric::snapshots_total, static_cast<double>(summary.snapshots[i]),
                        {record::kNames<record::SnapshotResult>[i]});

@@ -209,7 +209,7 @@ def snapshots() -> list[Known]:
               for name in "nonfinite divergence skips_in_a_row requested".split()]
     age = Known("gradvane_snapshot_age_seconds", {},
                 lambda t: t - minute(12.5) if BAD <= t < MENDED else ((STEPS(t) or 0.0) % 100) / 2)
-    return [*found, age]
+    return [*found, age, Known("gradvane_ranks_agree", {}, flat(1))]
 
 
 def of_group(group: str) -> list[Known]:

@@ -78,6 +78,10 @@ EVENTS = (
              "The training went back to a snapshot",
              "a policy or the script took the training back to a snapshot of its state, and the steps since then are lost.|"
              "It began at step 120 on rank {first}.|", step="120"),
+    of_class("agreement_lost", "GradvaneRankAgreementLost", "rank-agreement-lost", "warning",
+             "Ranks do not decide together any more",
+             "ranks were to decide on bad steps together, and each decides alone now: one may skip a step that another takes.|"
+             "It began at step 120 on rank {first}.|", step="120"),
     of_class("amp_overflow", "GradvaneAmpOverflowStreak", "amp-overflow-streak", "warning",
              "The gradient scaler skips step after step",
              "the gradient scaler has skipped many steps in a row because of overflow.|It began at step 120 on rank {first}.|"

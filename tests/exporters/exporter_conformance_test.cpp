@@ -211,6 +211,8 @@ TEST_P(EveryExporter, TakesSnapshotsThatComeAndGo) {
   ASSERT_EQ(start(), ExportResult::ok);
   EXPECT_EQ(exporter_->export_governor({}), ExportResult::ok);
   record::GovernorSummary summary;
+  summary.has_snapshots = true;
+  summary.ranks_agree = false;
   summary.snapshots.fill(3);
   summary.rollbacks.fill(2);
   summary.snapshot_step = 10;

@@ -118,14 +118,17 @@ TEST(Lockstep, RanksThatAreNotInStepDecideAloneFromThenOnAndSaySoOnce) {
   EXPECT_EQ(ranks[0].judge(bad_loss(2)).verdict, Verdict::take)
       << "a loss alone: each rank has its own";
   EXPECT_EQ(ranks[0].judge(bad_gradient(3)).verdict, Verdict::skip);
-  EXPECT_THAT(ranks[0].take_lines(),
-              ElementsAre(HasSubstr("each decides alone: rank 1 is at step 2, rank 0 at 1")));
+  EXPECT_EQ(ranks[0].take_lost_agreement(), "rank 1 is at step 2, rank 0 at 1");
+  EXPECT_FALSE(ranks[0].take_lost_agreement());
+  EXPECT_EQ(ranks[0].summary()->ranks_agree, false);
 }
 
 TEST(Lockstep, OneProcessAloneDoesNotAskAnybody) {
   Options options = agreeing(NonfinitePolicy::skip);
+  EXPECT_EQ(Governor(options).summary()->ranks_agree, true);
   options.world_size = 1;
   EXPECT_FALSE(Governor(options).agrees());
+  EXPECT_FALSE(Governor(options).summary());
   options = agreeing(NonfinitePolicy::watch);
   EXPECT_FALSE(Governor(options).agrees()) << "nothing acts, so there is nothing to agree on";
 }

@@ -360,6 +360,8 @@ TEST_F(PrometheusExporterTest, TheWholeExpositionIsThatOfTheGoldenFile) {
       exporter_.export_syncs(std::make_shared<const record::SyncSummary>(fakes::fake_syncs(12))),
       ExportResult::ok);
   record::GovernorSummary governor;
+  governor.has_snapshots = true;
+  governor.ranks_agree = true;
   governor.snapshots = {7, 1, 0, 0, 0, 0, 0, 0, 2};
   governor.rollbacks = {1, 0, 0, 1};
   governor.snapshot_step = 10;

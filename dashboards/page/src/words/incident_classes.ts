@@ -22,4 +22,5 @@ export const INCIDENT_CLASSES = [
   { name: "agent_cost", title: "Gradvane costs more than it may", gravity: "mild" },
   { name: "grad_norm_bound", title: "Gradient norm above the bound", gravity: "training" },
   { name: "rollback", title: "Rolled back", gravity: "training" },
+  { name: "agreement_lost", title: "Ranks do not agree any more", gravity: "training" },
 ] as const;

@@ -26,5 +26,6 @@ SEVERITY = {
     "agent_cost": "warning",
     "grad_norm_bound": "warning",
     "rollback": "warning",
+    "agreement_lost": "warning",
 }
 """of the alert of an incident class"""
