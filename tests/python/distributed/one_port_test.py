@@ -164,7 +164,7 @@ def targets():
 class Prometheus:
     """Scrapes one address every two seconds."""
 
-    EVERY = 2.0
+    EVERY = 2
 
     def __init__(self, folder, target):
         self.folder = folder

@@ -22,7 +22,7 @@ export function Ranks({ data, view, change }: TabProps) {
   const points = useRankHistories(
     drawn.length > 1 ? drawn.map((each) => addressFrom(here, each.url)) : []);
   const specs = useMemo(() => specsFor(Object.keys(points?.tracks ?? {})).map((spec) => ({
-    ...spec, id: `ranks-${spec.id}`, unit: "median of the ranks, lowest and highest",
+    ...spec, id: `ranks-${spec.id}`, unit: "median, lowest and highest rank",
   })), [points]);
   const zoom = useMemo<Zoom>(() => ({ zoomTo: () => {}, reset: () => {} }), []);
   if (!answer) return <p class="empty">{error || "Loading …"}</p>;
@@ -54,19 +54,6 @@ export function Ranks({ data, view, change }: TabProps) {
           Export CSV
         </button>
       </div>
-      {points && points.last.length > 0 && (
-        <div class="chart-grid">
-          {specs.map((spec) => (
-            <Chart
-              key={spec.id} spec={spec} points={points} log={view.log} zoom={zoom} incidents={[]}
-              window={{ from: points.first[0]!, to: points.last.at(-1)! }}
-            />
-          ))}
-        </div>
-      )}
-      {points && ranks.length > drawn.length && (
-        <p class="grain">The charts show the last steps of ranks {drawn.map((each) => each.rank).join(", ")}.</p>
-      )}
       {ranks.length > 0 && (
         <div class="scroll" tabIndex={0} role="region" aria-label="Ranks">
           <table>
@@ -90,7 +77,7 @@ export function Ranks({ data, view, change }: TabProps) {
                   <th scope="row" class="n">{each.rank}</th>
                   <td>{stateBadge(each)}</td>
                   {isShared && <Numbers rank={each} />}
-                  <td>{each.is_this ? "this one" : <a href={addressFrom(here, each.url)}>{each.url}</a>}</td>
+                  <td>{each.is_this ? "this one" : <a href={addressFrom(here, each.url)}>{linkText(here, each.url)}</a>}</td>
                   <td class="n">{each.pid}</td>
                   <td>{timeText(each.started)}</td>
                 </tr>
@@ -99,8 +86,27 @@ export function Ranks({ data, view, change }: TabProps) {
           </table>
         </div>
       )}
+      {points && points.last.length > 0 && (
+        <div class="chart-grid">
+          {specs.map((spec) => (
+            <Chart
+              key={spec.id} spec={spec} points={points} log={view.log} zoom={zoom} incidents={[]}
+              window={{ from: points.first[0]!, to: points.last.at(-1)! }}
+            />
+          ))}
+        </div>
+      )}
+      {points && ranks.length > drawn.length && (
+        <p class="grain">The charts show the last steps of ranks {drawn.map((each) => each.rank).join(", ")}.</p>
+      )}
     </section>
   );
+}
+
+/** Where ranks share a port, that is not said again. */
+function linkText(here: Rank | undefined, url: string): string {
+  const port = here?.url.replace(/\/rank\/\d+$/, "/");
+  return port && port !== here?.url && url.startsWith(port) ? url.slice(port.length - 1) : url;
 }
 
 function stateBadge(rank: Rank) {
@@ -112,14 +118,16 @@ function stateBadge(rank: Rank) {
 function Numbers({ rank }: { rank: Rank }) {
   const seconds = finite(rank.step_seconds);
   const bad = rank.nonfinite_steps ?? 0;
+  const open = [...new Set(rank.open_incidents ?? [])].map(classText).join(", ");
+  const none = rank.answers ? "none" : "–";
   return (
     <>
       <td class="n">{rank.run_step === undefined ? "–" : countText(rank.run_step)}</td>
       <td class="n">{numberText(rank.loss)}</td>
       <td class="n">{numberText(rank.grad_norm)}</td>
       <td class="n">{seconds === null ? "–" : durationText(seconds)}</td>
-      <td class="n">{bad > 0 ? <span class="badge bad">{plural(bad, "step")}</span> : "none"}</td>
-      <td>{[...new Set(rank.open_incidents ?? [])].map(classText).join(", ") || "none"}</td>
+      <td class="n">{bad > 0 ? <span class="badge bad">{plural(bad, "step")}</span> : none}</td>
+      <td>{open || none}</td>
     </>
   );
 }
