@@ -44,6 +44,7 @@ MAY_BE_EMPTY = {
     "gradvane-fleet: Ranks side by side [F]": NO_GPU,
     "gradvane-fleet: Blocked in host syncs": NO_GPU,
     "gradvane-gradients: Gradient norm of each rank [B]": "no parameter is sharded",
+    "gradvane-stability: Ranks that decide together": "each rank decides alone",
     **{f"gradvane-syncs: {panel}": NO_GPU for panel in (
         "Host syncs per step", "Time blocked", "Steps over the budget so far", "Gradvane's own, per step",
         "Rejected in a capture", "Host syncs per step, by kind", "Time blocked, by kind",
