@@ -130,7 +130,7 @@ def test_most_of_what_has_a_reason_is_empty_indeed(live):
 def test_variables_offer_the_run(live):
     offered = {each["name"]: live.label_values(each["query"]) for board in BOARDS for each in variables(board)
                if each["type"] == "query"}
-    assert offered["run"] == ["live"] and offered["rank"] == ["0", "1"] and len(offered["instance"]) == 2
+    assert offered["run"] == ["live"] and offered["rank"] == ["0", "1"] and len(offered["instance"]) == 1
     assert len(offered["group"]) > 2
 
 

@@ -40,6 +40,8 @@ SOURCE = """
         if i == 5 and agent is not None:
             agent.rollback("a bad batch", when="after_step")
         optimizer.step()
+        if i == 5 and agent is not None:
+            assert agent.flush()  # or the next snapshot comes before the incident of the bad step is over
     keeper = None if agent is None else agent._watcher.keeper
     local = lambda t: t.to_local() if hasattr(t, "to_local") else t
     state = [local(p.detach()) for p in model.parameters()] + list(model.buffers())
