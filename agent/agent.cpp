@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "agent/ranks/meeting.hpp"
 #include "agent/session.hpp"
 #include "agent/snapshots/snapshots.hpp"
 #include "agent/step/own_time.hpp"
@@ -36,7 +37,7 @@ class Agent::Impl {
     if (loss != nullptr) recorder().take_loss(*loss);
     if (!reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().before_update(index);
-    agent::Decision decision = reads_after ? agent::Decision{} : recorder().judge(index);
+    agent::Decision decision = reads_after ? agent::Decision{} : judge(index, true);
     if (decision.verdict != agent::Verdict::take) {
       recorder().after_update(index);
       (void)before.stop();
@@ -56,11 +57,42 @@ class Agent::Impl {
     recorder().add_phase(Phase::optimizer, UnbookedTime::book_since(update_began, after.began()));
     if (reads_after) {
       recorder().read_gradients(index, record::ReadAt::optimizer);
-      decision = recorder().judge(index, false);  // too late to leave it out
+      decision = judge(index, false);  // too late to leave it out
     }
     recorder().after_update(index);
     (void)after.stop();
     return finish(index, decision, record::SkipReason::none);
+  }
+
+  /// Where ranks agree, this waits for all of them.
+  agent::Decision judge(int index, bool can_skip) noexcept {
+    if (!meeting_ || !session_.governor().agrees()) return recorder().judge(index, can_skip);
+    try {
+      const auto record = recorder().tell(index, can_skip);
+      const auto records = meeting_->exchange(std::string(record.begin(), record.end()));
+      return recorder().judge_together(index, can_skip, records);
+    } catch (const std::exception& error) {
+      session_.governor().lose_agreement(error.what());
+    } catch (...) {
+      session_.governor().lose_agreement("an exception that is no std::exception");
+    }
+    meeting_.reset();
+    return recorder().judge(index, can_skip);
+  }
+
+  void end(record::RunState state, std::string_view reason) noexcept {
+    meeting_.reset();  // the other ranks need not wait for this one
+    session_.end(state, reason, agent::Worker::Linger::no);
+  }
+
+  void agree_over(AllGather gather) { meeting_.emplace(std::move(gather)); }
+
+  /// Throws std::invalid_argument if ranks are to agree and cannot.
+  void check_ranks() {
+    if (session_.governor().agrees() && !meeting_)
+      throw std::invalid_argument(
+          "ranks: agree needs to know how this rank reaches the others: call agree_over() before "
+          "attach(), or set ranks to off");
   }
 
   /// A step is over: it is handed on, then the state is kept or put back.
@@ -78,6 +110,7 @@ class Agent::Impl {
  private:
   agent::Session session_;
   agent::Snapshots snapshots_{session_.governor()};
+  std::optional<agent::ranks::Meeting> meeting_{};
 };
 
 namespace {
@@ -96,13 +129,7 @@ void check_device(const agent::Governor& governor, const torch::optim::Optimizer
 }  // namespace
 
 Agent::Agent(const Options& options)
-    : impl_(std::make_unique<Impl>([&] {
-        agent::ResolvedOptions resolved = agent::resolve(options, agent::process_environment());
-        if (resolved.options.ranks == RankAgreement::agree)
-          throw std::invalid_argument(
-              "ranks: agree is for the Python package; set it to off in a C++ program");
-        return resolved;
-      }())) {}
+    : impl_(std::make_unique<Impl>(agent::resolve(options, agent::process_environment()))) {}
 
 Agent::~Agent() {
   if (!impl_->session().close(agent::Worker::Linger::yes)) (void)impl_.release();
@@ -110,12 +137,19 @@ Agent::~Agent() {
 
 void Agent::attach(torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
   check_device(impl_->session().governor(), optimizer);
+  impl_->check_ranks();
   (void)impl_->recorder().attach(collectors::libtorch_source(module, &optimizer));
   impl_->snapshots().state().add(module, &optimizer);
 }
 void Agent::attach(torch::nn::Module& module) {
+  impl_->check_ranks();
   (void)impl_->recorder().attach(collectors::libtorch_source(module, nullptr));
   impl_->snapshots().state().add(module, nullptr);
+}
+
+void Agent::agree_over(AllGather gather) {
+  if (!gather) throw std::invalid_argument("agree_over: the function is empty");
+  impl_->agree_over(std::move(gather));
 }
 
 std::optional<StepResult> Agent::step(torch::optim::Optimizer& optimizer) {
@@ -159,7 +193,7 @@ std::optional<StepResult> Agent::end_step() noexcept {
   agent::Decision decision;
   {
     const OwnTime own(impl_->recorder());
-    decision = impl_->recorder().judge(only, false);  // the update was the loop's
+    decision = impl_->judge(only, false);  // the update was the loop's
     impl_->recorder().after_update(only);
   }
   return impl_->finish(only, decision, record::SkipReason::none);
@@ -232,11 +266,9 @@ bool Agent::flush(std::chrono::milliseconds timeout) noexcept {
   return impl_->live() && impl_->session().worker().flush(timeout);
 }
 
-void Agent::stop() noexcept {
-  impl_->session().end(record::RunState::finished, "", agent::Worker::Linger::no);
-}
+void Agent::stop() noexcept { impl_->end(record::RunState::finished, ""); }
 void Agent::fail(std::string_view reason) noexcept {
-  impl_->session().end(record::RunState::failed, reason, agent::Worker::Linger::no);
+  impl_->end(record::RunState::failed, reason);
 }
 
 PhaseScope::PhaseScope(Agent* agent, Phase which) noexcept

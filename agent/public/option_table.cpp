@@ -301,9 +301,8 @@ constexpr std::array kTable{
     choice<&Options::ranks, kRankAgreements>(
         "ranks", "off, agree",
         "agree: all ranks of a run tell each other of each step before the update, and policies "
-        "act "
-        "on all of them or on none. It costs one small exchange per step, over a process group of "
-        "its own. Python only, with snapshots by steps."),
+        "act on all of them or on none. It costs one small exchange per step. Snapshots must come by "
+        "steps. A C++ program calls Agent::agree_over()."),
     OptionSpec{"alertmanager_url", "http://host:port, with a path prefix if there is one",
                "Incidents that have an alert are sent to this Alertmanager at once, in addition to "
                "what Prometheus sends. No TLS: name a proxy on this machine. Empty: none.",

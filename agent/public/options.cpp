@@ -127,6 +127,19 @@ std::optional<ResolvedOptions> switched_off(const Options& code, const Environme
 
 }  // namespace
 
+namespace {
+
+/// What one option asks of others.
+void check_together(const Options& options) {
+  if (options.ranks == RankAgreement::agree &&
+      (options.snapshot_seconds > 0 || options.snapshot_budget > 0))
+    throw std::invalid_argument(
+        "ranks: agree needs snapshots at the same steps on every rank; set snapshot_every, and "
+        "snapshot_seconds and snapshot_budget to 0");
+}
+
+}  // namespace
+
 ResolvedOptions resolve(const Options& code, const Environment& environment) {
   if (auto off = switched_off(code, environment)) return *std::move(off);
 
@@ -183,6 +196,7 @@ ResolvedOptions resolve(const Options& code, const Environment& environment) {
     if (!options.run_id.empty()) sources["run_id"] = "environment";
   }
 
+  check_together(options);
   resolved.settings = settings_of(options, sources);
   return resolved;
 }

@@ -159,7 +159,10 @@ NodeBoard::NodeBoard(NodeBoard&& other) noexcept
       sequence_(other.sequence_) {}
 
 NodeBoard::~NodeBoard() {
-  if (memory_ != nullptr) munmap(memory_, whole_bytes(ranks_, bytes_));
+  if (memory_ == nullptr) return;
+  std::int64_t mine = getpid();
+  place(rank_).process.compare_exchange_strong(mine, 0);
+  munmap(memory_, whole_bytes(ranks_, bytes_));
 }
 
 NodeBoard::Place& NodeBoard::place(int rank) const noexcept {

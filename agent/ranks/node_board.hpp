@@ -23,6 +23,7 @@ class NodeBoard {
   /// As rank `rank`, with the numbers of make(). Throws std::system_error, and std::runtime_error if what lies
   /// there is not such a board, of this version and this user.
   NodeBoard(const std::string& name, int rank, int ranks, std::size_t bytes);
+  /// The rank leaves. In a forked child it does not.
   ~NodeBoard();
   NodeBoard(NodeBoard&& other) noexcept;
   NodeBoard& operator=(NodeBoard&&) = delete;
@@ -38,7 +39,7 @@ class NodeBoard {
   /// What a rank told, `bytes` of it. After a wait() that was true, and before the next tell().
   [[nodiscard]] std::string told_by(int rank) const;
 
-  /// The lowest rank that has not told as often as this one and whose process has ended.
+  /// The lowest rank that has not told as often as this one and has left, or whose process has ended.
   [[nodiscard]] std::optional<int> gone() const;
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }

@@ -50,10 +50,11 @@ bool Snapshots::leads(int optimizer) {
   return true;
 }
 
-Snapshots::Generation* Snapshots::newest_good() noexcept {
+Snapshots::Generation* Snapshots::newest_good(std::optional<std::int64_t> run_step) noexcept {
   Generation* newest = nullptr;
   for (Generation& one : generations_)
-    if (one.is_good && (newest == nullptr || one.number > newest->number)) newest = &one;
+    if (one.is_good && (!run_step || one.run_step == *run_step) &&
+        (newest == nullptr || one.number > newest->number)) newest = &one;
   return newest;
 }
 
@@ -101,6 +102,11 @@ bool Snapshots::refuse(SnapshotResult result, std::string why) noexcept try {
 
 void Snapshots::note_newest() noexcept {
   const Generation* newest = newest_good();
+  const Generation* older = nullptr;
+  for (const Generation& one : generations_)
+    if (one.is_good && &one != newest) older = &one;
+  governor_.set_good_snapshots(
+      {newest == nullptr ? 0 : newest->run_step, older == nullptr ? 0 : older->run_step});
   if (newest == nullptr) return governor_.set_newest_snapshot(0, 0);
   governor_.set_newest_snapshot(newest->run_step, record::monotonic_time() - newest->taken_at);
 }
@@ -112,19 +118,20 @@ void Snapshots::forget_since(std::int64_t run_step) noexcept {
   note_newest();
 }
 
-Snapshots::Generation& Snapshots::intact() {
-  while (Generation* newest = newest_good()) {
+Snapshots::Generation& Snapshots::intact(std::optional<std::int64_t> run_step) {
+  while (Generation* newest = newest_good(run_step)) {
     if (newest->copy.checksum() == newest->checksum) return *newest;
     newest->is_good = false;  // its bytes are no longer those that were copied
     note_newest();
   }
-  throw std::runtime_error("there is no good snapshot to go back to" +
+  throw std::runtime_error(std::string(run_step ? "the ranks have no good snapshot in common"
+                                                : "there is no good snapshot to go back to") +
                            (last_refusal_.empty() ? std::string() : "; " + last_refusal_));
 }
 
 void Snapshots::answer(std::int64_t run_step) noexcept try {
   if (const auto bad_since = governor_.diverges_since()) forget_since(*bad_since);
-  (void)restore(governor_.reason(), run_step, {}, true);
+  (void)restore(governor_.reason(), run_step, {}, governor_.agreed_snapshot(), true);
 } catch (const std::exception& error) {
   governor_.stop_instead();
   governor_.log(std::string("no rollback: ") + error.what());
@@ -137,14 +144,15 @@ Rollback Snapshots::go_back(std::string reason, std::int64_t run_step,
   if (!(options.lr_factor > 0) || !std::isfinite(options.lr_factor))
     throw std::invalid_argument("rollback: lr_factor must be above 0");
   is_asked_ = false;
-  Rollback done = restore(std::move(reason), run_step, options, false);
+  Rollback done = restore(std::move(reason), run_step, options, std::nullopt, false);
   state_.drop_gradients();
   return done;
 }
 
 Rollback Snapshots::restore(std::string reason, std::int64_t run_step,
-                            const RollbackOptions& options, bool is_by_policy) {
-  Generation& from = intact();
+                            const RollbackOptions& options, std::optional<std::int64_t> to_step,
+                            bool is_by_policy) {
+  Generation& from = intact(to_step);
   if (const std::string difference = state_.difference(from.copy); !difference.empty())
     throw std::runtime_error(
         "the training is no longer the one that the snapshot is of, and nothing was restored: " +

@@ -51,14 +51,15 @@ class Snapshots {
   };
 
   [[nodiscard]] bool leads(int optimizer);
-  [[nodiscard]] Generation* newest_good() noexcept;
-  [[nodiscard]] Generation& intact();
+  [[nodiscard]] Generation* newest_good(std::optional<std::int64_t> run_step = std::nullopt) noexcept;
+  /// `run_step`: only the snapshot of that step will do.
+  [[nodiscard]] Generation& intact(std::optional<std::int64_t> run_step);
   bool refuse(record::SnapshotResult result, std::string why) noexcept;
   void note_newest() noexcept;
   void forget_since(std::int64_t run_step) noexcept;
   void answer(std::int64_t run_step) noexcept;
   Rollback restore(std::string reason, std::int64_t run_step, const RollbackOptions& options,
-                   bool is_by_policy);
+                   std::optional<std::int64_t> to_step, bool is_by_policy);
 
   Governor& governor_;
   TrainingState state_;

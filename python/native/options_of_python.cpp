@@ -28,14 +28,6 @@ Options options_of(const std::vector<std::string>& code, std::vector<std::string
   return options;
 }
 
-void check_ranks(const Options& options) {
-  if (options.ranks == RankAgreement::agree &&
-      (options.snapshot_seconds > 0 || options.snapshot_budget > 0))
-    throw std::invalid_argument(
-        "ranks: agree needs snapshots at the same steps on every rank; set snapshot_every, and "
-        "snapshot_seconds and snapshot_budget to 0");
-}
-
 bool lacks_run_id(const std::vector<std::string>& code, std::vector<std::string> command_line) {
   try {
     const Options options = options_of(code, std::move(command_line));

@@ -10,9 +10,6 @@ namespace gradvane::python {
 /// Throws std::invalid_argument for an option that does not exist or is not allowed.
 Options options_of(const std::vector<std::string>& code, std::vector<std::string> command_line);
 
-/// Throws std::invalid_argument for options that ranks cannot keep in step.
-void check_ranks(const Options& options);
-
 /// Whether a run with these options is measured and has no run_id yet. False if an option is not
 /// allowed, which the constructor reports.
 bool lacks_run_id(const std::vector<std::string>& code, std::vector<std::string> command_line);

@@ -30,7 +30,6 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
         options.on_incident = [this](const Incident& incident) { events_.add_incident(incident); };
         agent::ResolvedOptions resolved = agent::resolve(options, agent::process_environment());
         resolved.default_run = std::move(default_run);
-        check_ranks(resolved.options);
         // Here the profiler is seen to start.
         if (resolved.options.sync_profiler == SyncProfiler::automatic)
           resolved.options.sync_profiler = SyncProfiler::yield;

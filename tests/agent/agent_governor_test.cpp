@@ -206,5 +206,22 @@ TEST(AgentGovernor, ACheckpointIsNamedInALaterIncident) {
   EXPECT_EQ(incidents.front().last_good_checkpoint, 103);
 }
 
+TEST(AgentGovernor, RanksThatAreToAgreeNeedAWayToEachOther) {
+  Options options = with(NonfinitePolicy::skip);
+  options.ranks = RankAgreement::agree;
+  options.world_size = 2;
+  Training training;
+  Agent agent(options);
+  try {
+    agent.attach(*training.model, *training.optimizer);
+    FAIL() << "it was taken";
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr("call agree_over() before attach()"));
+  }
+  EXPECT_THROW(agent.agree_over(nullptr), std::invalid_argument);
+  agent.agree_over([](const std::string& mine) { return std::vector{mine, mine}; });
+  EXPECT_NO_THROW(agent.attach(*training.model, *training.optimizer));
+}
+
 }  // namespace
 }  // namespace gradvane

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <functional>
 #include <gradvane/options.hpp>
+#include <gradvane/ranks.hpp>
 #include <memory>
 #include <optional>
 #include <string>
@@ -227,6 +228,12 @@ class GRADVANE_API Agent {
   /// Watches a module's parameters in a loop without a torch::optim optimizer. Such a loop calls
   /// begin_step(), after_backward() and end_step().
   void attach(torch::nn::Module& module);
+
+  /// How this rank reaches the others, for Options::ranks = agree. Call it once on every rank, before
+  /// attach(). Ranks of one node meet in shared memory then, which takes three calls of `gather` in
+  /// the first step; ranks of several nodes have one call in each step. docs/ranks.md. Throws
+  /// std::invalid_argument if `gather` is empty.
+  void agree_over(AllGather gather);
 
   /// Runs optimizer.step() and measures around it. Returns the step in immediate mode. Under the
   /// policies skip, stop and rollback it does not run a step whose loss or gradients are not finite.

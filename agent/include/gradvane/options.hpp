@@ -131,7 +131,7 @@ struct Options {
   double snapshot_budget = 0;   ///< share of the training's time that they may take; 0: any
   int rollback_limit = 3;  ///< rollbacks within rollback_window after which the run stops instead
   int rollback_window = 1000;                ///< steps
-  RankAgreement ranks = RankAgreement::off;  ///< on the steps that policies act on; Python only
+  RankAgreement ranks = RankAgreement::off;  ///< on the steps that policies act on
   std::string alertmanager_url = {};  ///< Alertmanager that incidents are sent to; empty: none
   std::string alertmanager_labels =
       {};                         ///< "name=value,name=value", as Prometheus labels the target

@@ -88,7 +88,7 @@ class Board:
         while not self._board.wait(_SLICE):
             gone = self._board.gone()
             if gone is not None and not self._board.wait(0):
-                raise RuntimeError(f"the process of rank {self.ranks[gone]} has ended")
+                raise RuntimeError(f"rank {self.ranks[gone]} has left")
             if time.monotonic() > until:
                 raise RuntimeError(f"no word from a rank for {self._patience:g} s")
 
