@@ -64,7 +64,8 @@ Judge::Judge(std::int32_t rank, const Settings& settings, Report report)
       agent_(rank, settings_.agent, settings_.cooldown_seconds, book_, report_),
       stall_(rank, settings_.stall_seconds, book_, report_),
       rollbacks_(rank, book_, report_),
-      agreement_(rank, book_, report_) {}
+      agreement_(rank, book_, report_),
+      replicas_(rank, book_, report_) {}
 
 Judge::PerOptimizer& Judge::rules_of(std::int32_t optimizer) {
   const auto known = by_optimizer_.find(optimizer);
@@ -103,6 +104,7 @@ void Judge::tell_open(const Report& tell) const {
   agent_.tell_open(tell);
   stall_.tell_open(tell);
   agreement_.tell_open(tell);
+  replicas_.tell_open(tell);
   for (const auto& [optimizer, rules] : by_optimizer_) {
     rules.loss.tell_open(tell);
     rules.norm.tell_open(tell);

@@ -15,6 +15,7 @@
 #include "detectors/rules/gradient_rules.hpp"
 #include "detectors/rules/loss_rules.hpp"
 #include "detectors/rules/norm_rules.hpp"
+#include "detectors/rules/replica_rules.hpp"
 #include "detectors/rules/rollback_rules.hpp"
 #include "detectors/rules/skip_rules.hpp"
 #include "detectors/stall.hpp"
@@ -65,6 +66,10 @@ class Judge {
   }
   /// Ranks do not decide together any more, from the moment `seen` on.
   void agreement_lost(std::string_view why, const Moment& seen) { agreement_.lost(why, seen); }
+  /// Ranks have compared their weights, and there is news.
+  void replicas_compared(const record::ReplicaComparison& comparison, const Moment& seen) {
+    replicas_.compared(comparison, seen);
+  }
   /// Whether the latest steps look like the beginning of a divergence.
   [[nodiscard]] bool may_diverge() const noexcept;
   /// Incidents that are open, with the steps they have had up to now.
@@ -90,6 +95,7 @@ class Judge {
   StallDetector stall_;
   RollbackRules rollbacks_;
   AgreementRules agreement_;
+  ReplicaRules replicas_;
   std::map<std::int32_t, PerOptimizer> by_optimizer_;
 };
 

@@ -80,6 +80,8 @@ std::string describe_first(const record::Incident& incident, const record::Appea
     text += " The loss was finite: it began in the backward pass.";
   if (incident.began_in == record::BeganIn::update)
     text += " Loss and gradients were finite: it began in the optimizer's update.";
+  if (step.first_bad_rank)
+    text += " It comes from rank " + std::to_string(*step.first_bad_rank) + ".";
   return text + verdict(incident, step);
 }
 

@@ -122,6 +122,12 @@ inline constexpr std::array kAlertRules{
               .summary = "Ranks do not decide together any more",
               .description = "ranks were to decide on bad steps together, and each decides alone "
                              "now: one may skip a step that another takes."},
+    AlertRule{.name = "GradvaneReplicaMismatch",
+              .severity = Severity::critical,
+              .group = "steps",
+              .summary = "Ranks that train the same model have different weights",
+              .description = "ranks that had the same weights have others now: their gradients are "
+                             "averaged for a model that no rank has."},
     AlertRule{.name = "GradvaneHostSyncBudgetExceeded",
               .severity = Severity::warning,
               .group = "steps",

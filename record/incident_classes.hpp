@@ -16,24 +16,25 @@ enum class IncidentClass : std::uint8_t {
   nonfinite_loss,
   nonfinite_grad,
   nonfinite_weight,
-  sync_budget,      ///< more host syncs in a step than it may have
-  own_sync_budget,  ///< more host syncs of Gradvane's own than it may have
-  amp_overflow,     ///< a gradient scaler skips step after step
-  skipped_steps,    ///< many steps change nothing, scattered
-  loss_spike,       ///< one loss far above those before
-  loss_divergence,  ///< several losses in a row are far above those before
-  random_guess,     ///< it had learned, and is back to guessing
-  grad_exploding,   ///< the gradient norm is far above its own history
-  grad_vanishing,   ///< most parameters have next to no gradient
-  grad_norm_drift,  ///< the gradient norm moves away from its running mean
-  grad_health,      ///< the preset score is low
-  dead_group,       ///< every gradient of a group is zero, step after step
-  stalled,          ///< no step for long
-  data_dropped,     ///< records were lost
-  agent_cost,       ///< Gradvane takes more of the training's time than it may
-  grad_norm_bound,  ///< the gradient norm is above the bound at which a step is skipped
-  rollback,         ///< the training went back to a snapshot of its state
-  agreement_lost,   ///< ranks were to decide on steps together, and each decides alone now
+  sync_budget,       ///< more host syncs in a step than it may have
+  own_sync_budget,   ///< more host syncs of Gradvane's own than it may have
+  amp_overflow,      ///< a gradient scaler skips step after step
+  skipped_steps,     ///< many steps change nothing, scattered
+  loss_spike,        ///< one loss far above those before
+  loss_divergence,   ///< several losses in a row are far above those before
+  random_guess,      ///< it had learned, and is back to guessing
+  grad_exploding,    ///< the gradient norm is far above its own history
+  grad_vanishing,    ///< most parameters have next to no gradient
+  grad_norm_drift,   ///< the gradient norm moves away from its running mean
+  grad_health,       ///< the preset score is low
+  dead_group,        ///< every gradient of a group is zero, step after step
+  stalled,           ///< no step for long
+  data_dropped,      ///< records were lost
+  agent_cost,        ///< Gradvane takes more of the training's time than it may
+  grad_norm_bound,   ///< the gradient norm is above the bound at which a step is skipped
+  rollback,          ///< the training went back to a snapshot of its state
+  agreement_lost,    ///< ranks were to decide on steps together, and each decides alone now
+  replica_mismatch,  ///< ranks that had the same weights have others now
 };
 
 /// How bad an incident is for the run, the worst first. The page and the story begin with the worst.
@@ -242,7 +243,16 @@ inline constexpr std::array kIncidentClassTable{
                       .opens = "with `ranks: agree`, a rank did not take part in time, or ranks "
                                "are at different steps",
                       .closes = "never: each rank decides alone until the run ends",
-                      .setting = "`ranks: alone`"},
+                      .setting = "`ranks: off`"},
+    IncidentClassInfo{
+        .kind = IncidentClass::replica_mismatch,
+        .name = "replica_mismatch",
+        .title = "Replicas have different weights",
+        .gravity = Gravity::training,
+        .alert = "GradvaneReplicaMismatch",
+        .opens = "ranks that had the same weights at their first step have others now",
+        .closes = "the next comparison finds them equal",
+        .setting = "no comparison"},
 };
 
 inline constexpr int kIncidentClasses = static_cast<int>(kIncidentClassTable.size());

@@ -30,6 +30,8 @@ constexpr std::array kLaunchers{
     Launcher{"PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE", false},
     Launcher{"SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", true},
     Launcher{"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", true},
+    // An Indexed Job of Kubernetes numbers its pods. A pod that starts several ranks has a launcher that names them.
+    Launcher{"JOB_COMPLETION_INDEX", "LOCAL_RANK", "WORLD_SIZE", false},
 };
 
 /// Slurm numbers the steps that srun starts from 0. The highest numbers are for the batch script and for interactive

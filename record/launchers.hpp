@@ -19,7 +19,7 @@ struct LauncherNumber {
   std::string text;
 };
 /// The variable of the first launcher that has set one: torchrun's names, Open MPI, MPICH and Intel MPI, then Slurm
-/// inside srun.
+/// inside srun, then an Indexed Job of Kubernetes.
 [[nodiscard]] std::optional<LauncherNumber> launcher_number(RankNumber number,
                                                             const Environment& environment);
 

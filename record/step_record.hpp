@@ -146,6 +146,8 @@ struct StepRecord {
 
   /// The first micro-step whose loss was not finite, from 1; 0: none, or it cannot be told.
   std::int32_t bad_micro_step = 0;
+  /// The rank that a non-finite value comes from. Absent: it is not known.
+  std::optional<std::int32_t> first_bad_rank;
 
   std::optional<double> loss;               ///< may be NaN or Inf: then that was measured
   std::optional<double> grad_norm;          ///< L2 over finite elements, as read (before clipping)

@@ -38,13 +38,13 @@ ROOMS = {
     "agent": {
         "include": set(),
         "public": {"include"},
-        "ranks": set(),
+        "ranks": {"include"},
         "governor": {"include", "ranks"},
         "step": {"include", "public", "governor", "ranks"},
         "outlets": {"include", "public"},
         "worker": {"include", "public", "governor", "outlets"},
         "snapshots": {"include", "governor"},
-        "": {"include", "public", "governor", "snapshots", "step", "worker"},
+        "": {"include", "public", "governor", "ranks", "snapshots", "step", "worker"},
     },
     "collectors": {
         "": set(),
@@ -94,6 +94,7 @@ TORCH_FOLDERS = {"examples", "tests", "bench"}
 TORCH_FILES = {"collectors/tensors/tensor.hpp", "collectors/tensors/tensor_libtorch.cpp",
                "collectors/tensors/device_memory_cuda.cpp", "collectors/model/libtorch_source.cpp",
                "agent/step/gradient_clip.cpp", "agent/agent.cpp", "agent/include/gradvane/agent.hpp",
+               "agent/include/gradvane/torch_store.hpp",
                # What belongs to a state is torch's to say; Python's package has its own.
                "agent/snapshots/state_tensors.hpp", "agent/snapshots/state_tensors.cpp",
                "agent/snapshots/training_state.hpp", "agent/snapshots/training_state.cpp"}
@@ -111,7 +112,7 @@ FORBIDDEN = {
 }
 
 PUBLIC_HEADER = "agent/include/gradvane/agent.hpp"
-PUBLIC_INCLUDES = ("gradvane/agent.hpp", "gradvane/options.hpp")
+PUBLIC_INCLUDES = ("gradvane/agent.hpp", "gradvane/options.hpp", "gradvane/ranks.hpp", "gradvane/torch_store.hpp")
 
 
 def layer_files(root: Path):

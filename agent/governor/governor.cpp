@@ -60,7 +60,9 @@ Governor::Governor(const Options& options)
       rollback_limit_(options.rollback_limit),
       rollback_window_(options.rollback_window),
       is_alone_(options.world_size <= 1),
-      lockstep_(acts_ && !is_alone_ && options.ranks == RankAgreement::agree) {
+      lockstep_(options.enabled && !is_alone_ && options.ranks == RankAgreement::agree &&
+
+                (acts_ || options.compare_replicas_every > 0 || options.check_before_reduction)) {
   static_assert(std::atomic<Acted>::is_always_lock_free, "any thread may ask at any time");
   checkpoints_.reserve(kCheckpoints);
   if (agrees()) summary_.ranks_agree = true;
@@ -162,20 +164,21 @@ ranks::RankRecord Governor::tell(const StepFinding& step) noexcept {
   return lockstep_.tell(step, take_own_incident());
 }
 
-Decision Governor::judge_together(const StepFinding& step,
-                                  std::span<const std::string> records) noexcept try {
+Decision Governor::judge_together(const StepFinding& step, std::span<const std::string> records,
+                                  const std::function<std::string(std::int32_t)>& name_of) noexcept
+    try {
   const ranks::Outcome outcome = ranks::agree(records);
   if (!outcome.agreement) {
     lose_agreement(outcome.why_not);
     return judge(step);
   }
-  const Decision decision = judge(lockstep_.join(step, *outcome.agreement));
+  const ranks::Agreement& agreed = *outcome.agreement;
+  Decision decision = judge(lockstep_.join(step, agreed));
+  decision.first_bad_rank = agreed.first_bad_rank;
   if (decision.verdict == Verdict::take || decision.fault == Fault::incident) return decision;
-  const auto first = outcome.agreement->first_bad_rank;
-  log("step " + std::to_string(step.run_step) + ": " + std::string(name_of(decision.verdict)) +
-      " on all ranks; " +
-      (first ? "rank " + std::to_string(*first) + " is the first whose own loss is not finite"
-             : "which rank it came from is not known"));
+  log("step " + std::to_string(step.run_step) + ": " +
+      std::string(agent::name_of(decision.verdict)) + " on all ranks; " +
+      ranks::origin_of(agreed, name_of));
   return decision;
 } catch (...) {  // no memory for the records: ranks are no longer in step
   lose_agreement("no memory");
@@ -236,6 +239,17 @@ void Governor::note_rollback(record::Rollback rollback, bool is_by_policy) noexc
 std::vector<record::Rollback> Governor::take_rollbacks() {
   const std::lock_guard lock(mutex_);
   return std::exchange(new_rollbacks_, {});
+}
+
+void Governor::note_comparison(record::ReplicaComparison comparison) noexcept try {
+  const std::lock_guard lock(mutex_);
+  comparisons_.push_back(std::move(comparison));
+} catch (...) {  // no memory: it is not reported
+}
+
+std::vector<record::ReplicaComparison> Governor::take_comparisons() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(comparisons_, {});
 }
 
 std::optional<std::string> Governor::take_lost_agreement() {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include "agent/ranks/rank_record.hpp"
 #include "record/governor_summary.hpp"
 #include "record/incident.hpp"
+#include "record/replica_comparison.hpp"
 #include "record/rollback.hpp"
 
 namespace gradvane::agent {
@@ -42,6 +44,8 @@ struct Decision {
   Verdict verdict = Verdict::take;
   Fault fault = Fault::none;
   bool is_escalated = false;  ///< a limit was reached: skip_limit, or rollback_limit
+  /// The rank that a bad step comes from, if ranks agree and know it.
+  std::optional<std::int32_t> first_bad_rank = std::nullopt;
 };
 
 /// When snapshots of the training's state are due. 0: not by this.
@@ -55,8 +59,8 @@ struct SnapshotPace {
 
 /// One for each run. It keeps the count of what it decided, and what the worker has found out about
 /// the state. Threading: judge(), note_rollback(), stop_instead(),
-/// stop_at_next_step(), count_snapshot(), set_newest_snapshot(), log() and note_checkpoint() from the threads that train, one at a time;
-/// note_incident(), note_state(), checkpoint_before(), take_rollbacks() and take_lines() from the
+/// stop_at_next_step(), count_snapshot(), set_newest_snapshot(), note_comparison(), log() and note_checkpoint() from the threads that train, one at a time;
+/// note_incident(), note_state(), checkpoint_before() and what begins with take_ from the
 /// worker's; all else from any.
 class Governor {
  public:
@@ -97,9 +101,10 @@ class Governor {
   /// What the other ranks are to know of the step in hand. Each call is one exchange, on every rank.
   [[nodiscard]] ranks::RankRecord tell(const StepFinding& step) noexcept;
   /// As judge(), by what all ranks have told, in their order: the same on each. If they are not in
-  /// step, the agreement ends, and this rank decides alone.
-  [[nodiscard]] Decision judge_together(const StepFinding& step,
-                                        std::span<const std::string> records) noexcept;
+  /// step, the agreement ends, and this rank decides alone. `name_of`: a parameter, by its order.
+  [[nodiscard]] Decision judge_together(
+      const StepFinding& step, std::span<const std::string> records,
+      const std::function<std::string(std::int32_t)>& name_of) noexcept;
   /// Ranks cannot agree any more: each decides alone from now on, and the worker reports it.
   void lose_agreement(const std::string& why) noexcept;
   /// Run step of the snapshot that the latest decision is to go back to, on every rank; 0: they have
@@ -128,6 +133,8 @@ class Governor {
   void set_good_snapshots(std::array<std::int64_t, ranks::kGenerations> run_steps) noexcept {
     lockstep_.set_good_snapshots(run_steps);
   }
+  /// Ranks have compared their weights, and there is news.
+  void note_comparison(record::ReplicaComparison comparison) noexcept;
   /// A line for the log, which the worker writes.
   void log(std::string line) noexcept;
   /// A checkpoint was written behind `run_step`.
@@ -143,6 +150,8 @@ class Governor {
   /// Those since the last call, the oldest first.
   [[nodiscard]] std::vector<record::Rollback> take_rollbacks();
   [[nodiscard]] std::vector<std::string> take_lines();
+  /// Those since the last call, the oldest first.
+  [[nodiscard]] std::vector<record::ReplicaComparison> take_comparisons();
   /// Why ranks do not agree any more, once.
   [[nodiscard]] std::optional<std::string> take_lost_agreement();
 
@@ -211,7 +220,8 @@ class Governor {
   std::vector<std::int64_t> checkpoints_;  ///< the latest
   std::vector<record::Rollback> new_rollbacks_;
   std::vector<std::string> lines_;
-  std::optional<std::string> lost_agreement_;  ///< not reported yet
+  std::vector<record::ReplicaComparison> comparisons_;  ///< not reported yet
+  std::optional<std::string> lost_agreement_;           ///< not reported yet
   record::GovernorSummary summary_;
   bool has_summary_ = false;
   double snapshot_monotonic_ = 0;  ///< when the newest was taken

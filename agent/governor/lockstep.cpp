@@ -13,6 +13,7 @@ ranks::RankRecord Lockstep::tell(const StepFinding& step,
   record.optimizer = step.optimizer;
   record.loss_is_bad = step.loss_is_bad;
   record.gradients_are_bad = step.gradients_are_bad;
+  record.own_bad_param = step.own_bad_param;
   record.has_scaler = step.has_scaler;
   record.norm = step.norm;
   record.is_part = step.is_part;

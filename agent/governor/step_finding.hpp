@@ -14,6 +14,8 @@ struct StepFinding {
   bool is_measured = false;  ///< its gradients lie on a CPU and were read
   bool loss_is_bad = false;
   bool gradients_are_bad = false;
+  std::optional<std::int32_t> own_bad_param =
+      std::nullopt;  ///< before ranks averaged it, by its order
   /// L2 norm of the gradients as they were read, unscaled; absent where it is not known, or was not
   /// asked for.
   std::optional<double> norm = std::nullopt;

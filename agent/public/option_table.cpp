@@ -301,8 +301,19 @@ constexpr std::array kTable{
     choice<&Options::ranks, kRankAgreements>(
         "ranks", "off, agree",
         "agree: all ranks of a run tell each other of each step before the update, and policies "
-        "act on all of them or on none. It costs one small exchange per step. Snapshots must come by "
+        "act on all of them or on none. It costs one small exchange per step. Snapshots must come "
+        "by "
         "steps. A C++ program calls Agent::agree_over()."),
+    on_off<&Options::check_before_reduction>(
+        "check_before_reduction",
+        "Each rank looks at its gradients before DistributedDataParallel averages them, so that "
+        "the "
+        "rank that a NaN comes from is known. One more read of all gradients. Python only, with "
+        "ranks: agree."),
+    whole<&Options::compare_replicas_every, 0, kMaxInt>(
+        "compare_replicas_every", "0 or more",
+        "Steps between two comparisons of the weights of ranks that began with the same ones. They "
+        "compare checksums; each comparison reads all weights once. 0: none. With ranks: agree."),
     OptionSpec{"alertmanager_url", "http://host:port, with a path prefix if there is one",
                "Incidents that have an alert are sent to this Alertmanager at once, in addition to "
                "what Prometheus sends. No TLS: name a proxy on this machine. Empty: none.",

@@ -136,6 +136,14 @@ void check_together(const Options& options) {
     throw std::invalid_argument(
         "ranks: agree needs snapshots at the same steps on every rank; set snapshot_every, and "
         "snapshot_seconds and snapshot_budget to 0");
+  if (options.ranks == RankAgreement::agree) return;
+  const char* needs_exchange = options.compare_replicas_every > 0 ? "compare_replicas_every"
+                               : options.check_before_reduction   ? "check_before_reduction"
+                                                                  : nullptr;
+  if (needs_exchange != nullptr)
+    throw std::invalid_argument(
+        std::string(needs_exchange) +
+        " needs ranks that tell each other what they know; set ranks to agree");
 }
 
 }  // namespace

@@ -57,6 +57,7 @@ initialised when the agent starts. Else each is taken from the first of these va
 | Open MPI | `OMPI_COMM_WORLD_RANK` | `OMPI_COMM_WORLD_LOCAL_RANK` | `OMPI_COMM_WORLD_SIZE` |
 | MPICH, Intel MPI | `PMI_RANK` | `MPI_LOCALRANKID` | `PMI_SIZE` |
 | Slurm, inside `srun` | `SLURM_PROCID` | `SLURM_LOCALID` | `SLURM_STEP_NUM_TASKS`, `SLURM_NTASKS` |
+| Kubernetes, an Indexed Job | `JOB_COMPLETION_INDEX` | | |
 
 `run_id` is taken from `TORCHELASTIC_RUN_ID` (`torchrun --rdzv-id`), else from Slurm's job and step inside `srun`, such
 as `1234.0`, else from `PMIX_NAMESPACE`; `-restart1` is added after a restart. If there is none, torchrun's processes on

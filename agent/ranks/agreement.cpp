@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 namespace gradvane::agent::ranks {
@@ -67,8 +68,10 @@ Outcome agree(std::span<const std::string> records) {
   Agreement agreed;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const RankRecord& one = all[rank];
-    if (one.loss_is_bad && !agreed.first_bad_rank)
+    if ((one.loss_is_bad || one.own_bad_param) && !agreed.first_bad_rank) {
       agreed.first_bad_rank = static_cast<std::int32_t>(rank);
+      agreed.first_bad_param = one.own_bad_param;
+    }
     agreed.loss_is_bad |= one.loss_is_bad;
     agreed.gradients_are_bad |= one.gradients_are_bad;
     if (!one.incident) continue;
@@ -78,6 +81,14 @@ Outcome agree(std::span<const std::string> records) {
   agreed.norm = joint_norm(all);
   agreed.snapshots = common_snapshots(all);
   return {agreed, {}};
+}
+
+std::string origin_of(const Agreement& agreed,
+                      const std::function<std::string(std::int32_t)>& name_of) {
+  if (!agreed.first_bad_rank) return "which rank it came from is not known";
+  return rank_text(static_cast<std::size_t>(*agreed.first_bad_rank)) + " is the first whose own " +
+         (agreed.first_bad_param ? "gradient is not finite, of " + name_of(*agreed.first_bad_param)
+                                 : "loss is not finite");
 }
 
 }  // namespace gradvane::agent::ranks

@@ -2,6 +2,7 @@
 // What all ranks know together of the step in hand: the same on each, from the same records.
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,9 +16,11 @@ namespace gradvane::agent::ranks {
 struct Agreement {
   bool loss_is_bad = false;
   bool gradients_are_bad = false;
-  /// The lowest rank whose own loss was bad. Absent if there is none: gradients are reduced over all
-  /// ranks, so that a bad one is bad everywhere and names nobody.
+  /// The lowest rank whose own loss was bad, or its own gradient before it was averaged. Absent if
+  /// there is none: gradients are averaged over all ranks, so that a bad one is bad everywhere and
+  /// names nobody.
   std::optional<std::int32_t> first_bad_rank;
+  std::optional<std::int32_t> first_bad_param;  ///< of that rank, by its order, if it is known
   /// L2 norm of the gradients of the whole model. Absent if a rank did not know its part.
   std::optional<double> norm;
   std::optional<record::IncidentClass> incident;  ///< of the lowest rank that has one
@@ -34,5 +37,9 @@ struct Outcome {
 /// `records`: what each rank told, by rank. There is no agreement if one cannot be read, or is of another
 /// exchange, step or optimizer: then ranks do not run in step.
 [[nodiscard]] Outcome agree(std::span<const std::string> records);
+
+/// Which rank a bad step comes from, for the log. `name_of`: a parameter, by its order.
+[[nodiscard]] std::string origin_of(const Agreement& agreed,
+                                    const std::function<std::string(std::int32_t)>& name_of);
 
 }  // namespace gradvane::agent::ranks

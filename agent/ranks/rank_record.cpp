@@ -7,8 +7,9 @@
 namespace gradvane::agent::ranks {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x56475231;  // changes with the layout
+constexpr std::uint32_t kMagic = 0x56475232;  // changes with the layout
 constexpr std::int32_t kNoIncident = -1;
+constexpr std::int32_t kNoParam = -1;
 
 using Flag = std::uint32_t;
 constexpr Flag kLossIsBad = 1;
@@ -16,7 +17,8 @@ constexpr Flag kGradientsAreBad = 2;
 constexpr Flag kHasScaler = 4;
 constexpr Flag kHasNorm = 8;
 constexpr Flag kIsPart = 16;
-constexpr Flag kAllFlags = 31;
+constexpr Flag kHasFingerprint = 32;
+constexpr Flag kAllFlags = 63;
 
 /// As they are sent.
 struct Fields {
@@ -30,6 +32,9 @@ struct Fields {
   std::int64_t bad_since = 0;
   std::int64_t newest = 0;
   std::int64_t older = 0;
+  std::uint64_t fingerprint = 0;
+  std::int32_t params = 0;
+  std::int32_t own_bad_param = kNoParam;
 };
 
 static_assert(std::endian::native == std::endian::little);
@@ -41,10 +46,10 @@ std::uint32_t flag(bool is_set, Flag flag) noexcept { return is_set ? flag : 0U;
 
 std::array<char, kRecordBytes> encode(const RankRecord& record) noexcept {
   Fields fields;
-  fields.flags = flag(record.loss_is_bad, kLossIsBad) |
-                 flag(record.gradients_are_bad, kGradientsAreBad) |
-                 flag(record.has_scaler, kHasScaler) | flag(record.norm.has_value(), kHasNorm) |
-                 flag(record.is_part, kIsPart);
+  fields.flags =
+      flag(record.loss_is_bad, kLossIsBad) | flag(record.gradients_are_bad, kGradientsAreBad) |
+      flag(record.has_scaler, kHasScaler) | flag(record.norm.has_value(), kHasNorm) |
+      flag(record.is_part, kIsPart) | flag(record.fingerprint.has_value(), kHasFingerprint);
   fields.sequence = record.sequence;
   fields.run_step = record.run_step;
   fields.optimizer = record.optimizer;
@@ -53,6 +58,9 @@ std::array<char, kRecordBytes> encode(const RankRecord& record) noexcept {
   fields.bad_since = record.bad_since;
   fields.newest = record.snapshots[0];
   fields.older = record.snapshots[1];
+  fields.fingerprint = record.fingerprint.value_or(0);
+  fields.params = record.params;
+  fields.own_bad_param = record.own_bad_param.value_or(kNoParam);
   std::array<char, kRecordBytes> bytes{};
   std::memcpy(bytes.data(), &fields, sizeof(fields));
   return bytes;
@@ -64,7 +72,7 @@ std::optional<RankRecord> decode(std::string_view bytes) noexcept {
   std::memcpy(&fields, bytes.data(), sizeof(fields));
   const auto classes = static_cast<std::int32_t>(record::kIncidentClasses);
   if (fields.magic != kMagic || (fields.flags & ~kAllFlags) != 0 || fields.incident < kNoIncident ||
-      fields.incident >= classes)
+      fields.incident >= classes || fields.params < 0 || fields.own_bad_param < kNoParam)
     return std::nullopt;
   const auto has = [&](Flag flag) { return (fields.flags & flag) != 0; };
   RankRecord record;
@@ -80,6 +88,9 @@ std::optional<RankRecord> decode(std::string_view bytes) noexcept {
     record.incident = static_cast<record::IncidentClass>(fields.incident);
   record.bad_since = fields.bad_since;
   record.snapshots = {fields.newest, fields.older};
+  record.params = fields.params;
+  if (fields.own_bad_param != kNoParam) record.own_bad_param = fields.own_bad_param;
+  if (has(kHasFingerprint)) record.fingerprint = fields.fingerprint;
   return record;
 }
 

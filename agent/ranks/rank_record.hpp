@@ -20,6 +20,9 @@ struct RankRecord {
   std::int32_t optimizer = 0;
   bool loss_is_bad = false;  ///< this rank's own, before anything was reduced
   bool gradients_are_bad = false;
+  /// The first parameter, by its order, whose gradient was bad on this rank before ranks averaged it.
+  /// Absent: none was, or nobody looked.
+  std::optional<std::int32_t> own_bad_param = std::nullopt;
   bool has_scaler = false;
   /// L2 norm of the gradients that this rank holds. Absent where it is not known.
   std::optional<double> norm = std::nullopt;
@@ -30,6 +33,10 @@ struct RankRecord {
   std::int64_t bad_since = 0;
   /// Run steps of the good snapshots, the newest first; 0: none.
   std::array<std::int64_t, kGenerations> snapshots{};
+  std::int32_t params = 0;  ///< that the optimizer updates
+  /// Of some of their values, before the update. Absent where it is not asked for, or the values
+  /// cannot be read.
+  std::optional<std::uint64_t> fingerprint = std::nullopt;
 
   bool operator==(const RankRecord&) const = default;
 };

@@ -13,6 +13,7 @@
 
 #include "agent/snapshots/digest.hpp"
 #include "agent/snapshots/state_tensors.hpp"
+#include "record/checksum.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -84,9 +85,9 @@ std::int64_t StateCopy::bytes() const noexcept {
 
 std::uint64_t StateCopy::checksum() const noexcept {
   std::uint64_t sum = 0;
-  for (const at::Tensor& tensor : tensors) sum = agent::checksum(bytes_of(tensor), sum);
+  for (const at::Tensor& tensor : tensors) sum = record::checksum(bytes_of(tensor), sum);
   for (const auto& list : user)
-    for (const at::Tensor& tensor : list) sum = agent::checksum(bytes_of(tensor), sum);
+    for (const at::Tensor& tensor : list) sum = record::checksum(bytes_of(tensor), sum);
   return sum;
 }
 

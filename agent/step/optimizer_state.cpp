@@ -62,6 +62,7 @@ void OptimizerState::forget_read() noexcept {
   facts = collectors::StepFacts{};
   device_reads = 0;
   read_norm = -1;
+  own_bad_param.reset();
   reads_norm_again = false;
   clips = 0;
   scale = 0;

@@ -50,6 +50,9 @@ struct OptimizerState {
   double scale = 0;                   ///< a gradient scaler's, on a CPU; 0: none
   collectors::Tensor device_scale;    ///< the same on a device; undefined: none
 
+  // StepRecorder: the first parameter whose gradient was bad before ranks averaged it, by its order.
+  std::optional<std::int32_t> own_bad_param;
+
   // Clipping: what other tools' clips were seen in the current step.
   bool reads_norm_again = false;  ///< only a second look shows the norm after the clip
   int clips = 0;

@@ -25,7 +25,8 @@ StepRecorder::StepRecorder(const Options& options, bool enabled, Governor& gover
       parts_(optimizers_, handoff_),
       backward_(optimizers_, run_, losses_, gradients_, handoff_),
       clipping_(optimizers_, gradients_),
-      results_(options_, handoff_, losses_, user_) {}
+      results_(options_, handoff_, losses_, user_),
+      replicas_(options_, optimizers_, governor) {}
 
 int StepRecorder::attach(std::unique_ptr<collectors::ModelSource> source) {
   const OwnCalls own(syncs_.ledger());
@@ -129,12 +130,21 @@ Decision StepRecorder::judge(int optimizer, bool can_skip) noexcept {
 }
 
 std::array<char, ranks::kRecordBytes> StepRecorder::tell(int optimizer, bool can_skip) noexcept {
-  return ranks::encode(governor_.tell(finding(optimizer, can_skip)));
+  ranks::RankRecord record = governor_.tell(finding(optimizer, can_skip));
+  replicas_.add_fingerprint(optimizer, record);
+  return ranks::encode(record);
 }
 
 Decision StepRecorder::judge_together(int optimizer, bool can_skip,
                                       std::span<const std::string> records) noexcept {
-  return governor_.judge_together(finding(optimizer, can_skip), records);
+  const StepFinding found = finding(optimizer, can_skip);
+  const auto name_of = [&](std::int32_t entry) {
+    return optimizers_.watch().param_name(optimizer, entry);
+  };
+  const Decision decision = governor_.judge_together(found, records, name_of);
+  if (decision.first_bad_rank) at(optimizer).facts.first_bad_rank = *decision.first_bad_rank;
+  if (governor_.agrees()) replicas_.compare(optimizer, found.run_step, records);
+  return decision;
 }
 
 StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
@@ -149,9 +159,23 @@ StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
   found.loss_is_bad = losses.on_host() && !std::isfinite(losses.host_value());
   found.gradients_are_bad = state.has_read && state.is_bad();
   if (state.read_norm >= 0) found.norm = state.read_norm;
+  found.own_bad_param = state.own_bad_param;
   found.has_scaler = state.facts.has_scaler;
   found.can_skip = can_skip;
   return found;
+}
+
+void StepRecorder::note_own_gradient(const collectors::Tensor& param) noexcept {
+  const void* wanted = collectors::identity_of(param);
+  for (int optimizer = 0; optimizer < optimizers_.watch().optimizers(); ++optimizer) {
+    if (optimizers_.watch().is_removed(optimizer)) continue;
+    const auto& all = params(optimizer);
+    const auto found = std::ranges::find(all, wanted, collectors::identity_of);
+    if (found == all.end()) continue;
+    auto& first = at(optimizer).own_bad_param;
+    const auto entry = static_cast<std::int32_t>(found - all.begin());
+    first = std::min(first.value_or(entry), entry);
+  }
 }
 
 collectors::Tensor StepRecorder::clip(int optimizer, double max_norm, bool just_read) {

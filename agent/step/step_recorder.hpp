@@ -25,6 +25,7 @@
 #include "agent/step/gradient_reader.hpp"
 #include "agent/step/immediate_results.hpp"
 #include "agent/step/part_reader.hpp"
+#include "agent/step/replica_check.hpp"
 #include "agent/step/run_steps.hpp"
 #include "agent/step/weight_reader.hpp"
 #include "collectors/steps/handoff.hpp"
@@ -130,6 +131,9 @@ class StepRecorder {
   [[nodiscard]] std::array<char, ranks::kRecordBytes> tell(int optimizer, bool can_skip) noexcept;
   [[nodiscard]] Decision judge_together(int optimizer, bool can_skip,
                                         std::span<const std::string> records) noexcept;
+  /// The gradient of a parameter is not finite on this rank, before ranks average it. Holds for the
+  /// step in hand of each optimizer that has it.
+  void note_own_gradient(const collectors::Tensor& param) noexcept;
   /// Ends the step of `optimizer` and hands it over. Has a value in immediate mode.
   std::optional<StepResult> finish(int optimizer,
                                    record::SkipReason skipped = record::SkipReason::none) noexcept;
@@ -195,6 +199,7 @@ class StepRecorder {
   BackwardWatch backward_;
   Clipping clipping_;
   ImmediateResults results_;
+  ReplicaCheck replicas_;
 };
 
 }  // namespace gradvane::agent

@@ -63,6 +63,9 @@ void Incidents::judge_rollbacks(bool all) {
 void Incidents::judge_agreement() {
   if (const auto why = governor_.take_lost_agreement())
     judge_.agreement_lost(*why, {last_judged_, record::unix_time(), record::monotonic_time()});
+  for (const record::ReplicaComparison& comparison : governor_.take_comparisons())
+    judge_.replicas_compared(comparison,
+                             {comparison.run_step, record::unix_time(), record::monotonic_time()});
 }
 
 void Incidents::judge_time(double paused_seconds) {

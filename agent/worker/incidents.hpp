@@ -42,7 +42,7 @@ class Incidents {
   void judge_traced();
   /// Reports rollbacks behind steps that have been judged; with `all`, the others too.
   void judge_rollbacks(bool all);
-  /// Reports that ranks do not agree any more.
+  /// Reports that ranks do not agree any more, and what they found when they compared their weights.
   void judge_agreement();
   /// Called about once a second while the run lasts: a stall has no step that could be judged.
   /// `paused_seconds` since the latest step count for none.

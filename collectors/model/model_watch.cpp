@@ -337,6 +337,13 @@ std::shared_ptr<const ReadPlan> ModelWatch::plan(int optimizer) const noexcept {
   return watched_[static_cast<std::size_t>(optimizer)].plan;
 }
 
+std::string ModelWatch::param_name(int optimizer, std::int32_t entry) const {
+  const auto of = plan(optimizer);
+  const auto place = static_cast<std::size_t>(entry);
+  if (of == nullptr || place >= of->params.size()) return {};
+  return of->model->params.at(static_cast<std::size_t>(of->params[place])).name;
+}
+
 std::size_t ModelWatch::largest_plan() const noexcept {
   std::size_t largest = 0;
   for (const Watched& watched : watched_) largest = std::max(largest, watched.params.size());

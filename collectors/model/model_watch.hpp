@@ -62,6 +62,8 @@ class ModelWatch {
   [[nodiscard]] const Tensor& gradient(int optimizer, std::size_t entry) noexcept;
   void let_go_of_gradients(int optimizer) noexcept;
   [[nodiscard]] std::shared_ptr<const ReadPlan> plan(int optimizer) const noexcept;
+  /// Of one of params(), by its place in them; empty if it is in no plan.
+  [[nodiscard]] std::string param_name(int optimizer, std::int32_t entry) const;
   [[nodiscard]] std::size_t largest_plan() const noexcept;
 
   /// As the source says.

@@ -27,6 +27,9 @@ struct StepFacts {
   std::int32_t losses = 1;          ///< that a device's loss is the sum of
   std::int32_t bad_micro_step = 0;  ///< the first whose loss was not finite, from 1; 0: not known
 
+  /// The rank that a bad step comes from; -1: not known, or ranks do not tell each other.
+  std::int32_t first_bad_rank = -1;
+
   record::ReadAt read_at = record::ReadAt::none;
   record::SkipReason skipped = record::SkipReason::none;
   bool superseded = false;        ///< read, but no step came of it: told only if it was non-finite

@@ -86,7 +86,8 @@ void describe(auto& a, like<record::StepRecord> auto& r) {
   a(51, r.device_allocation_retries);
   a(52, r.device_out_of_memory);
   a(53, r.model_flops_utilization);
-  describe_joined(a, r, 54, std::numeric_limits<std::uint32_t>::max());  // the next free one is 54
+  a(54, r.first_bad_rank);
+  describe_joined(a, r, 55, std::numeric_limits<std::uint32_t>::max());  // the next free one is 55
 }
 
 void describe(auto& a, like<record::Appearance> auto& r) {

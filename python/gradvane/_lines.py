@@ -49,4 +49,6 @@ def _say(line: str) -> None:
         logger.info(line)
     elif sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # closed, or a pipe without a reader
-            print(f"gradvane: {line}", file=sys.stderr, flush=True)
+            # One write: print() makes two where the stream is not buffered, and lines of several processes mix.
+            sys.stderr.write(f"gradvane: {line}\n")
+            sys.stderr.flush()

@@ -77,6 +77,8 @@ class Options(TypedDict, total=False):
     rollback_limit: int
     rollback_window: int
     ranks: Literal["off", "agree"]
+    check_before_reduction: bool
+    compare_replicas_every: int
     alertmanager_url: str
     alertmanager_labels: str | Mapping[str, str]
     recorder: bool

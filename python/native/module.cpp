@@ -249,6 +249,13 @@ void define_governor(Class& agent) {
       .def(
           "tell", [](PythonAgent& self, int optimizer) { return py::bytes(self.tell(optimizer)); },
           "optimizer"_a)
+      .def("checks_before_reduction", &PythonAgent::checks_before_reduction)
+      .def(
+          "note_own_gradient",
+          [](PythonAgent& self, const py::object& param) {
+            self.note_own_gradient(tensor_of(param));
+          },
+          "param"_a)
       .def(
           "judge_together",
           [](PythonAgent& self, int optimizer, const std::vector<std::string>& records) {

@@ -34,6 +34,7 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
         if (resolved.options.sync_profiler == SyncProfiler::automatic)
           resolved.options.sync_profiler = SyncProfiler::yield;
         if (resolved.options.enabled) trace_mode_ = resolved.options.trace_nonfinite;
+        checks_before_reduction_ = resolved.options.check_before_reduction;
         return resolved;
       }()) {}
 

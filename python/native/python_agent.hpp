@@ -79,6 +79,10 @@ class PythonAgent {
     governor().lose_agreement(why);
     return call->judge(optimizer).verdict;
   }
+  /// By a hook of a backward pass, on any thread: a gradient is bad before ranks average it.
+  void note_own_gradient(const collectors::Tensor& param) {
+    if (const Call call(*this); call) call->note_own_gradient(param);
+  }
   [[nodiscard]] agent::Governor& governor() noexcept { return session_.governor(); }
   /// Run step of the latest step that ended, on the thread that trains; 0: there was none.
   [[nodiscard]] std::int64_t last_run_step() {
@@ -160,6 +164,7 @@ class PythonAgent {
   void give_norm(std::int64_t step, int optimizer, double norm);
 
   /// The option's value; off if the agent is off.
+  [[nodiscard]] bool checks_before_reduction() const noexcept { return checks_before_reduction_; }
   [[nodiscard]] TraceNonfinite trace_mode() const noexcept { return trace_mode_; }
   /// Calls of CUDA on this thread are Gradvane's own from +1 to -1. Any thread.
   void own_calls(int delta) noexcept;
@@ -237,6 +242,7 @@ class PythonAgent {
   std::vector<int> phases_;     ///< left for a backward pass or a step; the latest is last
   ParameterOwners owners_;
   TraceNonfinite trace_mode_ = TraceNonfinite::off;
+  bool checks_before_reduction_ = false;
   const pid_t process_;
   agent::Session session_;
 };

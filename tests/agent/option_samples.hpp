@@ -86,6 +86,8 @@ inline const std::vector<OptionSample>& option_samples() {
       {"rollback_limit", "1", "9", {"", "0", "-1"}},
       {"rollback_window", "1", "9", {"", "0", "-1"}},
       {"ranks", "agree", "off", {"", "on", "Agree", "none"}},
+      {"check_before_reduction", "on", "off", {"", "maybe", "2"}},
+      {"compare_replicas_every", "50", "0", {"", "-1", "often"}},
       {"alertmanager_url",
        "http://localhost:9093",
        "http://[::1]:9093/alertmanager",

@@ -35,10 +35,10 @@ std::size_t members() {
                exploding_factor, vanishing_share, drift_threshold, dead_after, overflow_streak,
                cost_budget, on_nonfinite, on_divergence, skip_limit, skip_norm, snapshot_every,
                snapshot_seconds, snapshot_budget, rollback_limit, rollback_window, ranks,
-               alertmanager_url, alertmanager_labels, recorder, recorder_dir, recorder_steps,
-               recorder_memory_bytes, recorder_disk_bytes, recorder_kept, recorder_signal,
-               trace_nonfinite, norm_exchange, handle_sigterm, log, on_incident, command_line] =
-      options;
+               check_before_reduction, compare_replicas_every, alertmanager_url,
+               alertmanager_labels, recorder, recorder_dir, recorder_steps, recorder_memory_bytes,
+               recorder_disk_bytes, recorder_kept, recorder_signal, trace_nonfinite, norm_exchange,
+               handle_sigterm, log, on_incident, command_line] = options;
   const void* const all[] = {&enabled,
                              &run,
                              &run_id,
@@ -103,6 +103,8 @@ std::size_t members() {
                              &rollback_limit,
                              &rollback_window,
                              &ranks,
+                             &check_before_reduction,
+                             &compare_replicas_every,
                              &alertmanager_url,
                              &alertmanager_labels,
                              &recorder,

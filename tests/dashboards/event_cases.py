@@ -82,6 +82,10 @@ EVENTS = (
              "Ranks do not decide together any more",
              "ranks were to decide on bad steps together, and each decides alone now: one may skip a step that another takes.|"
              "It began at step 120 on rank {first}.|", step="120"),
+    of_class("replica_mismatch", "GradvaneReplicaMismatch", "replica-mismatch", "critical",
+             "Ranks that train the same model have different weights",
+             "ranks that had the same weights have others now: their gradients are averaged for a model that no rank has.|"
+             "It began at step 120 on rank {first}.|", step="120"),
     of_class("amp_overflow", "GradvaneAmpOverflowStreak", "amp-overflow-streak", "warning",
              "The gradient scaler skips step after step",
              "the gradient scaler has skipped many steps in a row because of overflow.|It began at step 120 on rank {first}.|"

@@ -32,9 +32,10 @@ def all_numbers(model):
     whole = [p.full_tensor() if hasattr(p, "full_tensor") else p for p in model.parameters()]
     return torch.cat([p.detach().flatten() for p in whole]).tolist()
 
-def data_parallel(number):
+def data_parallel(number, prepare=lambda net: None):
     model, optimizer = tiny.make()
     net = torch.nn.parallel.DistributedDataParallel(model)
+    prepare(net)
     torch.manual_seed(number)
     way.attach(model, optimizer)
     tiny.train(net, optimizer, clip=torch.nn.utils.clip_grad_norm_)
@@ -111,8 +112,19 @@ def ranks(name: str, body: str, first: bool = False, within: float = 0.0) -> Pro
 
 
 def ranks_that_agree(name: str) -> Program:
-    """With a process group of the agent's own, in forked processes."""
+    """With a process group of the agent's own, in forked processes; the second model has a hook of the program's."""
     functions = RANKS[:RANKS.index("BODIES = {")]
-    return Program(name, "_, optimizer = tiny.make()\nmodel = torch.tensor(trained_by_two_ranks()['agree'])",
-                   top=functions + "BODIES = {'agree': data_parallel}\nSTART = 'fork'\n", whole=True,
-                   place=Place(environment={"GRADVANE_RANKS": "agree", "GRADVANE_ON_NONFINITE": "skip"}))
+    return Program(name, """
+        _, optimizer = tiny.make()
+        trained = trained_by_two_ranks()
+        model = torch.tensor(trained["agree"] + trained["own hook"])
+        """, top=functions + """
+def own_hook(number):
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+    return data_parallel(number, lambda net: net.register_comm_hook(None, allreduce_hook))
+
+BODIES = {"agree": data_parallel, "own hook": own_hook}
+START = "fork"
+""", whole=True, place=Place(environment={
+        "GRADVANE_RANKS": "agree", "GRADVANE_ON_NONFINITE": "skip", "GRADVANE_CHECK_BEFORE_REDUCTION": "on",
+        "GRADVANE_COMPARE_REPLICAS_EVERY": "2"}))

@@ -333,7 +333,7 @@ steps(3)
     ranks("two ranks, FSDP2, clipped with ours", "FSDP2, our clip"),
     ranks("two ranks, tensor parallel, clipped with torch's function", "tensors, torch's clip"),
     ranks("two ranks, tensor parallel, clipped with ours", "tensors, our clip"),
-    ranks_that_agree("two ranks that agree, data parallel"),
+    ranks_that_agree("two ranks that agree, compare their weights, and look at gradients before they are averaged"),
     Program("processes that train one shared model, with one step log", """
         shared = tiny.make(seed=2)[0].share_memory()
         context = mp.get_context("fork")

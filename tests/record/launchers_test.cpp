@@ -64,12 +64,15 @@ TEST(Launchers, EachLauncherGivesRankLocalRankAndWorldSize) {
   Variables older = kSrun;
   older.erase("SLURM_STEP_NUM_TASKS");
   EXPECT_EQ(numbers(older), "7/3/64");
+  EXPECT_EQ(numbers({{"JOB_COMPLETION_INDEX", "2"}}), "2/-/-");
 }
 
 TEST(Launchers, TheNearestLauncherCounts) {
   EXPECT_EQ(numbers(both(kTorchrun, kSrun)), "5/1/8") << "srun starts torchrun on each node";
   EXPECT_EQ(numbers(both(kOpenMpi, kSrun)), "3/0/6") << "mpirun starts a helper with srun";
   EXPECT_EQ(numbers(both(kHydra, kSrun)), "2/1/4");
+  EXPECT_EQ(numbers(both(kTorchrun, {{"JOB_COMPLETION_INDEX", "2"}})), "5/1/8")
+      << "a pod has several ranks";
   EXPECT_EQ(numbers(both({{"WORLD_SIZE", "16"}}, kSrun)), "7/3/16");
 }
 

@@ -132,6 +132,8 @@ struct Options {
   int rollback_limit = 3;  ///< rollbacks within rollback_window after which the run stops instead
   int rollback_window = 1000;                ///< steps
   RankAgreement ranks = RankAgreement::off;  ///< on the steps that policies act on
+  bool check_before_reduction = false;       ///< Python; with ranks: agree
+  int compare_replicas_every = 0;            ///< steps, with ranks: agree; 0: never
   std::string alertmanager_url = {};  ///< Alertmanager that incidents are sent to; empty: none
   std::string alertmanager_labels =
       {};                         ///< "name=value,name=value", as Prometheus labels the target

@@ -29,6 +29,8 @@ from gradvane._tracing import Tracer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from gradvane._ranks.reduction import BeforeReduction
+
     from torch import Tensor
     from torch.nn import Module
     from torch.optim import Optimizer
@@ -63,6 +65,7 @@ class Watcher:
         self._norms = NormExchange(native)
         self.governing = Governing(native)
         self._agreement = Agreement(native)
+        self._before_reduction: BeforeReduction | None = None
         self.left_behind = LeftBehind(native, self._known, self._scaling, self.is_busy)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
         self.clips = Clips(native, self._known, self._here, self)
@@ -307,7 +310,17 @@ class Watcher:
         running.verdict = self._native.step_begins(index, has_closure)
         if self._agreement.is_on and not has_closure:
             running.verdict = self._agreement.judge(index)
+            if self._native.checks_before_reduction():
+                self._look_before_reduction(index, optimizer)
         return running.verdict != TAKE
+
+    @contained
+    def _look_before_reduction(self, index: int, optimizer: Optimizer) -> None:
+        if self._before_reduction is None:
+            from gradvane._ranks.reduction import BeforeReduction  # which needs torch.distributed
+
+            self._before_reduction = BeforeReduction(self._native, lambda line: self.on_found(line))
+        self._before_reduction.watch(index, _finding.parameters_of(optimizer))
 
     def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
         if self._is_in_backward():

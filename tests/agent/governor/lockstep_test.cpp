@@ -33,11 +33,13 @@ class Ranks {
 
   std::vector<Verdict> judge(const StepFinding& first, const StepFinding& second) {
     const std::vector<std::string> told{text(both_[0].tell(first)), text(both_[1].tell(second))};
-    return {both_[0].judge_together(first, told).verdict,
-            both_[1].judge_together(second, told).verdict};
+    return {both_[0].judge_together(first, told, name_of).verdict,
+            both_[1].judge_together(second, told, name_of).verdict};
   }
 
  private:
+  static std::string name_of(std::int32_t param) { return "layer." + std::to_string(param); }
+
   static std::string text(const ranks::RankRecord& record) {
     const auto bytes = ranks::encode(record);
     return {bytes.begin(), bytes.end()};
@@ -69,6 +71,21 @@ TEST(Lockstep, ALossThatOneRankSawIsBadIsLeftOutOnBoth) {
     EXPECT_THAT(ranks[rank].take_lines(),
                 ElementsAre(HasSubstr("step 2: skip on all ranks; rank 1 is the first"),
                             HasSubstr("step 3: skip on all ranks; rank 0 is the first")));
+}
+
+TEST(Lockstep, AGradientThatWasBadBeforeItWasAveragedNamesTheRankAndTheParameter) {
+  Ranks ranks(agreeing(NonfinitePolicy::skip));
+  StepFinding first = bad_gradient(2);  // averaged, it is bad on both
+  StepFinding second = bad_gradient(2);
+  second.own_bad_param = 3;
+  EXPECT_THAT(ranks.judge(first, second), ElementsAre(Verdict::skip, Verdict::skip));
+  EXPECT_THAT(ranks.judge(bad_gradient(3), bad_gradient(3)),
+              ElementsAre(Verdict::skip, Verdict::skip));
+  for (std::size_t rank : {0U, 1U})
+    EXPECT_THAT(ranks[rank].take_lines(),
+                ElementsAre("step 2: skip on all ranks; rank 1 is the first whose own gradient is "
+                            "not finite, of layer.3",
+                            "step 3: skip on all ranks; which rank it came from is not known"));
 }
 
 TEST(Lockstep, SkipsInARowAreCountedAlikeWhicheverRankHasThem) {
@@ -131,6 +148,8 @@ TEST(Lockstep, OneProcessAloneDoesNotAskAnybody) {
   EXPECT_FALSE(Governor(options).summary());
   options = agreeing(NonfinitePolicy::watch);
   EXPECT_FALSE(Governor(options).agrees()) << "nothing acts, so there is nothing to agree on";
+  options.compare_replicas_every = 100;
+  EXPECT_TRUE(Governor(options).agrees());
 }
 
 }  // namespace

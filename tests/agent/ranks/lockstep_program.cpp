@@ -27,7 +27,7 @@ using gradvane::Options;
 using gradvane::test::kNan;
 using gradvane::test::Training;
 
-constexpr int kSteps = 8;
+constexpr int kSteps = 12;
 constexpr int kBadStep = 6;  // from 1
 
 /// The program's own reduction: the mean over ranks, as DDP has it.
@@ -41,6 +41,12 @@ void reduce(Training& training, const AllGather& gather, int ranks) {
   }
 }
 
+/// The last one of the smallest element's mantissa: no norm shows it.
+void flip_a_bit(const at::Tensor& tensor) {
+  auto* bits = reinterpret_cast<std::uint32_t*>(tensor.mutable_data_ptr<float>());
+  bits[tensor.numel() / 2] ^= 1U;
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -52,7 +58,8 @@ int main(int count, char** words) {
   at::set_num_threads(1);
   const auto store = c10::make_intrusive<c10d::FileStore>(words[3], ranks);
   const auto own = [&](const char* name) {
-    return gradvane::gather_over_store(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, ranks, patience);
+    return gradvane::gather_over_store(c10::make_intrusive<c10d::PrefixStore>(name, store), rank,
+                                       ranks, patience);
   };
   const AllGather program_gather = own("program");
 
@@ -61,8 +68,10 @@ int main(int count, char** words) {
   options.rank = rank;
   options.world_size = ranks;
   options.ranks = what == "off" ? gradvane::RankAgreement::off : gradvane::RankAgreement::agree;
-  options.on_nonfinite = what == "rollback" ? gradvane::NonfinitePolicy::rollback : gradvane::NonfinitePolicy::skip;
+  options.on_nonfinite =
+      what == "rollback" ? gradvane::NonfinitePolicy::rollback : gradvane::NonfinitePolicy::skip;
   options.snapshot_every = what == "rollback" ? 1 : 0;
+  options.compare_replicas_every = what == "flip" ? 2 : 0;
   options.log = [](std::string_view line) { std::cerr << line << '\n'; };
   std::optional<Agent> agent;
   if (what != "without") {
@@ -86,8 +95,9 @@ int main(int count, char** words) {
     if (step == kBadStep && agent) {
       if (what == "killed" && rank == 1) ::_exit(3);
       if (what == "left" && rank == 1) agent->stop();
+      if (what == "flip" && rank == 2) flip_a_bit(training.parameter("3.weight"));
       // Its gradients are fine: no other rank can see it.
-      if (what != "left" && rank == ranks - 1) loss = loss + kNan;
+      if (what != "left" && what != "flip" && rank == ranks - 1) loss = loss + kNan;
     }
     if (what != "killed" || step < kBadStep) reduce(training, program_gather, ranks);
     const auto before = training.weight_bytes();
@@ -98,7 +108,8 @@ int main(int count, char** words) {
     if (training.weight_bytes() == before) left_out.push_back(step);
   }
   std::uint64_t hash = 1469598103934665603U;
-  for (const char byte : training.weight_bytes()) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211U;
+  for (const char byte : training.weight_bytes())
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211U;
   nlohmann::json said{{"left_out", left_out}, {"weights", hash}};
   if (agent) {
     (void)agent->flush();

@@ -57,3 +57,9 @@ def test_all_ranks_go_back_to_where_a_run_without_the_bad_batch_is(tmp_path):
 def test_a_rank_that_does_not_come_any_more_ends_the_agreement_and_the_others_train_on(tmp_path, what, status, why):
     for rank in run(tmp_path, 2, what, status=status)[:1]:
         assert any(why in line for line in lines_about(rank, "do not agree")), rank["log"]
+
+
+def test_one_flipped_bit_of_one_rank_is_an_incident_on_all_that_names_rank_and_parameter(tmp_path):
+    for rank in run(tmp_path, 4, "flip"):
+        (line,) = lines_about(rank, "other weights")
+        assert "rank 2 has other weights than rank 0; 3.weight is the first that differs." in line

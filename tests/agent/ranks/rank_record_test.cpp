@@ -21,6 +21,9 @@ RankRecord full() {
   record.incident = record::IncidentClass::loss_divergence;
   record.bad_since = 999'999'990;
   record.snapshots = {999'999'900, 999'999'800};
+  record.own_bad_param = 77;
+  record.params = 12'345;
+  record.fingerprint = 0xFEDC'BA98'7654'3210;
   return record;
 }
 
@@ -43,10 +46,12 @@ TEST(RankRecord, HasTheBytesOfItsVersion) {
   record.sequence = 1;
   record.run_step = 2;
   record.gradients_are_bad = true;
-  std::string expected = "1RGV";
+  std::string expected = "2RGV";
   expected += std::string("\x02\0\0\0", 4) + std::string("\1\0\0\0\0\0\0\0", 8) +
               std::string("\2\0\0\0\0\0\0\0", 8) + std::string(4, '\0') + std::string(4, '\xFF');
-  EXPECT_EQ(text(record), expected + std::string(kRecordBytes - expected.size(), '\0'));
+  std::string rest(kRecordBytes - expected.size(), '\0');
+  rest.replace(44, 4, 4, '\xFF');  // no parameter was bad before it was averaged
+  EXPECT_EQ(text(record), expected + rest);
 }
 
 TEST(RankRecord, IsRefusedIfItIsCutOffOrOfAnotherVersionOrNamesWhatThereIsNot) {
@@ -55,7 +60,7 @@ TEST(RankRecord, IsRefusedIfItIsCutOffOrOfAnotherVersionOrNamesWhatThereIsNot) {
   EXPECT_FALSE(decode(good + '\0'));
   EXPECT_FALSE(decode({}));
   std::string other = good;
-  other[0] = '2';
+  other[0] = '1';
   EXPECT_FALSE(decode(other)) << "another version";
   other = good;
   other[5] = 1;

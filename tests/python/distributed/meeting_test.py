@@ -99,7 +99,7 @@ def test_a_rank_that_was_killed_is_missed_within_seconds_and_named(tmp_path):
     """), cwd=tmp_path, check=False, timeout=120)
     assert done.returncode == -9
     (said,) = told(tmp_path, 1)
-    assert said["error"] == "the process of rank 1 has ended"
+    assert said["error"] == "rank 1 has left"
 
 
 def test_a_rank_that_does_not_come_is_waited_for_as_long_as_it_may_take(tmp_path):

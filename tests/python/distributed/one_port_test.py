@@ -109,23 +109,27 @@ def ranks_in(exposition):
             for rank, steps in re.findall(r'^gradvane_steps_total\{.*rank="(\d+)".*\} (\S+)$', exposition, re.MULTILINE)}
 
 
-def wait_for_ranks(url, wanted, seconds=10):
-    """Two scrapes, as Prometheus is told to scrape in docs/prometheus.md."""
+def wait_for_steps(url, is_all, seconds=10):
+    """Two scrapes, as Prometheus is told to scrape in docs/prometheus.md. Steps by rank, once `is_all` holds for them."""
     end = time.monotonic() + seconds
-    found = None
+    steps = None
     while time.monotonic() < end:
         with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            found = set(ranks_in(read(f"{url}/metrics")))
-            if found == set(wanted):
+            steps = ranks_in(read(f"{url}/metrics"))
+            if is_all(steps):
                 return
         time.sleep(0.05)
-    raise AssertionError(f"ranks in /metrics: {found}, and not {wanted}")
+    raise AssertionError(f"steps in /metrics by rank: {steps}")
+
+
+def wait_for_ranks(url, wanted, seconds=10):
+    wait_for_steps(url, lambda steps: set(steps) == set(wanted), seconds)
 
 
 def test_one_address_has_the_series_the_page_and_the_api_of_all_ranks_that_answer(tmp_path, start, monkeypatch):
     ranks = start(range(RANKS))
     url = node_url(tmp_path)
-    assert ranks_in(read(f"{url}/metrics")) == {0: 3, 1: 4, 2: 5, 3: 6}
+    wait_for_steps(url, lambda steps: steps == {0: 3, 1: 4, 2: 5, 3: 6})
     for rank, entry in endpoints(tmp_path).items():
         assert entry["url"] == f"{url}/rank/{rank}"
         assert json.loads(read(f"{entry['url']}/api/v1/status"))["rank"] == rank

@@ -33,8 +33,12 @@ SOURCE = """
     logger.setLevel(logging.INFO)
     logger.addHandler(type("Keeps", (logging.Handler,), {"emit": lambda self, r: lines.append(r.getMessage())})())
     options = {"on_nonfinite": "rollback", "snapshot_every": 1} if what == "rollback" else {"on_nonfinite": "skip"}
+    if what == "flip":
+        options = {"compare_replicas_every": 2}
+    if what.startswith("gradient, looked at"):
+        options["check_before_reduction"] = True
     agent = None
-    if what != "without":
+    if what not in ("without", "plain"):
         ranks = "off" if what == "off" else "agree"
         agent = gradvane.attach(model, optimizer, port=-1, run_dir=f"run{rank}", ranks=ranks, **options)
         agent._watcher._agreement._patience = datetime.timedelta(seconds=10)
@@ -48,9 +52,14 @@ SOURCE = """
             continue
         if i == 5 and what == "missed" and rank == 1:
             agent.detach()
+        is_bad = i == 5 and rank == dist.get_world_size() - 1
+        if i == 3 and what == "flip" and rank == 1:
+            model[0].weight.detach().view(torch.int32)[2, 2] ^= 1  # the last bit of one number
+        if is_bad and what.startswith("gradient") and "never" not in what:
+            model[3].weight.register_hook(lambda gradient: gradient * float("nan"))
         optimizer.zero_grad()
         loss = net(x).square().mean()
-        if i == 5 and rank == dist.get_world_size() - 1 and what != "missed":
+        if is_bad and what in ("skip", "rollback", "off"):
             loss = loss + torch.tensor(float("nan"))  # its gradient is fine: nobody else can see it
         loss.backward()
         before = weights()
@@ -104,3 +113,31 @@ def test_a_rank_that_misses_a_call_ends_the_agreement_and_the_run_goes_on(tmp_pa
     assert [rank["left_out"] for rank in ranks] == [[], []]
     (line,) = (line for line in ranks[0]["lines"] if "do not agree" in line)
     assert "ranks do not agree on steps any more, and each decides alone: " in line
+
+
+@pytest.mark.parametrize(("what", "origin"), [
+    ("gradient, looked at", "rank 2 is the first whose own gradient is not finite, of 3.weight"),
+    ("gradient", "which rank it came from is not known"),
+])
+def test_a_gradient_that_is_bad_on_one_rank_alone_names_it_if_it_is_looked_at_before_it_is_averaged(tmp_path, what, origin):
+    for rank in run(tmp_path, 3, "ddp", what):
+        assert 5 in rank["left_out"]
+        assert next(line for line in rank["lines"] if "on all ranks" in line) == f"step 6: skip on all ranks; {origin}"
+        incident = next(line for line in rank["lines"] if "became nan" in line)
+        assert ("It comes from rank 2." in incident) == (what != "gradient")
+
+
+def test_the_look_changes_no_bit_of_the_training(tmp_path):
+    import torch
+
+    run(tmp_path, 3, "ddp", "plain")
+    run(tmp_path, 3, "ddp", "gradient, looked at, never bad")
+    for rank in range(3):
+        here, there = (torch.load(tmp_path / f"{what}.rank{rank}.pt") for what in ("plain", "gradient, looked at, never bad"))
+        assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
+
+
+def test_one_flipped_bit_of_one_rank_names_the_rank_and_the_parameter_on_all(tmp_path):
+    for rank in run(tmp_path, 2, "ddp", "flip"):
+        (line,) = (line for line in rank["lines"] if "other weights" in line)
+        assert "rank 1 has other weights than rank 0; 0.weight is the first that differs." in line

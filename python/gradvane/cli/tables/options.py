@@ -87,7 +87,9 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("snapshot_budget", "0", "a finite number of at least 0", "Share of the training's time that snapshots may take: one that would exceed it comes later. 0: any."),
         ("rollback_limit", "3", "1 or more", "A rollback that would be one more than this within rollback_window stops the run instead."),
         ("rollback_window", "1000", "1 or more", "Steps within which rollbacks are counted."),
-        ("ranks", "off", "off, agree", "agree: all ranks of a run tell each other of each step before the update, and policies act on all of them or on none. It costs one small exchange per step, over a process group of its own. Python only, with snapshots by steps."),
+        ("ranks", "off", "off, agree", "agree: all ranks of a run tell each other of each step before the update, and policies act on all of them or on none. It costs one small exchange per step. Snapshots must come by steps. A C++ program calls Agent::agree_over()."),
+        ("check_before_reduction", "off", "on, off (also true, false, yes, no, 1, 0)", "Each rank looks at its gradients before DistributedDataParallel averages them, so that the rank that a NaN comes from is known. One more read of all gradients. Python only, with ranks: agree."),
+        ("compare_replicas_every", "0", "0 or more", "Steps between two comparisons of the weights of ranks that began with the same ones. They compare checksums; each comparison reads all weights once. 0: none. With ranks: agree."),
     ],
     "Alertmanager": [
         ("alertmanager_url", "", "http://host:port, with a path prefix if there is one", "Incidents that have an alert are sent to this Alertmanager at once, in addition to what Prometheus sends. No TLS: name a proxy on this machine. Empty: none."),
