@@ -267,9 +267,7 @@ bool Agent::flush(std::chrono::milliseconds timeout) noexcept {
 }
 
 void Agent::stop() noexcept { impl_->end(record::RunState::finished, ""); }
-void Agent::fail(std::string_view reason) noexcept {
-  impl_->end(record::RunState::failed, reason);
-}
+void Agent::fail(std::string_view reason) noexcept { impl_->end(record::RunState::failed, reason); }
 
 PhaseScope::PhaseScope(Agent* agent, Phase which) noexcept
     : agent_(agent), phase_(which), started_ns_(0), before_(collectors::kNoPhase) {

@@ -18,7 +18,8 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::size_t kPlaceBytes = 256;
-constexpr std::chrono::milliseconds kSlice{500};  // until the processes of missing ranks are looked for
+constexpr std::chrono::milliseconds kSlice{
+    500};  // until the processes of missing ranks are looked for
 
 /// Who and where a rank is: the first line is its own alone, the second is the same for the ranks
 /// of a node.
@@ -41,9 +42,11 @@ std::string this_node() {
   std::error_code error;
   const auto numbers = std::filesystem::read_symlink("/proc/self/ns/pid", error);
   struct stat shared{};
-  if (boot.empty() || error || stat("/dev/shm", &shared) != 0) return random_word();  // like no other
+  if (boot.empty() || error || stat("/dev/shm", &shared) != 0)
+    return random_word();  // like no other
   std::ostringstream node;
-  node << boot << ' ' << numbers.string() << ' ' << shared.st_dev << ' ' << shared.st_ino << ' ' << geteuid();
+  node << boot << ' ' << numbers.string() << ' ' << shared.st_dev << ' ' << shared.st_ino << ' '
+       << geteuid();
   return node.str();
 }
 
@@ -87,7 +90,8 @@ std::vector<std::string> Meeting::gather(const std::string& mine) {
   std::vector<std::string> all = gather_(mine);
   const auto fits = [&](const std::string& one) { return one.size() == mine.size(); };
   if (all.empty() || !std::ranges::all_of(all, fits))
-    throw std::runtime_error("the AllGather has not returned " + std::to_string(mine.size()) + " bytes of each rank");
+    throw std::runtime_error("the AllGather has not returned " + std::to_string(mine.size()) +
+                             " bytes of each rank");
   return all;
 }
 
@@ -98,7 +102,8 @@ void Meeting::meet_on_node(std::size_t bytes) {
   for (const std::string& told : gather(padded(mine.own + '\n' + mine.node, kPlaceBytes)))
     places.push_back(place_of(told));
   const auto me = std::ranges::find(places, mine.own, &Place::own);
-  if (me == places.end()) throw std::runtime_error("the AllGather has not returned what this rank gave");
+  if (me == places.end())
+    throw std::runtime_error("the AllGather has not returned what this rank gave");
   if (std::ranges::any_of(places, [&](const Place& one) { return one.node != mine.node; })) return;
 
   const int rank = static_cast<int>(me - places.begin());
@@ -129,8 +134,10 @@ std::vector<std::string> Meeting::exchange_on(NodeBoard& board, const std::strin
     if (gone && !board.wait(std::chrono::milliseconds(0)))
       throw std::runtime_error("rank " + std::to_string(*gone) + " has left");
     if (steady_clock::now() > until)
-      throw std::runtime_error("no word from a rank for " +
-                               std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) + " s");
+      throw std::runtime_error(
+          "no word from a rank for " +
+          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(patience_).count()) +
+          " s");
   }
   std::vector<std::string> all;
   for (int rank = 0; rank < board.ranks(); ++rank) all.push_back(board.told_by(rank));

@@ -28,7 +28,8 @@ class Meeting {
  private:
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
   void meet_on_node(std::size_t bytes);
-  [[nodiscard]] std::vector<std::string> exchange_on(NodeBoard& board, const std::string& record) const;
+  [[nodiscard]] std::vector<std::string> exchange_on(NodeBoard& board,
+                                                     const std::string& record) const;
 
   AllGather gather_;
   std::chrono::milliseconds patience_;

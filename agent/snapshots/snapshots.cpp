@@ -54,7 +54,8 @@ Snapshots::Generation* Snapshots::newest_good(std::optional<std::int64_t> run_st
   Generation* newest = nullptr;
   for (Generation& one : generations_)
     if (one.is_good && (!run_step || one.run_step == *run_step) &&
-        (newest == nullptr || one.number > newest->number)) newest = &one;
+        (newest == nullptr || one.number > newest->number))
+      newest = &one;
   return newest;
 }
 

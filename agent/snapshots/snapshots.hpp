@@ -51,7 +51,8 @@ class Snapshots {
   };
 
   [[nodiscard]] bool leads(int optimizer);
-  [[nodiscard]] Generation* newest_good(std::optional<std::int64_t> run_step = std::nullopt) noexcept;
+  [[nodiscard]] Generation* newest_good(
+      std::optional<std::int64_t> run_step = std::nullopt) noexcept;
   /// `run_step`: only the snapshot of that step will do.
   [[nodiscard]] Generation& intact(std::optional<std::int64_t> run_step);
   bool refuse(record::SnapshotResult result, std::string why) noexcept;

@@ -14,10 +14,12 @@
 
 namespace gradvane {
 
-/// For rank `rank` of `ranks`. All ranks name the same store; keys begin with "gradvane/". Each call
+/// For rank `rank` of `ranks`. All ranks name the same store, which is new in each start of the run
+/// (or a PrefixStore with a prefix that is); keys begin with "gradvane/". Each call
 /// takes four operations of the store on each rank. Throws what the store throws if a rank does not
 /// come within `patience`.
-inline AllGather gather_over_store(c10::intrusive_ptr<c10d::Store> store, int rank, int ranks,
+inline AllGather gather_over_store(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                   int ranks,
                                    std::chrono::milliseconds patience = std::chrono::minutes(10)) {
   const auto key = [](std::int64_t call, int of) {
     return "gradvane/" + std::to_string(call) + "/" + std::to_string(of);

@@ -63,7 +63,8 @@ TEST(MeetingTest, RanksOfOneNodeAreBroughtTogetherByThreeCallsAndThenMeetInShare
   ranks.run([&](int rank) {
     Meeting meeting(ranks.gather_of(rank));
     for (int step = 0; step < 50; ++step)
-      last[static_cast<std::size_t>(rank)] = meeting.exchange(std::to_string(100 * step + rank + 1000));
+      last[static_cast<std::size_t>(rank)] =
+          meeting.exchange(std::to_string(100 * step + rank + 1000));
   });
   for (const auto& records : last) EXPECT_THAT(records, ElementsAre("5900", "5901", "5902"));
   EXPECT_THAT(ranks.calls, ElementsAre(3, 3, 3));
@@ -76,7 +77,8 @@ TEST(MeetingTest, RanksOfSeveralNodesMeetByTheProgramsOwnCalls) {
     bool is_first = true;
     Meeting meeting([gather = ranks.gather_of(rank), rank, &is_first](const std::string& mine) {
       std::string told = mine;
-      if (std::exchange(is_first, false)) told[told.find('\n') + 1] = static_cast<char>('x' + rank % 2);
+      if (std::exchange(is_first, false))
+        told[told.find('\n') + 1] = static_cast<char>('x' + rank % 2);
       return gather(told);
     });
     for (int step = 0; step < 5; ++step)
@@ -115,11 +117,13 @@ TEST(MeetingTest, WhatAnAllGatherReturnsIsLookedAtBeforeItIsUsed) {
   EXPECT_THAT(what_of(nothing), HasSubstr("has not returned 256 bytes of each rank"));
   Meeting cut([](const std::string& mine) { return std::vector{mine, mine.substr(1)}; });
   EXPECT_THAT(what_of(cut), HasSubstr("has not returned 256 bytes of each rank"));
-  Meeting others([](const std::string& mine) { return std::vector{std::string(mine.size(), 'x')}; });
+  Meeting others(
+      [](const std::string& mine) { return std::vector{std::string(mine.size(), 'x')}; });
   EXPECT_THAT(what_of(others), HasSubstr("cannot be read"));
   Meeting not_mine([](const std::string& mine) { return std::vector{"?" + mine.substr(1)}; });
   EXPECT_THAT(what_of(not_mine), HasSubstr("has not returned what this rank gave"));
-  Meeting throws([](const std::string&) -> std::vector<std::string> { throw std::runtime_error("a socket"); });
+  Meeting throws(
+      [](const std::string&) -> std::vector<std::string> { throw std::runtime_error("a socket"); });
   EXPECT_EQ(what_of(throws), "a socket");
 }
 
