@@ -19,6 +19,8 @@
 
 #include "collectors/sync_ledger/cupti/cupti_library.hpp"
 #include "exporters/board/status_board.hpp"
+#include "exporters/files/run_token.hpp"
+#include "exporters/http/host_rule.hpp"
 #include "exporters/metric_set.hpp"
 #include "exporters/prometheus/prometheus_exporter.hpp"
 #include "exporters/signals_blocked.hpp"
@@ -56,10 +58,20 @@ int launcher_number(record::RankNumber number, int least) {
   return found ? number_in(found->text, least, least, kMost) : least;
 }
 
-bool is_off(const char* name) {
+std::string word_of(const char* name) {
   std::string value = text_of(name);
   std::ranges::transform(value, value.begin(), [](unsigned char c) { return std::tolower(c); });
-  return value == "off" || value == "false" || value == "no" || value == "0";
+  return value;
+}
+
+bool is_off(const char* name) {
+  const std::string word = word_of(name);
+  return word == "off" || word == "false" || word == "no" || word == "0";
+}
+
+bool is_on(const char* name) {
+  const std::string word = word_of(name);
+  return word == "on" || word == "true" || word == "yes" || word == "1";
 }
 
 collectors::ProfilerRule profiler_rule() {
@@ -97,6 +109,11 @@ record::RunInfo describe(const Settings& settings) {
   return run;
 }
 
+bool may_be_read(const Settings& settings) {
+  if (!settings.token.empty()) return exporters::is_access_token(settings.token);
+  return exporters::is_loopback(settings.address) || is_on("GRADVANE_INSECURE");
+}
+
 }  // namespace
 
 Settings settings_of_environment() {
@@ -105,6 +122,7 @@ Settings settings_of_environment() {
   settings.run_id =
       text_of("GRADVANE_RUN_ID", record::launcher_run_id(record::process_environment()));
   settings.address = text_of("GRADVANE_ADDRESS", "127.0.0.1");
+  settings.token = text_of("GRADVANE_TOKEN");
   settings.allowed_hosts = text_of("GRADVANE_ALLOWED_HOSTS");
   settings.port = number_of("GRADVANE_PORT", 9464, -1, 65535);
   settings.report = text_of("GRADVANE_SYNC_REPORT");
@@ -114,7 +132,7 @@ Settings settings_of_environment() {
   settings.rank = launcher_number(record::RankNumber::rank, 0);
   settings.local_rank = launcher_number(record::RankNumber::local_rank, 0);
   settings.world_size = launcher_number(record::RankNumber::world_size, 1);
-  settings.has_endpoint = !is_off("GRADVANE_INJECT_ENDPOINT");
+  settings.has_endpoint = !is_off("GRADVANE_INJECT_ENDPOINT") && may_be_read(settings);
   settings.is_off = is_off("GRADVANE") || is_off("GRADVANE_SYNC");
   return settings;
 }
@@ -188,6 +206,7 @@ void InjectedRun::watch() {
     auto endpoint = std::make_unique<exporters::Endpoint>(metrics_, board_);
     exporters::EndpointOptions options;
     options.address = settings_.address;
+    options.http.token = settings_.token;
     options.allowed_hosts = settings_.allowed_hosts;
     options.port = static_cast<std::uint16_t>(
         settings_.port == 0 ? 0 : std::min(settings_.port + settings_.local_rank, 65535));

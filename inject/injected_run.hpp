@@ -19,6 +19,7 @@ struct Settings {
   std::string run;            ///< GRADVANE_RUN; default: the program's name
   std::string run_id;         ///< GRADVANE_RUN_ID, else the launcher's; empty: neither
   std::string address;        ///< GRADVANE_ADDRESS
+  std::string token;          ///< GRADVANE_TOKEN
   std::string allowed_hosts;  ///< GRADVANE_ALLOWED_HOSTS
   int port = 9464;            ///< GRADVANE_PORT; -1: no endpoint
   std::string report;         ///< GRADVANE_SYNC_REPORT; empty: none
@@ -28,8 +29,11 @@ struct Settings {
   int rank = 0;           ///< the launcher's, as the next two
   int local_rank = 0;
   int world_size = 1;
-  bool has_endpoint = true;  ///< GRADVANE_INJECT_ENDPOINT is not off: an agent will have one
-  bool is_off = false;       ///< GRADVANE or GRADVANE_SYNC is off
+  /// False: GRADVANE_INJECT_ENDPOINT is off, since an agent will have one; or nobody may be let in:
+  /// the address is not loopback and there is neither a token nor GRADVANE_INSECURE, or the token
+  /// is that of a run directory, which this run does not have.
+  bool has_endpoint = true;
+  bool is_off = false;  ///< GRADVANE or GRADVANE_SYNC is off
 };
 /// A value that is not allowed counts as none: there is nobody to tell.
 [[nodiscard]] Settings settings_of_environment();

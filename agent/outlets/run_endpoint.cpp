@@ -3,15 +3,32 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "agent/public/options.hpp"
+#include "exporters/files/run_token.hpp"
 #include "exporters/text/text_escape.hpp"
 
 namespace gradvane::agent {
+
+namespace {
+
+std::string token_of(const std::string& option, exporters::RunDirectory& directory) {
+  if (option != exporters::kTokenOfDirectory) return option;
+  std::string token = exporters::run_token(directory.use(), directory.owner());
+  if (token.empty())
+    throw std::runtime_error("token: auto needs the file " + (directory.path() / "token").string() +
+                             ": " + std::strerror(errno) +
+                             "; set run_dir, or token to a text of your own");
+  return token;
+}
+
+}  // namespace
 
 void RunEndpoint::start(const Options& options, const record::RunInfo& run, Shown shown,
                         const RunDirectories& directories, UserCallbacks& callbacks) {
@@ -24,6 +41,7 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   directory_ = directories.run();
   endpoint.run_directory = directory_->path();
   endpoint.port = static_cast<std::uint16_t>(std::max(options.port, 0));
+  endpoint.http.token = token_of(options.token, *directory_);
   exporters::EndpointStart started;
   std::string own_port_because;
   if (options.share_port && run.world_size > 1) {
@@ -53,7 +71,7 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   if (!own_port_because.empty())
     callbacks.log("this rank has a port of its own, as the ranks of this node cannot share one: " +
                   own_port_because);
-  file_.emplace(directory_, run, node_url_);
+  file_.emplace(directory_, run, node_url_, endpoint.http.token);
   const std::string error = file_->write(url_, record::RunState::starting);
   const bool is_news = !error.empty() && error != directory_->note();
   if (is_renamed(options, run))

@@ -12,6 +12,7 @@
 #include "detectors/judge.hpp"
 #include "exporters/alert_push/alert_labels.hpp"
 #include "exporters/alert_push/alert_url.hpp"
+#include "exporters/files/run_token.hpp"
 #include "exporters/http/host_rule.hpp"
 
 namespace gradvane::agent {
@@ -53,6 +54,12 @@ bool set_address(Options& options, std::string_view value) {
   return options.address = value, true;
 }
 
+bool set_token(Options& options, std::string_view value) {
+  if (!value.empty() && value != exporters::kTokenOfDirectory && !exporters::is_access_token(value))
+    return false;
+  return options.token = value, true;
+}
+
 bool set_allowed_hosts(Options& options, std::string_view value) {
   if (!exporters::are_host_names(value)) return false;
   return options.allowed_hosts = value, true;
@@ -91,9 +98,17 @@ constexpr std::array kTable{
         "Holds endpoint.rank<R>.json and the recordings. Default: gradvane-<uid>/<run> under the "
         "temporary directory. docs/run-directory.md."),
     OptionSpec{"address", "an IPv4 or IPv6 address, or localhost",
-               "Where the endpoint listens. There is no authentication: anything but "
-               "loopback is for networks you trust.",
+               "Where the endpoint listens. Anything but loopback needs token or insecure.",
                set_address, [](const Options& o) { return o.address; }},
+    OptionSpec{
+        "token", "auto, or 16 to 128 letters, digits and - . _ ~",
+        "What requests have to show, as `Authorization: Bearer ...`, except for /-/healthy and "
+        "/-/ready. auto: made once for each run directory, where `gradvane open` and Prometheus "
+        "find it. Empty: nothing. docs/api.",
+        set_token, [](const Options& o) { return o.token; }},
+    on_off<&Options::insecure>("insecure",
+                               "Lets the endpoint listen on a network without a token: whoever "
+                               "reaches it reads everything."),
     OptionSpec{"allowed_hosts", "host names with commas, without ports; *.name, or *",
                "More names by which requests may call the endpoint. It always answers to IP "
                "addresses and localhost, and, where it does not listen on loopback, to this "

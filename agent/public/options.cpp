@@ -14,6 +14,8 @@
 #include <utility>
 
 #include "agent/public/option_table.hpp"
+#include "exporters/files/run_token.hpp"
+#include "exporters/http/host_rule.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -98,7 +100,11 @@ std::vector<record::Setting> settings_of(const Options& options, const Sources& 
   std::vector<record::Setting> settings;
   for (const OptionSpec& option : option_table()) {
     const auto source = sources.find(option.key);
-    settings.push_back({std::string(option.key), option.get(options),
+    std::string value = option.get(options);
+    // Settings are shown to whoever reads the endpoint, and kept in recordings.
+    if (option.key == "token" && !value.empty() && value != exporters::kTokenOfDirectory)
+      value = "(set)";
+    settings.push_back({std::string(option.key), std::move(value),
                         source == sources.end() ? "default" : source->second});
   }
   return settings;
@@ -131,6 +137,13 @@ namespace {
 
 /// What one option asks of others.
 void check_together(const Options& options) {
+  const bool is_open = options.enabled && options.port >= 0 && options.token.empty() &&
+                       !options.insecure && !exporters::is_loopback(options.address);
+  if (is_open)
+    throw std::invalid_argument(
+        "address = '" + options.address +
+        "' would let everyone on the network read this run; set token to auto or to a text of your "
+        "own, or insecure to on if the network is yours alone");
   if (options.ranks == RankAgreement::agree &&
       (options.snapshot_seconds > 0 || options.snapshot_budget > 0))
     throw std::invalid_argument(

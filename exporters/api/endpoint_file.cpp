@@ -14,11 +14,12 @@
 namespace gradvane::exporters {
 
 EndpointFile::EndpointFile(std::shared_ptr<RunDirectory> directory, const record::RunInfo& run,
-                           std::string node_url)
+                           std::string node_url, std::string token)
     : directory_(std::move(directory)),
       name_("endpoint.rank" + std::to_string(run.rank) + ".json"),
       run_(run),
-      node_url_(std::move(node_url)) {}
+      node_url_(std::move(node_url)),
+      token_(std::move(token)) {}
 
 std::string EndpointFile::write(std::string_view url, record::RunState state) noexcept try {
   const int directory = directory_->use();
@@ -27,7 +28,7 @@ std::string EndpointFile::write(std::string_view url, record::RunState state) no
     return why.empty() ? "there is no run directory" : why;
   }
   if (!written_.empty() && was_taken_over(directory)) return {};
-  const nlohmann::ordered_json json{
+  nlohmann::ordered_json json{
       {"url", url},
       {"node_url", node_url_.empty() ? url : node_url_},
       {"host", run_.host},
@@ -41,6 +42,7 @@ std::string EndpointFile::write(std::string_view url, record::RunState state) no
       {"version", run_.version},
       {"started", to_json(run_.start_time)},
   };
+  if (!token_.empty()) json["token"] = token_;
   std::string text = to_text(json) + '\n';
   const FileSignalsBlocked signals;
   const std::array<std::string_view, 1> parts{text};

@@ -55,10 +55,6 @@ bool is_ip_address(std::string_view host) {
          ::inet_pton(AF_INET6, text.c_str(), parsed.data()) == 1;
 }
 
-bool is_loopback(std::string_view address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
-}
-
 bool is_name(std::string_view name, std::string_view pattern) {
   if (pattern == "*" || name == pattern) return true;
   return pattern.starts_with("*.") && name.size() >= pattern.size() &&
@@ -75,6 +71,10 @@ std::string resolver_settings() {
 }
 
 }  // namespace
+
+bool is_loopback(std::string_view address) {
+  return address == "localhost" || address == "::1" || address.starts_with("127.");
+}
 
 std::vector<std::string> names_of_machine(std::string_view host,
                                           std::string_view resolver_settings) {

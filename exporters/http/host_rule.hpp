@@ -25,6 +25,9 @@ struct HostRule {
 [[nodiscard]] HostRule host_rule(std::string_view address, std::string_view host,
                                  std::string_view allowed);
 
+/// `address` is one that IPv4, IPv6 or "localhost" gives to this machine alone.
+[[nodiscard]] bool is_loopback(std::string_view address);
+
 /// The short name, and the name in each domain that the resolver searches.
 /// @param resolver_settings  text of /etc/resolv.conf
 [[nodiscard]] std::vector<std::string> names_of_machine(std::string_view host,

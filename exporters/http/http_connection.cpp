@@ -174,7 +174,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (request.count(http::field::content_length) > 1) return refuse(400);
 
     is_head_ = request.method() == http::verb::head;
-    if (auto refusal = refusal_of(request, path_of(request), shared_.options.hosts)) {
+    auto refusal = refusal_of(request, path_of(request), shared_.options.hosts);
+    if (!refusal) refusal = token_refusal(request, text_of(request.target()), shared_.token);
+    if (refusal) {
       is_refused_ = true;
       return respond(std::move(*refusal), {});
     }

@@ -19,6 +19,7 @@ namespace gradvane::exporters {
 struct HttpShared {
   std::map<std::string, HttpHandler> routes;
   HttpServerOptions options;
+  AccessToken token = {};
   bool is_stopping = false;
   std::size_t streams = 0;  ///< answers that go on
   std::size_t unsent = 0;   ///< bytes of bodies that wait for their readers

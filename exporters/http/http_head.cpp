@@ -38,9 +38,11 @@ std::string head_of(const HttpResponse& response, const HttpHead& head) {
   if (head.is_packed) text.append("\r\nContent-Encoding: gzip");
   if (!response.etag.empty()) text.append("\r\nETag: ").append(response.etag);
   if (!response.location.empty()) text.append("\r\nLocation: ").append(response.location);
+  if (!response.cookie.empty()) text.append("\r\nSet-Cookie: ").append(response.cookie);
   text.append("\r\nVary: ").append(response.vary);
   text.append("\r\nCache-Control: ").append(response.cache_control);
   text.append(kPolicy);
+  if (response.status == 401) text.append("\r\nWWW-Authenticate: Bearer realm=\"gradvane\"");
   if (response.status == 405) text.append("\r\nAllow: GET, HEAD");
   if (response.status == 503) text.append("\r\nRetry-After: 5");
   text.append(head.keep_alive ? "\r\nConnection: keep-alive" : "\r\nConnection: close");
@@ -52,12 +54,16 @@ std::string_view reason_phrase(int status) noexcept {
   switch (status) {
     case 200:
       return "OK";
+    case 303:
+      return "See Other";
     case 304:
       return "Not Modified";
     case 308:
       return "Permanent Redirect";
     case 400:
       return "Bad Request";
+    case 401:
+      return "Unauthorized";
     case 403:
       return "Forbidden";
     case 404:

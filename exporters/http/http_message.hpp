@@ -25,6 +25,7 @@ struct HttpResponse {
   std::function<std::optional<std::string>()> stream = {};
   std::string etag = {};      ///< with its quotes; a request that names it gets 304
   std::string location = {};  ///< of a redirect
+  std::string cookie = {};    ///< for the browser to keep
   std::string vary = "Accept-Encoding";
   std::string cache_control = "no-store";
   /// Called on the server's thread once all of the response is with the kernel; never for HEAD.

@@ -1,6 +1,7 @@
 #include "exporters/http/http_server.hpp"
 
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -57,6 +58,14 @@ int listen_on(const tcp::endpoint& endpoint) {
   return -1;
 }
 
+std::uint16_t port_of(int descriptor) noexcept {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof bound;
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&bound), &size) != 0) return 0;
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+}
+
 using Identity = std::pair<dev_t, ino_t>;
 
 /// Of the open file; none where the descriptor is closed.
@@ -94,8 +103,9 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
                        (next > port + 1 ? " to " + std::to_string(next - 1) : std::string()) +
                        ": " + std::strerror(errno)};
     }
+    port_ = port_of(descriptor);
+    shared_.token = {shared_.options.token, "gradvane_token_" + std::to_string(port_)};
     serve(descriptor);
-    port_ = acceptor_.local_endpoint().port();
     return {.port = port_};
   }
 

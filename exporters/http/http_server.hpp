@@ -2,8 +2,8 @@
 // A small HTTP/1.1 server for reading: GET and HEAD, no bodies, on one thread of its own.
 //
 // Made to be left open next to training: whoever connects cannot make it hold more than a bounded amount
-// of memory, wait for ever, or keep others from being answered. It is not made for public networks: no
-// TLS, no authentication.
+// of memory, wait for ever, or keep others from being answered. It is not made for public networks: there
+// is no TLS.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +40,8 @@ struct HttpServerOptions {
   std::size_t max_unsent_bytes = std::size_t{64} << 20;
   /// By which names requests may call this server. Absent: by any.
   std::optional<HostRule> hosts = {};
+  /// What requests have to show (access_token.hpp). Empty: nothing.
+  std::string token = {};
   /// For paths that are no route. Absent: they get 404.
   HttpHandler otherwise = {};
 

@@ -19,6 +19,8 @@ class Options(TypedDict, total=False):
     config: Path
     run_dir: Path
     address: str
+    token: str
+    insecure: bool
     allowed_hosts: str | Iterable[str]
     port: int
     share_port: bool

@@ -24,10 +24,10 @@ constexpr std::size_t kCodeOnly = 3;
 /// agent/public/option_table.cpp and in tests/agent/option_samples.hpp, and a name here.
 std::size_t members() {
   const Options options;
-  const auto& [enabled, run, run_id, config, run_dir, address, allowed_hosts, port, share_port,
-               mode, weight_every, update_sample, groups, max_groups, group_series, max_series,
-               vanishing_threshold, exploding_threshold, ring_slots, history_steps, step_log,
-               step_log_max_bytes, stall_seconds, stall_pause_seconds, linger_seconds,
+  const auto& [enabled, run, run_id, config, run_dir, address, token, insecure, allowed_hosts, port,
+               share_port, mode, weight_every, update_sample, groups, max_groups, group_series,
+               max_series, vanishing_threshold, exploding_threshold, ring_slots, history_steps,
+               step_log, step_log_max_bytes, stall_seconds, stall_pause_seconds, linger_seconds,
                linger_incident_seconds, expect_scraper, start_step, rank, local_rank, world_size,
                flops_per_token, peak_flops, sync, sync_budget, sync_budget_after, sync_threshold_us,
                sync_profiler, sync_library, sync_report, detect, cooldown_seconds, loss_window,
@@ -45,6 +45,8 @@ std::size_t members() {
                              &config,
                              &run_dir,
                              &address,
+                             &token,
+                             &insecure,
                              &allowed_hosts,
                              &port,
                              &share_port,

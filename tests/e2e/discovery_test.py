@@ -106,7 +106,9 @@ def test_promtool_takes_the_configurations_of_the_document(tmp_path, text):
         return subprocess.run([SERVERS / "promtool", "check", "config", tmp_path / "prometheus.yml"], capture_output=True,
                               text=True, timeout=60)
 
-    text = text.replace(KUBERNETES, INSTEAD)
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef")
+    text = text.replace(KUBERNETES, INSTEAD).replace("/etc/prometheus/gradvane.token", str(token))
     done = checked(text)
     assert done.returncode == 0, done.stdout + done.stderr
     assert checked(text.replace("job_name", "job_nam")).returncode != 0, "a wrong word is found"
@@ -115,8 +117,8 @@ def test_promtool_takes_the_configurations_of_the_document(tmp_path, text):
 def test_the_other_blocks_of_the_document_are_yaml():
     others = [yaml.safe_load(block) for block in blocks() if block not in CONFIGURATIONS]
     assert sum(KUBERNETES in block for block in CONFIGURATIONS) == 1
-    assert len(CONFIGURATIONS) == 5 and len(others) == 2
+    assert len(CONFIGURATIONS) == 6 and len(others) == 2
     [container] = others[0]["containers"]
-    assert {row["name"] for row in container["env"]} == {"GRADVANE_ADDRESS", "GRADVANE_RUN", "GRADVANE_RUN_ID"}
+    assert {row["name"] for row in container["env"]} == {"GRADVANE_ADDRESS", "GRADVANE_TOKEN", "GRADVANE_RUN", "GRADVANE_RUN_ID"}
     assert others[1]["kind"] == "PodMonitor"
     assert others[1]["spec"]["podMetricsEndpoints"][0]["port"] == container["ports"][0]["name"]

@@ -94,5 +94,6 @@ PROGRAMS = [
         way.detach()
         """, whole=True,
             place=Place(user=61_234, limits={"NPROC": 1})),
-    Program("umask 0: what the agent leaves is for its owner all the same", TRAIN_A_WHILE, before="os.umask(0)"),
+    Program("umask 0: what the agent leaves, a token too, is for its owner all the same", TRAIN_A_WHILE, before="os.umask(0)",
+            place=Place(environment={"GRADVANE_TOKEN": "auto"})),
 ]

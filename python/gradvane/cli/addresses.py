@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Iterable
 
-from gradvane.cli.live_runs import LiveRun, live_runs
+from gradvane.cli.live_runs import LiveRun, live_runs, read_endpoint_files
 
 DEFAULT = "http://127.0.0.1:9464"
 _HAS_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+):\d+(/.*)?")
@@ -31,6 +31,7 @@ def add_directories_to(parser: argparse.ArgumentParser) -> None:
 def url_of(word: str | None, rank: int | None = None, directories: Iterable[str] = ()) -> str:
     """Without a slash at its end. Raises UnknownRunError."""
     if word and ("://" in word or _HAS_PORT.fullmatch(word) or word == "localhost"):
+        read_endpoint_files(directories)  # for the token, if it is that of a run on this machine
         return (word if "://" in word else f"http://{word}").rstrip("/")
     entries = live_runs(directories)
     if not word and not entries:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import ipaddress
 import json
+import os
 import urllib.error
 import urllib.request
 from email.message import Message
@@ -19,6 +20,20 @@ _MOST_SAID = 1000
 
 class UnreachableError(Exception):
     """The endpoint does not answer, or is none of ours."""
+
+
+_tokens: dict[str, str] = {}
+"""that endpoints ask for, by address: of the runs whose endpoint files were read"""
+
+
+def remember_token(url: str, token: str) -> None:
+    _tokens[url] = token
+
+
+def token_of(url: str) -> str:
+    """Empty if none is known. GRADVANE_TOKEN is for addresses that no endpoint file names."""
+    token = _tokens.get(url.rstrip("/")) or os.environ.get("GRADVANE_TOKEN", "")
+    return "" if token == "auto" else token
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -37,7 +52,10 @@ def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UnreachableError(plain(f"'{url}' is no address of an agent; one looks like http://127.0.0.1:9464"))
-        with _opener(parts.hostname).open(url + path, timeout=timeout) as answer:
+        request = urllib.request.Request(url + path)
+        if token := token_of(url):
+            request.add_header("Authorization", f"Bearer {token}")
+        with _opener(parts.hostname).open(request, timeout=timeout) as answer:
             body = answer.read(_MOST_BYTES + 1)
         if len(body) > _MOST_BYTES:
             raise UnreachableError(plain(f"the answer of {url} is larger than {_MOST_BYTES >> 20} MiB"))

@@ -144,9 +144,14 @@ def _endpoint() -> Iterator[Finding]:
             return
     if host.startswith("127.") or host == "::1":
         yield Finding("ok", f"the address {address} can be reached from this machine only; docs/prometheus.md shows how others can reach it")
-    else:
-        yield Finding("warning", f"the address {address} can be reached by others, and there is no password",
+    elif os.environ.get("GRADVANE_TOKEN"):
+        yield Finding("ok", f"the address {address} can be reached by others, and asks for a token")
+    elif os.environ.get("GRADVANE_INSECURE", "").lower() in ("on", "1", "true", "yes"):
+        yield Finding("warning", f"the address {address} can be reached by others, and asks for no token",
                       "do this only on a network that you trust")
+    else:
+        yield Finding("problem", f"the address {address} can be reached by others, and no token is set: runs refuse to start their endpoint",
+                      "set GRADVANE_TOKEN to auto or to a text of your own")
 
 
 def _by_whom(port: int) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gradvane.cli.agent_api import UnreachableError, fetch
+from gradvane.cli.agent_api import UnreachableError, fetch, remember_token
 
 _LONGEST_FILE = 64 * 1024
 _ANSWER_WITHIN = 2.0
@@ -57,6 +57,12 @@ def live_runs(directories: Iterable[str] = ()) -> list[LiveRun]:
     with ThreadPoolExecutor(min(32, len(found))) as pool:
         entries = [entry for entry in pool.map(_with_status, found.values()) if entry is not None]
     return sorted(entries, key=lambda entry: (entry.run, entry.run_id, entry.rank))
+
+
+def read_endpoint_files(directories: Iterable[str] = ()) -> None:
+    """So that the tokens of runs on this machine are known."""
+    for _ in _entries(directories):
+        pass
 
 
 def _with_status(entry: LiveRun) -> LiveRun | None:
@@ -142,4 +148,7 @@ def _read(path: Path) -> LiveRun | None:
         return None
     finally:
         os.close(descriptor)
+    if is_address and isinstance(token := values.get("token"), str):
+        remember_token(entry.url, token)
+        remember_token(entry.node_url, token)
     return entry if is_address else None

@@ -7,6 +7,7 @@ import os
 import webbrowser
 
 from gradvane.cli import addresses
+from gradvane.cli.agent_api import token_of
 from gradvane.cli.telling import complain, write
 
 
@@ -24,12 +25,14 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     options = parser().parse_args(arguments)
     try:
-        url = addresses.url_of(options.run, options.rank, options.dir) + "/"
+        url = addresses.url_of(options.run, options.rank, options.dir)
     except addresses.UnknownRunError as error:
         return complain("open", str(error))
-    write(url)
+    token = token_of(url)
+    page = f"{url}/?token={token}" if token else f"{url}/"
+    write(page)
     if _has_browser():
-        webbrowser.open(url)
+        webbrowser.open(page)
     return 0
 
 

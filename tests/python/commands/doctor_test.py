@@ -26,7 +26,7 @@ def graded(check):
 def alone(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "live_runs", lambda: [])
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    for name in ("GRADVANE_PORT", "GRADVANE_ADDRESS", "GRADVANE_RUN_DIR"):
+    for name in ("GRADVANE_PORT", "GRADVANE_ADDRESS", "GRADVANE_RUN_DIR", "GRADVANE_TOKEN", "GRADVANE_INSECURE"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -85,10 +85,18 @@ def test_a_port_that_is_taken_is_a_warning_with_the_run_that_has_it(monkeypatch)
 
 
 @pytest.mark.parametrize(("address", "grade"), [
-    ("127.0.0.1", "ok"), ("localhost", "ok"), ("0.0.0.0", "warning"), ("192.0.2.1", "problem"), ("here", "problem")])
+    ("127.0.0.1", "ok"), ("localhost", "ok"), ("0.0.0.0", "problem"), ("192.0.2.1", "problem"), ("here", "problem")])
 def test_an_address_is_tried(monkeypatch, address, grade):
     monkeypatch.setenv("GRADVANE_PORT", "0")
     monkeypatch.setenv("GRADVANE_ADDRESS", address)
+    assert findings(doctor._endpoint)[-1][0] == grade
+
+
+@pytest.mark.parametrize(("variable", "value", "grade"), [
+    ("GRADVANE_TOKEN", "auto", "ok"), ("GRADVANE_INSECURE", "on", "warning"), ("GRADVANE_INSECURE", "off", "problem")])
+def test_an_address_on_the_network_needs_a_token_or_a_word(monkeypatch, variable, value, grade):
+    for name, text in (("GRADVANE_PORT", "0"), ("GRADVANE_ADDRESS", "0.0.0.0"), (variable, value)):
+        monkeypatch.setenv(name, text)
     assert findings(doctor._endpoint)[-1][0] == grade
 
 

@@ -5,21 +5,18 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
-from pathlib import Path
 
 import pytest
 import running
+from prometheus_server import Prometheus
 
 from gradvane.cli import live_runs
 
-SERVERS = Path(os.environ["GRADVANE_SERVERS_DIR"])
 RANKS = 4
 TRAIN = """
     import os, sys, torch
@@ -163,44 +160,6 @@ def test_one_address_has_the_series_the_page_and_the_api_of_all_ranks_that_answe
 def targets():
     done = running.python("-m", "gradvane", "sd", cwd=os.getcwd(), TMPDIR=os.environ["TMPDIR"])
     return json.loads(done.stdout)
-
-
-class Prometheus:
-    """Scrapes one address every two seconds."""
-
-    EVERY = 2
-
-    def __init__(self, folder, target):
-        self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        (folder / "prometheus.yml").write_text(f"global: {{scrape_interval: {self.EVERY}s}}\nscrape_configs:\n"
-                                               f"  - {{job_name: training, static_configs: [{{targets: ['{target}']}}]}}\n")
-        self.process = subprocess.Popen(
-            [SERVERS / "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-             f"--web.listen-address=127.0.0.1:{self.port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-
-    def times(self, rank):
-        """When it has a sample of the rank's."""
-        query = urllib.parse.quote(f'gradvane_steps_total{{rank="{rank}"}}[5m]')
-        with contextlib.suppress(OSError):  # it is still starting
-            found = json.loads(read(f"http://127.0.0.1:{self.port}/api/v1/query?query={query}"))["data"]["result"]
-            return [when for when, _ in found[0]["values"]] if found else []
-        return []
-
-    def wait_for_samples(self, rank, count, after=0.0):
-        until = time.monotonic() + 60
-        while len([when for when in self.times(rank) if when > after]) < count:
-            assert time.monotonic() < until, (rank, self.times(rank))
-            time.sleep(0.2)
 
 
 def test_ranks_that_are_killed_take_no_other_rank_along_the_serving_one_included(tmp_path, start):

@@ -15,7 +15,9 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("run_dir", "", "path of a directory", "Holds endpoint.rank<R>.json and the recordings. Default: gradvane-<uid>/<run> under the temporary directory. docs/run-directory.md."),
     ],
     "The endpoint": [
-        ("address", "127.0.0.1", "an IPv4 or IPv6 address, or localhost", "Where the endpoint listens. There is no authentication: anything but loopback is for networks you trust."),
+        ("address", "127.0.0.1", "an IPv4 or IPv6 address, or localhost", "Where the endpoint listens. Anything but loopback needs token or insecure."),
+        ("token", "", "auto, or 16 to 128 letters, digits and - . _ ~", "What requests have to show, as `Authorization: Bearer ...`, except for /-/healthy and /-/ready. auto: made once for each run directory, where `gradvane open` and Prometheus find it. Empty: nothing. docs/api."),
+        ("insecure", "off", "on, off (also true, false, yes, no, 1, 0)", "Lets the endpoint listen on a network without a token: whoever reaches it reads everything."),
         ("allowed_hosts", "", "host names with commas, without ports; *.name, or *", "More names by which requests may call the endpoint. It always answers to IP addresses and localhost, and, where it does not listen on loopback, to this machine's names; there /metrics answers to every name. *.name: all names below it. *: every name, which lets any web page read what a browser on that network can."),
         ("port", "9464", "-1 to 65535", "Port of the endpoint. Taken by another run: the next free one. 0: any. -1: no endpoint."),
         ("share_port", "on", "on, off (also true, false, yes, no, 1, 0)", "The ranks of one machine have one port for all: one of them serves it, and another takes over if that one dies. Off: each has its own, port + LOCAL_RANK. docs/prometheus.md."),
