@@ -110,6 +110,20 @@ def test_fsdp2_norm_is_that_of_all_shards_and_detail_is_marked_as_local(tmp_path
     assert sum(s["numel"] for s in (ranks[0][0], ranks[1][0])) == (75 if mesh == "(2,)" else 150)
 
 
+def test_with_shards_and_replicas_of_them_each_shard_counts_once(tmp_path):
+    """HSDP: ranks 0 and 1 hold the halves, ranks 2 and 3 the same ones."""
+    script = running.write(tmp_path, FSDP.format(mesh="(2, 2), mesh_dim_names=('replicate', 'shard')", poison="", clip=""))
+    done = running.ranks(4, "-m", "gradvane", "run", "--step-log", tmp_path / "steps.jsonl", script, cwd=tmp_path,
+                         GRADVANE_RUN_DIR=str(tmp_path / "run"))
+    printed = norms_in(done.stdout)
+    ranks = [running.steps_in(tmp_path / f"steps.rank{rank}.jsonl") for rank in range(4)]
+    for steps in ranks:
+        assert [step["grad_norm"] for step in steps] == pytest.approx(printed, rel=1e-6)
+    parts = [[step["shard_grad_norm"] for step in steps] for steps in ranks]
+    assert parts[0] == parts[2] and parts[1] == parts[3] and parts[0] != parts[1]
+    assert [(a * a + b * b) ** 0.5 for a, b in zip(parts[0], parts[1])] == pytest.approx(printed, rel=1e-6)
+
+
 def test_fsdp2_clipping_has_the_coefficient_of_the_global_norm(tmp_path):
     clip = "before = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)"
     two_ranks(tmp_path, running.write(tmp_path, FSDP.format(mesh="(2,)", poison="", clip=clip)))
