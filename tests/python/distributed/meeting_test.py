@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,24 @@ def test_all_ranks_choose_the_same_place_and_leave_nothing_there(tmp_path, case,
     running.ranks(3, running.write(tmp_path, BEGIN + "    " + before.lstrip() + "\n" + MEET), cwd=tmp_path)
     assert [one["met"] for one in told(tmp_path, 3)] == [expected] * 3, case
     assert boards() <= there
+
+
+CONTAINER = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc"]
+"""processes and shared memory of its own, and the network of the machine"""
+
+
+def test_a_container_of_the_same_machine_is_a_node_of_its_own(tmp_path):
+    if subprocess.run([*CONTAINER, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this user may make no namespaces")
+    enter = """
+    import os, sys
+    if os.environ["RANK"] == "2" and "INSIDE" not in os.environ:
+        os.environ["INSIDE"] = "1"
+        into = ["sh", "-c", 'mount -t tmpfs shm /dev/shm && exec "$@"', "sh", sys.executable, *sys.argv]
+        os.execvp("unshare", [*%r, *into])
+    """
+    running.ranks(3, running.write(tmp_path, enter % CONTAINER + BEGIN + MEET), cwd=tmp_path)
+    assert [one["met"] for one in told(tmp_path, 3)] == ["OverNodes"] * 3
 
 
 @pytest.mark.parametrize("killed", [1, 2, 3])
