@@ -36,17 +36,17 @@ else:
 
 def warm_up():
     for _ in range(WARM_UPS):
-        cuda.fake_synchronize(50_000)
+        cuda.fake_synchronize(30_000)
 
 
 def is_bad(loss):
-    cuda.fake_item(30_000)
+    cuda.fake_item(80_000)
     return False
 
 
 def log(step):
     if step % LOG_EVERY == 0:
-        cuda.fake_item(2_000)
+        cuda.fake_item(3_000)
 
 
 class Evaluator:
@@ -70,7 +70,7 @@ def prefetch():
 def train(model, optimizer):
     for step in range(1, STEPS + 1):
         optimizer.zero_grad()
-        cuda.fake_pageable_copy(20_000)
+        cuda.fake_pageable_copy(32_000)
         loss = model(torch.ones(2, 4)).sum()
         loss.backward()
         is_bad(loss)
