@@ -29,6 +29,7 @@ CLASSES = (
     "grad_norm_bound",
     "rollback",
     "agreement_lost",
+    "replica_mismatch",
 )
 """of incidents"""
 
@@ -101,6 +102,10 @@ ROWS = (
              "Ranks do not decide together any more",
              "ranks were to decide on bad steps together, and each decides alone now: one may skip a step that another takes.",
              True, ("agreement_lost",)),
+    AlertRow("GradvaneReplicaMismatch", "critical", "steps",
+             "Ranks that train the same model have different weights",
+             "ranks that had the same weights have others now: their gradients are averaged for a model that no rank has.",
+             True, ("replica_mismatch",)),
     AlertRow("GradvaneHostSyncBudgetExceeded", "warning", "steps",
              "Steps wait for the GPU more often than they may",
              "steps have more host syncs than their budget.",

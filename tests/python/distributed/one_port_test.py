@@ -13,7 +13,7 @@ import urllib.request
 
 import pytest
 import running
-from prometheus_server import Prometheus
+from prometheus_server import SERVERS, Prometheus
 
 from gradvane.cli import live_runs
 

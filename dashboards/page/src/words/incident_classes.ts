@@ -23,4 +23,5 @@ export const INCIDENT_CLASSES = [
   { name: "grad_norm_bound", title: "Gradient norm above the bound", gravity: "training" },
   { name: "rollback", title: "Rolled back", gravity: "training" },
   { name: "agreement_lost", title: "Ranks do not agree any more", gravity: "training" },
+  { name: "replica_mismatch", title: "Replicas have different weights", gravity: "training" },
 ] as const;

@@ -27,5 +27,6 @@ SEVERITY = {
     "grad_norm_bound": "warning",
     "rollback": "warning",
     "agreement_lost": "warning",
+    "replica_mismatch": "critical",
 }
 """of the alert of an incident class"""
