@@ -106,9 +106,8 @@ constexpr std::array kTable{
         "/-/ready. auto: made once for each run directory, where `gradvane open` and Prometheus "
         "find it. Empty: nothing. docs/api.",
         set_token, [](const Options& o) { return o.token; }},
-    on_off<&Options::insecure>("insecure",
-                               "Lets the endpoint listen on a network without a token: whoever "
-                               "reaches it reads everything."),
+    on_off<&Options::insecure>(
+        "insecure", "Lets the endpoint listen on a network without a token, for all to read."),
     OptionSpec{"allowed_hosts", "host names with commas, without ports; *.name, or *",
                "More names by which requests may call the endpoint. It always answers to IP "
                "addresses and localhost, and, where it does not listen on loopback, to this "
@@ -323,8 +322,7 @@ constexpr std::array kTable{
         "check_before_reduction",
         "Each rank looks at its gradients before DistributedDataParallel averages them, so that "
         "the "
-        "rank that a NaN comes from is known. One more read of all gradients. Python only, with "
-        "ranks: agree."),
+        "rank that a NaN comes from is known. One more read of them. Python, with ranks: agree."),
     whole<&Options::compare_replicas_every, 0, kMaxInt>(
         "compare_replicas_every", "0 or more",
         "Steps between two comparisons of the weights of ranks that began with the same ones. They "

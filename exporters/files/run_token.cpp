@@ -57,7 +57,7 @@ std::string run_token(int directory, uid_t owner) {
   if (const auto kept = kept_token(directory, owner)) return *kept;
   if (errno != ENOENT) return {};
   const FileSignalsBlocked signals;
-  const std::string token = random_token();
+  std::string token = random_token();
   if (token.empty()) return {};
   const NewFile file = create_beside(directory, kName, 0600);
   if (!file.descriptor.is_open()) return {};

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "exporters/http/access_token.hpp"
 #include "exporters/http/http_server.hpp"
 
 namespace gradvane::exporters {

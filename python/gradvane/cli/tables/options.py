@@ -17,7 +17,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
     "The endpoint": [
         ("address", "127.0.0.1", "an IPv4 or IPv6 address, or localhost", "Where the endpoint listens. Anything but loopback needs token or insecure."),
         ("token", "", "auto, or 16 to 128 letters, digits and - . _ ~", "What requests have to show, as `Authorization: Bearer ...`, except for /-/healthy and /-/ready. auto: made once for each run directory, where `gradvane open` and Prometheus find it. Empty: nothing. docs/api."),
-        ("insecure", "off", "on, off (also true, false, yes, no, 1, 0)", "Lets the endpoint listen on a network without a token: whoever reaches it reads everything."),
+        ("insecure", "off", "on, off (also true, false, yes, no, 1, 0)", "Lets the endpoint listen on a network without a token, for all to read."),
         ("allowed_hosts", "", "host names with commas, without ports; *.name, or *", "More names by which requests may call the endpoint. It always answers to IP addresses and localhost, and, where it does not listen on loopback, to this machine's names; there /metrics answers to every name. *.name: all names below it. *: every name, which lets any web page read what a browser on that network can."),
         ("port", "9464", "-1 to 65535", "Port of the endpoint. Taken by another run: the next free one. 0: any. -1: no endpoint."),
         ("share_port", "on", "on, off (also true, false, yes, no, 1, 0)", "The ranks of one machine have one port for all: one of them serves it, and another takes over if that one dies. Off: each has its own, port + LOCAL_RANK. docs/prometheus.md."),
@@ -90,7 +90,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("rollback_limit", "3", "1 or more", "A rollback that would be one more than this within rollback_window stops the run instead."),
         ("rollback_window", "1000", "1 or more", "Steps within which rollbacks are counted."),
         ("ranks", "off", "off, agree", "agree: all ranks of a run tell each other of each step before the update, and policies act on all of them or on none. It costs one small exchange per step. Snapshots must come by steps. A C++ program calls Agent::agree_over()."),
-        ("check_before_reduction", "off", "on, off (also true, false, yes, no, 1, 0)", "Each rank looks at its gradients before DistributedDataParallel averages them, so that the rank that a NaN comes from is known. One more read of all gradients. Python only, with ranks: agree."),
+        ("check_before_reduction", "off", "on, off (also true, false, yes, no, 1, 0)", "Each rank looks at its gradients before DistributedDataParallel averages them, so that the rank that a NaN comes from is known. One more read of them. Python, with ranks: agree."),
         ("compare_replicas_every", "0", "0 or more", "Steps between two comparisons of the weights of ranks that began with the same ones. They compare checksums; each comparison reads all weights once. 0: none. With ranks: agree."),
     ],
     "Alertmanager": [
