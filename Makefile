@@ -32,7 +32,7 @@ mkdir -p build
 ) 9>build/$(1).lock
 endef
 
-.PHONY: deps build test test-all test-wheel wheel demo stack drill dashboards dashboards-preview bench sass lint format clean help
+.PHONY: deps build test test-all test-wheel test-helm wheel demo stack drill dashboards dashboards-preview bench sass lint format clean help
 
 deps:  ## install what is needed: Debian packages, and the rest under .deps/
 	@scripts/setup.sh
@@ -58,6 +58,10 @@ wheel: deps  ## build dist/gradvane-*.whl: one file for CPython 3.10 to 3.14 and
 
 test-wheel: wheel  ## install that file beside four torches and two more Pythons, and test it there (some 6 GB each)
 	@exec scripts/test_wheel.sh
+
+test-helm: deps  ## test the chart in helm/ with Helm 3 and 4, built from their modules (some minutes the first time)
+	@$(call configure_and_build,release)
+	exec scripts/test_helm.sh
 
 demo: deps  ## train a small language model for about two minutes, with its page up
 	@$(call configure_and_build,release)

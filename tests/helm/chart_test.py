@@ -1,0 +1,271 @@
+"""The chart helm/gradvane, rendered by real Helm: what it makes, what it refuses, and that what it makes is valid.
+
+`make test-helm` runs it. HELM_BINARIES: helm programs with colons between them. MONITORING_CRDS: a folder with the
+definitions of Prometheus Operator.
+"""
+
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm" / "gradvane"
+HELMS = [Path(path) for path in os.environ["HELM_BINARIES"].split(":")]
+CRDS = Path(os.environ["MONITORING_CRDS"])
+SERVERS = Path(os.environ["GRADVANE_SERVERS_DIR"])
+OPERATOR = tuple(f"--api-versions=monitoring.coreos.com/{version}/{kind}" for version, kind in (
+    ("v1", "PodMonitor"), ("v1", "ServiceMonitor"), ("v1", "PrometheusRule"), ("v1alpha1", "AlertmanagerConfig")))
+KUBERNETES = "1.34"
+VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
+
+
+def helm(program, *words, check=True):
+    # A helm that was not built by its makers takes the cluster for one of version 1.20.
+    done = subprocess.run([program, *map(str, words), f"--kube-version={KUBERNETES}"], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    if check:
+        assert done.returncode == 0, done.stderr
+    return done
+
+
+def rendered(program, *words, values=None):
+    given = ["--values", values] if values else []
+    done = helm(program, "template", "watch", CHART, "--namespace", "training", *given, *words)
+    return [one for one in yaml.safe_load_all(done.stdout) if one]
+
+
+def of_kind(objects, kind):
+    return [one for one in objects if one["kind"] == kind]
+
+
+@pytest.fixture(params=HELMS, ids=[path.name for path in HELMS])
+def program(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def definitions():
+    """Of the operator's objects: the schema of each kind and version."""
+    class Loader(yaml.SafeLoader):
+        """For `=`, which YAML 1.1 has a meaning for."""
+
+    Loader.add_constructor("tag:yaml.org,2002:value", Loader.construct_yaml_str)
+    found = {}
+    for name in ("podmonitors", "servicemonitors", "prometheusrules", "alertmanagerconfigs"):
+        definition = yaml.load((CRDS / f"monitoring.coreos.com_{name}.yaml").read_text(), Loader)
+        for version in definition["spec"]["versions"]:
+            found[definition["spec"]["names"]["kind"], version["name"]] = version["schema"]["openAPIV3Schema"]
+    return found
+
+
+# What it makes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", VALUES, ids=[path.stem for path in VALUES])
+def test_lint_has_nothing_to_say(program, values):
+    done = helm(program, "lint", "--strict", CHART, "--values", values)
+    assert "[WARNING]" not in done.stdout and "[ERROR]" not in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize("operator", [(), OPERATOR], ids=["no operator", "operator"])
+@pytest.mark.parametrize("values", VALUES, ids=[path.stem for path in VALUES])
+def test_every_object_is_valid(program, definitions, values, operator):
+    objects = rendered(program, *operator, values=values)
+    assert objects
+    for one in objects:
+        group = one["apiVersion"].partition("/")[0]
+        if group == "monitoring.coreos.com":
+            schema = definitions[one["kind"], one["apiVersion"].partition("/")[2]]
+            jsonschema.Draft202012Validator(closed(schema)).validate({"spec": one["spec"]})
+        else:
+            kubernetes_validate.validate(one, KUBERNETES, strict=True)
+    names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in objects]
+    assert len(names) == len(set(names))
+
+
+def closed(schema):
+    """The spec of a definition, where a misspelt field is an error: the cluster would drop it without a word."""
+    def close(part):
+        if isinstance(part, dict):
+            part = {key: close(value) for key, value in part.items()}
+            if "properties" in part and "additionalProperties" not in part and not part.get("x-kubernetes-preserve-unknown-fields"):
+                part["additionalProperties"] = False
+            return part
+        return [close(value) for value in part] if isinstance(part, list) else part
+    return {"type": "object", "properties": {"spec": close(schema["properties"]["spec"])}, "required": ["spec"]}
+
+
+def test_a_misspelt_field_of_the_operator_would_be_found(definitions):
+    """The control."""
+    bad = {"spec": {"selector": {}, "podMetricsEndpoints": [{"port": "gradvane", "intervall": "15s"}]}}
+    with pytest.raises(jsonschema.ValidationError, match="intervall"):
+        jsonschema.Draft202012Validator(closed(definitions["PodMonitor", "v1"])).validate(bad)
+
+
+def test_objects_of_the_operator_come_where_it_is_or_where_they_are_forced(program):
+    operators = {"PodMonitor", "PrometheusRule", "ServiceMonitor", "AlertmanagerConfig"}
+    kinds = lambda *words: {one["kind"] for one in rendered(program, *words)} & operators  # noqa: E731
+    assert kinds() == set()
+    assert kinds(*OPERATOR) == {"PodMonitor", "PrometheusRule"}
+    assert kinds("--set", "podMonitor.enabled=true") == {"PodMonitor"}
+    assert kinds(*OPERATOR, "--set", "podMonitor.enabled=false,prometheusRule.enabled=false") == set()
+
+
+def test_rules_and_dashboards_are_those_of_the_project(program, tmp_path):
+    objects = rendered(program, *OPERATOR)
+    rules = {one["metadata"]["name"].rpartition("-")[2]: one["spec"] for one in of_kind(objects, "PrometheusRule")}
+    assert set(rules) == {"alerts", "recording"}
+    for name, spec in rules.items():
+        assert spec == yaml.safe_load((ROOT / f"dashboards/alerts/gradvane-{name}.yaml").read_text())
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(spec))
+        done = subprocess.run([SERVERS / "promtool", "check", "rules", file], capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+    shown = {}
+    for one in of_kind(objects, "ConfigMap"):
+        if one["metadata"]["labels"].get("grafana_dashboard") == "1":
+            shown.update(one["data"])
+            assert len(json.dumps(one)) < 1_000_000, "a ConfigMap holds 1 MiB"
+    assert shown == {path.name: path.read_text() for path in (ROOT / "dashboards/grafana").glob("*.json")}
+
+
+def test_the_training_fits_the_restricted_profile(program):
+    objects = rendered(program, values=CHART / "ci" / "everything-values.yaml")
+    specs = [one["spec"]["template"]["spec"] for one in of_kind(objects, "Job")] + [one["spec"] for one in of_kind(objects, "Pod")]
+    assert len(specs) == 2
+    for spec in specs:
+        assert spec["securityContext"]["runAsNonRoot"] is True and spec["securityContext"]["runAsUser"] > 0
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not any(spec.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+        for container in spec["containers"] + spec.get("initContainers", []):
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False and context["capabilities"] == {"drop": ["ALL"]}
+            assert "hostPort" not in str(container.get("ports"))
+        for volume in spec.get("volumes", []):
+            assert set(volume) - {"name"} <= {"configMap", "emptyDir", "secret"}
+
+
+# What it refuses ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    ("podMonitr.enabled=true", "podMonitr"),
+    ("podMonitor.enabled=perhaps", "podMonitor"),
+    ("podMonitor.interval=15", "interval"),
+    ("pods.port=a_port_with_a_long_name", "port"),
+    ("pods.namespaces[0]=Training", "namespaces"),
+    ("token.secret=Not_A_Name", "secret"),
+    ("tests.prometheus=prometheus:9090", "prometheus"),
+    ("exampleJob.enabled=true", "exampleJob.image is empty: name an image with torch"),
+    ("exampleJob.enabled=true,exampleJob.image=torch,exampleJob.install.enabled=true", "exampleJob.install.image is empty"),
+    ("alertmanagerConfig.enabled=true", "alertmanagerConfig.receiver is empty: say where alerts go"),
+    ("networkPolicy.enabled=true,pods.namespaces[0]=*", "networkPolicy needs the names of namespaces"),
+])
+def test_a_bad_value_is_refused_with_its_name(program, words, said):
+    done = helm(program, "template", "watch", CHART, "--set", words, check=False)
+    assert done.returncode != 0 and said in done.stderr
+
+
+def test_every_value_is_in_the_schema_and_has_a_word_of_explanation():
+    values, schema = yaml.safe_load((CHART / "values.yaml").read_text()), json.loads((CHART / "values.schema.json").read_text())
+    jsonschema.Draft7Validator(schema).validate(values)
+    assert set(values) == set(schema["properties"]) - {"global"}
+    for name, part in values.items():
+        assert set(part) == set(schema["properties"][name]["properties"]), name
+
+
+# What it would run ----------------------------------------------------------------------------------
+
+
+def test_the_training_runs_here_as_its_pod_would_and_prometheus_scrapes_it(program, tmp_path):
+    """The command, the environment and the mounts of the rendered Job as a process of this machine, the monitor's
+    endpoint as a scrape job. What only a cluster has is put in: labels, the Secret, the pod's address."""
+    objects = rendered(program, *OPERATOR, "--set", "agent.config.stall_seconds=77", values=CHART / "ci" / "token-values.yaml")
+    [job] = of_kind(objects, "Job")
+    pod = job["spec"]["template"]
+    [container] = pod["spec"]["containers"]
+    maps = {one["metadata"]["name"]: one["data"] for one in of_kind(objects, "ConfigMap")}
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    places = {}
+    for mount in container["volumeMounts"]:
+        folder = tmp_path / mount["name"]
+        folder.mkdir()
+        for name, text in maps.get(volumes[mount["name"]].get("configMap", {}).get("name"), {}).items():
+            (folder / name).write_text(text.replace("20_000", "200_000"))
+        places[mount["mountPath"]] = str(folder)
+
+    def here(text):
+        return re.sub("|".join(map(re.escape, places)), lambda found: places[found[0]], text)
+
+    token, environment = "the-token-of-the-secret", {}
+    for row in container["env"]:
+        field = row.get("valueFrom", {})
+        if "secretKeyRef" in field:
+            assert field["secretKeyRef"] == {"name": "gradvane", "key": "token"}
+            environment[row["name"]] = token
+        elif "fieldRef" in field:
+            environment[row["name"]] = {"job-name": "watch-gradvane-example", "controller-uid": "f00d"}[
+                field["fieldRef"]["fieldPath"].rpartition("/")[2].rstrip("']")]
+        else:
+            environment[row["name"]] = here(row["value"])
+    gradvane, *words = container["command"]
+    assert gradvane == "gradvane"
+    python = os.environ["GRADVANE_VENV_PYTHON"]
+    process = subprocess.Popen(
+        [python, "-m", "gradvane", *map(here, words)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "GRADVANE_PORT": "0", "TMPDIR": str(tmp_path),
+             "PYTHONPATH": os.environ["PYTHONPATH"], **environment})
+    try:
+        file = wait_for(lambda: next(iter(tmp_path.glob("gradvane-*/*/endpoint.rank0.json")), None), process)
+        entry = json.loads(file.read_text())
+        assert (entry["run"], entry["run_id"]) == ("watch-gradvane-example", "f00d")
+        [monitor] = of_kind(objects, "PodMonitor")
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+        [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+        port = entry["url"].rpartition(":")[2]
+        (tmp_path / "token").write_text(token)
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [{
+            "job_name": "pods", "scrape_interval": "1s", "authorization": {"credentials_file": str(tmp_path / "token")},
+            "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}]}))
+        assert set(endpoint["authorization"]) == {"credentials"}
+        server = subprocess.Popen([SERVERS / "prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
+                                   "--web.listen-address=127.0.0.1:19990"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            found = wait_for(lambda: asked('gradvane_steps_total{run="watch-gradvane-example"} > 0'), process)
+            assert found[0]["metric"]["job"] == "pods"
+        finally:
+            server.kill()
+            server.wait()
+        request = urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/status", headers={"Authorization": f"Bearer {token}"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            settings = {row["key"]: row["value"] for row in json.load(answer)["process"]["settings"]}
+        assert settings["stall_seconds"] == "77", "the ConfigMap is read"
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def asked(query):
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:19990/api/v1/query?query=" + urllib.request.quote(query), timeout=5) as answer:
+            return json.load(answer)["data"]["result"]
+    except OSError:
+        return []
+
+
+def wait_for(condition, process, seconds=60):
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert process.poll() is None, process.communicate()[1]
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    return found
