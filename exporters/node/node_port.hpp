@@ -64,8 +64,7 @@ class NodePort {
   std::string socket_;
   std::string lock_name_;
   std::string file_name_;
-  std::timed_mutex
-      mutex_;  ///< a look that hangs in a file system must not keep the end from coming
+  std::mutex mutex_;  ///< a look that hangs in a file system must not keep the end from coming
   OwnDescriptor directory_;
   FileLock lock_;
   EndpointStart place_;  ///< from start() on
