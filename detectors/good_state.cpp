@@ -13,7 +13,9 @@ using record::Site;
 record::Incident GoodState::note(const record::Incident& incident) {
   record::Incident stamped = incident;
   const auto [known, is_new] = at_open_.try_emplace(incident.id, last_good_);
-  if (is_new && last_good_) {
+  if (is_new && incident.last_good_step) {
+    last_good_ = known->second = incident.last_good_step;  // who opened it knows
+  } else if (is_new && last_good_) {
     // What became bad between two reads of the weights may have been bad since the first of them.
     if (incident.kind == IncidentClass::nonfinite_weight && !incident.order.empty()) {
       const auto last_finite = incident.order.front().last_finite;
@@ -27,7 +29,9 @@ record::Incident GoodState::note(const record::Incident& incident) {
   }
   stamped.last_good_step = known->second;
   if (is_nonfinite(incident.kind)) nonfinite_.insert(incident.id);
-  if (is_divergence(incident.kind)) diverging_.insert(incident.id);
+  // Weights of replicas that differ are those of no model that somebody meant.
+  if (is_divergence(incident.kind) || incident.kind == IncidentClass::replica_mismatch)
+    diverging_.insert(incident.id);
   if (incident.closed_at) {
     at_open_.erase(incident.id);
     diverging_.erase(incident.id);

@@ -13,6 +13,7 @@ struct ReplicaComparison {
   std::string param{};                 ///< the first whose values differ; empty: it is not known
   std::vector<std::int32_t> others{};  ///< ranks that differ from `rank`
   std::int32_t rank = 0;
+  std::int64_t equal_at = 0;  ///< run step before whose update they were last found equal
 };
 
 }  // namespace gradvane::record

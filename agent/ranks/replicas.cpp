@@ -50,15 +50,19 @@ std::optional<Replicas::Finding> Replicas::compare(int optimizer, std::span<cons
   }
   if (search.like.size() != all.size()) {
     search.like = likeness(all);
+    search.equal_at = all.front().run_step;
     return std::nullopt;
   }
   std::optional<Finding> found = difference(search, all);
   if (search.within) return narrow(search, *range, found.has_value());
-  if (!found)
+  if (!found) {
+    search.equal_at = all.front().run_step;
     return std::exchange(search.is_apart, false) ? std::optional(Finding{}) : std::nullopt;
+  }
   if (search.is_apart) return std::nullopt;
   search.within = ParamRange{0, std::max(1, std::ranges::max(all, {}, &RankRecord::params).params)};
   search.seen = *std::move(found);
+  search.seen.equal_at = search.equal_at;
   return std::nullopt;
 }
 

@@ -29,6 +29,7 @@ class Replicas {
     std::optional<std::int32_t> param;  ///< by its order; absent: it is not known
     std::int32_t rank = 0;
     std::vector<std::int32_t> others;  ///< ranks that differ from `rank`
+    std::int64_t equal_at = 0;         ///< run step of the latest comparison that found them equal
   };
 
   /// `every`: exchanges of an optimizer from one comparison to the next; 0: none.
@@ -49,6 +50,7 @@ class Replicas {
         like;  ///< for each rank, the lowest that it is a replica of; empty: not known yet
     std::optional<ParamRange> within;  ///< where the difference is, while it is looked for
     Finding seen{};                    ///< with `within`: what began the search
+    std::int64_t equal_at = 0;         ///< as in Finding
     bool is_apart = false;             ///< it was reported
   };
 

@@ -61,7 +61,8 @@ void ReplicaCheck::compare(int optimizer, std::int64_t run_step,
                                           ? optimizers_.watch().param_name(optimizer, *found->param)
                                           : std::string(),
                              .others = std::move(found->others),
-                             .rank = found->rank});
+                             .rank = found->rank,
+                             .equal_at = found->equal_at});
 } catch (...) {  // no memory: this comparison is not reported
 }
 

@@ -20,7 +20,8 @@ std::string words_for(const record::ReplicaComparison& comparison) {
          (others.size() == 1 ? " has" : " have") + " other weights than rank " +
          std::to_string(comparison.rank) +
          (comparison.param.empty() ? "; which parameter differs is not known."
-                                   : "; " + comparison.param + " is the first that differs.");
+                                   : "; " + comparison.param + " is the first that differs.") +
+         " They were equal at step " + std::to_string(comparison.equal_at) + ".";
 }
 
 }  // namespace
@@ -32,7 +33,12 @@ ReplicaRules::ReplicaRules(std::int32_t rank, IncidentBook& book, Report report)
 void ReplicaRules::compared(const record::ReplicaComparison& comparison, const Moment& seen) {
   slot_.judge(
       comparison.differ, seen,
-      [&](record::Incident& incident) { incident.evidence = words_for(comparison); }, report_);
+      [&](record::Incident& incident) {
+        incident.evidence = words_for(comparison);
+        // They were compared before the update of that step.
+        incident.last_good_step = std::max<std::int64_t>(comparison.equal_at - 1, 0);
+      },
+      report_);
 }
 
 }  // namespace gradvane::detectors

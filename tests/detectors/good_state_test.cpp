@@ -120,6 +120,19 @@ TEST_F(GoodStateTest, ADivergenceSpoilsItFromItsFirstStep) {
   EXPECT_TRUE(state_.is_good());
 }
 
+TEST_F(GoodStateTest, ReplicasThatDifferSpoilItFromWhenTheyWereLastEqual) {
+  good_steps(1, 121);
+  record::Incident mismatch = incident(IncidentClass::replica_mismatch, 121);
+  mismatch.last_good_step = 100;
+  EXPECT_EQ(state_.note(mismatch).last_good_step, 100);
+  EXPECT_FALSE(state_.is_good());
+  good_steps(122, 130);
+  EXPECT_EQ(state_.last_good_step(), 100);
+  EXPECT_EQ(state_.note(closed(mismatch)).last_good_step, 100);
+  good_steps(131, 131);
+  EXPECT_EQ(state_.last_good_step(), 131);
+}
+
 TEST_F(GoodStateTest, OtherIncidentsShowTheLastGoodStepAndSpoilNothing) {
   good_steps(1, 5);
   EXPECT_EQ(state_.note(incident(IncidentClass::sync_budget, 3)).last_good_step, 5);

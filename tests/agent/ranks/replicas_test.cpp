@@ -22,8 +22,10 @@ class ReplicaRanks {
 
   std::optional<Replicas::Finding> exchange(int optimizer = 0) {
     std::vector<RankRecord> all;
+    ++step_;
     for (std::size_t rank = 0; rank < weights.size(); ++rank) {
       RankRecord record;
+      record.run_step = step_;
       record.params = static_cast<std::int32_t>(weights[rank].size());
       if (const auto range = books_[rank].wanted(optimizer)) {
         ++fingerprints;
@@ -66,6 +68,7 @@ class ReplicaRanks {
   }
 
   std::vector<Replicas> books_;
+  std::int64_t step_ = 0;
 };
 
 std::vector<int> numbers(int count) {
@@ -85,6 +88,7 @@ TEST(Replicas, FindsTheRankAndTheParameterWhereverItIsAndHoweverManyThereAre) {
       EXPECT_TRUE(found->differ);
       EXPECT_EQ(found->param, at) << "of " << count;
       EXPECT_EQ(found->rank, 0);
+      EXPECT_EQ(found->equal_at, 6) << "the second comparison";
       EXPECT_THAT(found->others, ElementsAre(2));
     }
   }

@@ -19,7 +19,8 @@ class ReplicaRulesTest : public test::FakeSteps {
             .differ = true,
             .param = std::move(param),
             .others = std::move(others),
-            .rank = 0};
+            .rank = 0,
+            .equal_at = 101};
   }
 };
 
@@ -31,9 +32,10 @@ TEST_F(ReplicaRulesTest, ReplicasThatDifferAreOneIncidentUntilTheyAreEqual) {
   ASSERT_THAT(reports_, SizeIs(1));
   EXPECT_EQ(reports_[0].kind, IncidentClass::replica_mismatch);
   EXPECT_EQ(reports_[0].rank, 3);
-  EXPECT_EQ(
-      reports_[0].evidence,
-      "Step 121: rank 2 has other weights than rank 0; layers.3.weight is the first that differs.");
+  EXPECT_EQ(reports_[0].last_good_step, 100);
+  EXPECT_EQ(reports_[0].evidence,
+            "Step 121: rank 2 has other weights than rank 0; layers.3.weight is the first that "
+            "differs. They were equal at step 101.");
   rules.compared({.run_step = 220}, Moment(220, 1100, 150));
   ASSERT_THAT(reports_, SizeIs(2));
   EXPECT_EQ(reports_[1].id, reports_[0].id);
@@ -46,7 +48,7 @@ TEST_F(ReplicaRulesTest, NamesNoMoreThanAFewRanksAndSaysIfTheParameterIsNotKnown
   ASSERT_THAT(reports_, SizeIs(1));
   EXPECT_EQ(reports_[0].evidence,
             "Step 121: ranks 1, 2, 5, 6 and 2 more have other weights than rank 0; which parameter "
-            "differs is not known.");
+            "differs is not known. They were equal at step 101.");
 }
 
 TEST_F(ReplicaRulesTest, IsLeftOutIfTheClassIsNotJudged) {
