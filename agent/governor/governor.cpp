@@ -61,7 +61,6 @@ Governor::Governor(const Options& options)
       rollback_window_(options.rollback_window),
       is_alone_(options.world_size <= 1),
       lockstep_(options.enabled && !is_alone_ && options.ranks == RankAgreement::agree &&
-
                 (acts_ || options.compare_replicas_every > 0 || options.check_before_reduction)) {
   static_assert(std::atomic<Acted>::is_always_lock_free, "any thread may ask at any time");
   checkpoints_.reserve(kCheckpoints);

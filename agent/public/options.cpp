@@ -131,10 +131,6 @@ std::optional<ResolvedOptions> switched_off(const Options& code, const Environme
   return off;
 }
 
-}  // namespace
-
-namespace {
-
 /// What one option asks of others.
 void check_together(const Options& options) {
   const bool is_open = options.enabled && options.port >= 0 && options.token.empty() &&

@@ -1,16 +1,10 @@
 #include "agent/ranks/meeting.hpp"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <random>
-#include <sstream>
 #include <stdexcept>
-#include <system_error>
 #include <utility>
+
+#include "exporters/files/safe_file.hpp"
 
 namespace gradvane::agent::ranks {
 namespace {
@@ -27,28 +21,6 @@ struct Place {
   std::string own;
   std::string node;
 };
-
-std::string random_word() {
-  std::random_device random;
-  std::ostringstream word;
-  word << std::hex << random() << random() << random();
-  return word.str();
-}
-
-/// The same where processes have the same kernel, see each other's numbers, and share memory.
-std::string this_node() {
-  std::string boot;
-  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  std::error_code error;
-  const auto numbers = std::filesystem::read_symlink("/proc/self/ns/pid", error);
-  struct stat shared{};
-  if (boot.empty() || error || stat("/dev/shm", &shared) != 0)
-    return random_word();  // like no other
-  std::ostringstream node;
-  node << boot << ' ' << numbers.string() << ' ' << shared.st_dev << ' ' << shared.st_ino << ' '
-       << geteuid();
-  return node.str();
-}
 
 std::string padded(std::string text, std::size_t bytes) {
   if (text.size() > bytes) throw std::runtime_error("the name of a node is too long");
@@ -97,7 +69,7 @@ std::vector<std::string> Meeting::gather(const std::string& mine) {
 
 /// Leaves board_ empty on all ranks, or on none.
 void Meeting::meet_on_node(std::size_t bytes) {
-  const Place mine{random_word(), this_node()};
+  const Place mine{exporters::random_word(), this_node()};
   std::vector<Place> places;
   for (const std::string& told : gather(padded(mine.own + '\n' + mine.node, kPlaceBytes)))
     places.push_back(place_of(told));

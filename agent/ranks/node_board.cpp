@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <new>
 #include <random>
 #include <sstream>
@@ -19,6 +21,7 @@
 #include <thread>
 #include <utility>
 
+#include "exporters/files/safe_file.hpp"
 #include "record/process_start.hpp"
 
 namespace gradvane::agent::ranks {
@@ -88,6 +91,20 @@ std::size_t whole_bytes(int ranks, std::size_t bytes) {
 }
 
 }  // namespace
+
+std::string this_node() {
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  std::error_code error;
+  const auto numbers = std::filesystem::read_symlink("/proc/self/ns/pid", error);
+  struct stat shared{};
+  if (boot.empty() || error || stat("/dev/shm", &shared) != 0)
+    return exporters::random_word();  // like no other
+  std::ostringstream node;
+  node << boot << ' ' << numbers.string() << ' ' << shared.st_dev << ' ' << shared.st_ino << ' '
+       << geteuid();
+  return node.str();
+}
 
 std::string NodeBoard::make(int ranks, std::size_t bytes) {
   static_assert(sizeof(Memory) == kLine && sizeof(Place) == kLine);

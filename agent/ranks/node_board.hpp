@@ -9,6 +9,10 @@
 
 namespace gradvane::agent::ranks {
 
+/// Where this process can meet others: the same text if they have the same kernel and user, see each other's process
+/// numbers, and share memory. Like no other if that cannot be found out.
+[[nodiscard]] std::string this_node();
+
 /// Belongs to one thread of each rank. Ranks of one process each need one of their own. Calls on all ranks
 /// pair up by their number: the n-th tell() of each rank meets the n-th of every other.
 class NodeBoard {

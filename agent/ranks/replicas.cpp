@@ -36,14 +36,14 @@ std::optional<ParamRange> Replicas::wanted(int optimizer) const noexcept {
 
 std::optional<Replicas::Finding> Replicas::compare(int optimizer, std::span<const RankRecord> all) {
   const auto range = wanted(optimizer);
-  if (every_ <= 0 || all.empty()) return std::nullopt;
+  if (every_ <= 0) return std::nullopt;
   const auto index = static_cast<std::size_t>(optimizer);
   if (index >= by_optimizer_.size()) by_optimizer_.resize(index + 1);
   Search& search = by_optimizer_[index];
   ++search.exchanges;
-  const bool is_compared = range && std::ranges::all_of(all, [](const RankRecord& one) {
-                             return one.fingerprint.has_value();
-                           });
+  const bool is_compared =
+      range && !all.empty() &&
+      std::ranges::all_of(all, [](const RankRecord& one) { return one.fingerprint.has_value(); });
   if (!is_compared) {
     search.within.reset();
     return std::nullopt;

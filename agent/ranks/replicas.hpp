@@ -40,7 +40,8 @@ class Replicas {
   /// What the next record of this optimizer is to have a fingerprint of. Absent: nothing.
   [[nodiscard]] std::optional<ParamRange> wanted(int optimizer) const noexcept;
 
-  /// Call it once for each exchange, with the records of all ranks. Absent: there is no news.
+  /// Call it once for each exchange, with the records of all ranks, or with none where nothing was wanted. Absent:
+  /// there is no news.
   [[nodiscard]] std::optional<Finding> compare(int optimizer, std::span<const RankRecord> all);
 
  private:

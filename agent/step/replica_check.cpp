@@ -50,9 +50,9 @@ void ReplicaCheck::compare(int optimizer, std::int64_t run_step,
                            std::span<const std::string> records) noexcept try {
   if (!replicas_.is_on()) return;
   std::vector<ranks::RankRecord> all;
-  all.reserve(records.size());
-  for (const std::string& bytes : records)
-    if (const auto record = ranks::decode(bytes)) all.push_back(*record);
+  if (replicas_.wanted(optimizer))  // in all other steps it is enough to count them
+    for (const std::string& bytes : records)
+      if (const auto record = ranks::decode(bytes)) all.push_back(*record);
   auto found = replicas_.compare(optimizer, all);
   if (!found) return;
   governor_.note_comparison({.run_step = run_step,

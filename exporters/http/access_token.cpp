@@ -95,8 +95,7 @@ std::optional<HttpResponse> token_refusal(const Request& request, std::string_vi
       .status = 401,
       .body =
           "This endpoint asks for a token: `gradvane open RUN` on the machine of the run has it, "
-          "and "
-          "so has the run's endpoint file. A browser gives it as ?token=..., others send "
+          "and so has the run's endpoint file. A browser gives it as ?token=..., others send "
           "`Authorization: Bearer ...`.\n"};
 }
 

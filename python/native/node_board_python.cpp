@@ -31,6 +31,7 @@ py::bytes told_by(const NodeBoard& board, int rank) {
 }  // namespace
 
 void define_node_board(py::module_& module) {
+  module.def("this_node", &agent::ranks::this_node);
   module.def("make_node_board", &NodeBoard::make, py::arg("ranks"), py::arg("size"));
   module.def("remove_node_board", &NodeBoard::remove, py::arg("name"));
   py::class_<NodeBoard>(module, "NodeBoard")
