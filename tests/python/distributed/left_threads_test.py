@@ -17,20 +17,26 @@ def test_a_thread_in_a_call_of_the_store_does_not_abort_the_end_of_the_program(t
         import gradvane
         from gradvane import _threads
 
-        class EndsSlowly:
+        store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
+        second = dist.TCPStore("127.0.0.1", store.port, 1, is_master=False, wait_for_workers=False)
+
+        class AnswersLate:
+            """Its end lies in the end of the interpreter, however slow the machine is."""
+
             def __init__(self):
-                self.sleep = time.sleep
+                self.sleep, self.store = time.sleep, second
+
             def __del__(self):
+                self.store.set("key", "value")
                 self.sleep(3)
 
-        slow = EndsSlowly()
+        late = AnswersLate()
         model = torch.nn.Linear(2, 1)
         gradvane.attach(model, torch.optim.SGD(model.parameters(), 0.1), port=-1).detach()
-        store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
 
         def ask():
             with contextlib.suppress(Exception):
-                store.wait(["never"], datetime.timedelta(seconds=1))
+                store.wait(["key"], datetime.timedelta(seconds={1 if kept else 60}))
 
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
