@@ -69,7 +69,9 @@ class Agent::Impl {
     if (!meeting_ || !session_.governor().agrees()) return recorder().judge(index, can_skip);
     try {
       const auto record = recorder().tell(index, can_skip);
+      const auto began = Clock::now();
       const auto records = meeting_->exchange(std::string(record.begin(), record.end()));
+      recorder().add_rank_wait(Clock::now() - began);
       return recorder().judge_together(index, can_skip, records);
     } catch (const std::exception& error) {
       session_.governor().lose_agreement(error.what());

@@ -325,6 +325,8 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
 
     {Metric::agent_seconds_total, "gradvane_agent_seconds_total", counter, "seconds", kPlaceLabels,
      "Time the agent itself took; only hooks is time of the training thread", kAtZero, true},
+    {Metric::rank_wait_seconds_total, "gradvane_rank_wait_seconds_total", counter, "seconds", kNone,
+     "Time that the training thread waited for other ranks", "Once a wait was seen.", false},
     {Metric::records_dropped_total, "gradvane_records_dropped_total", counter, "", kDropLabels,
      "Records lost before they could be exported, as a whole or (read_lost) but for their facts",
      kAtZero, true},

@@ -102,6 +102,7 @@ enum class Metric : std::uint8_t {
   sync_records_dropped_total,
   // the agent itself
   agent_seconds_total,
+  rank_wait_seconds_total,
   records_dropped_total,
   export_failures_total,
   plan_rebuilds_total,

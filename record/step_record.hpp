@@ -195,6 +195,8 @@ struct StepRecord {
   std::optional<double> step_seconds;  ///< from the end of the step before
   std::array<double, kPhases> phase_seconds{};
   double agent_seconds = 0;  ///< of step_seconds: spent in the agent's own hooks
+  /// Of step_seconds: spent waiting for other ranks. Absent: it cannot be seen.
+  std::optional<double> rank_wait_seconds;
   std::optional<double> tokens;
   std::optional<double> samples;
   std::optional<double> model_flops_utilization;  ///< of peak_flops, averaged over some ten steps

@@ -163,6 +163,8 @@ class StepRecorder {
   int enter_phase(int phase) noexcept { return syncs_.enter_phase(phase); }
   /// Hooks hold an OwnTime, which calls this. Time that was measured elsewhere is added here.
   void add_agent_time(Clock::duration time) noexcept { clock_.add_agent_time(time); }
+  /// Time that this thread waited for other ranks, whatever phase it was in.
+  void add_rank_wait(Clock::duration time) noexcept { clock_.add_rank_wait(time); }
   void log(std::string_view name, double value) noexcept;
   /// The same with one element, read where it is.
   void log(std::string_view name, const collectors::Tensor& value) noexcept;

@@ -177,6 +177,7 @@ void StepBuilder::take_facts(const StepFacts& facts) {
   record_.user_count = facts.user_count;
   record_.step_seconds = measured(facts.step_seconds);
   record_.agent_seconds = facts.agent_seconds;
+  record_.rank_wait_seconds = measured(facts.rank_wait_seconds);
   record_.phase_seconds = facts.phase_seconds;
   if (facts.tokens >= 0) record_.tokens = static_cast<double>(facts.tokens);
   if (facts.samples >= 0) record_.samples = static_cast<double>(facts.samples);

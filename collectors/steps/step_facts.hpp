@@ -46,6 +46,7 @@ struct StepFacts {
 
   double step_seconds = kNotMeasured;
   double agent_seconds = 0;
+  double rank_wait_seconds = kNotMeasured;
   std::array<double, record::kPhases> phase_seconds{};
   std::int64_t tokens = -1;
   std::int64_t samples = -1;

@@ -10,12 +10,12 @@ RUN = "Run {{ $labels.run }}:"
 
 
 def straggler(windows: Windows) -> Alert:
-    """Who keeps the others waiting. Three ways to see it, each as a share of the run's typical step.
+    """Who keeps the others waiting. Four ways to see it, each as a share of the run's typical step.
 
     Ranks that join their gradients each step have the same step time, however slow one of them is: they wait
     for it. So besides the step time (ranks that do not join each step) what counts is time of a rank's own:
-    in the data phase, and not blocked in host syncs, in which the others spend their waiting. The median of
-    the run's ranks is what is normal.
+    in the data phase, not blocked in host syncs, and not waiting for the reduction. The others spend their waiting
+    in these two. The median of the run's ranks is what is normal.
     """
     def rate(metric: str, *matchers: str) -> str:
         return f"rate({selector(metric, *matchers)}[{windows.rate}])"
@@ -31,13 +31,14 @@ def straggler(windows: Windows) -> Alert:
         blindness = rate("gradvane_sync_coverage_seconds_total", 'state="blind"', *run)
         blind = f"sum without (state) ({blindness})"
         own = f"({mean} - {blocked} / {steps} unless {blind} > 0)"
+        work = f"({mean} - {rate('gradvane_rank_wait_seconds_total', *run)} / {steps})"
 
         def delay(seconds: str) -> str:
             typical = "on (job, run) group_left () quantile by (job, run) (0.5, {})"
             return (f"({seconds}\n  - {typical.format(seconds)})\n"
                     f"  / {typical.format(mean)}\n  > {windows.straggler_share}")
 
-        return "\nor\n".join(delay(seconds) for seconds in (mean, data, own))
+        return "\nor\n".join(delay(seconds) for seconds in (mean, data, own, work))
 
     return Alert(
         "GradvaneStragglerRank", "warning", "One rank keeps the others of its run waiting",

@@ -35,26 +35,32 @@ def data_of_rank() -> str:
             + "\n/ (" + by(RANK, "sum", rate("gradvane_steps_total")) + " > 0)")
 
 
+def own_of_rank() -> str:
+    """Time of a step in which the rank does not wait for the others."""
+    waits = by(RANK, "sum", rate("gradvane_rank_wait_seconds_total"))
+    steps = f"({by(RANK, 'sum', rate('gradvane_steps_total'))} > 0)"
+    return f"(({mean_step_of_rank()})\n- {waits}\n/ {steps})"
+
+
 def behind() -> str:
     """How much a rank adds to each step, as a share of the median rank's step: 0.2 is a fifth. Its steps take longer,
-    or, where ranks wait for each other and all steps take the same time, its data phase does."""
-    mean, data = mean_step_of_rank(), data_of_rank()
+    or, where ranks wait for each other and all steps take the same time, its data phase or its own work does."""
+    mean, data, own = mean_step_of_rank(), data_of_rank(), own_of_rank()
 
     def added(seconds: str, way: str) -> str:
         share = (f"(({seconds}) - on () group_left () quantile(0.5, {seconds}))"
                  f"\n/ on () group_left () quantile(0.5, {mean})")
         return f'label_replace({share}, "way", "{way}", "", "")'
 
-    return by(RANK, "max", f"{added(mean, 'step')}\nor {added(data, 'data')}")
+    return by(RANK, "max", f"{added(mean, 'step')}\nor {added(data, 'data')}\nor {added(own, 'own')}")
 
 
 def side_by_side() -> Sized:
     return table(
         "Ranks side by side",
-        "One row for each process; first the one that is furthest behind the median rank, in its step time or its data "
-        "phase. Look for the row that differs: a longer data phase, or less time blocked in host syncs than the "
-        "others, is a straggler; another "
-        "loss or norm is another model. The instance leads to the agent's own page, the rank to its overview.",
+        "One row for each process; first the one that is furthest behind the median rank, in its step time, its data "
+        "phase or its own work. Look for the row that differs: a longer data phase, or less time in host syncs or "
+        "waiting for ranks than the others, is a straggler; another loss or norm is another model. The instance leads to the agent's own page, the rank to its overview.",
         [("rank", "Rank", 60), ("instance", "Instance", 130)],
         [Column("State", state_code(RANK), units.NoUnit, states=RUN_STATES),
          Column("Step", latest("gradvane_run_step"), units.LocaleFormat, 0),
@@ -63,6 +69,7 @@ def side_by_side() -> Sized:
          Column("Data phase", data_of_rank(), units.Seconds),
          Column("In syncs", share_of_step_time_of_rank("gradvane_host_sync_seconds_total",
                                                                'origin="training"'), units.PercentUnit, 1),
+         Column("Waits for ranks", share_of_step_time_of_rank("gradvane_rank_wait_seconds_total"), units.PercentUnit, 1),
          Column("Loss", latest("gradvane_loss"), units.Short, 3),
          Column("Norm", latest("gradvane_grad_norm"), units.Short, 3),
          Column("Incidents", by(RANK, "sum", series("gradvane_incidents_open")), units.Short, 0,
@@ -87,8 +94,8 @@ def health() -> Row:
              "Ranks that wait for each other are at most a step or a scrape apart.", units.Short,
              Query(f"max({series('gradvane_run_step')}) - min({series('gradvane_run_step')})", now=True), decimals=0,
              width=4),
-        tile("Behind the median, worst rank", "How much it adds to each step, in its step time or its data phase. From a "
-             "quarter on, for ten minutes, an alert fires.", units.PercentUnit, Query(f"max({behind()})", now=True), "green",
+        tile("Behind the median, worst rank", "How much it adds to each step, in its step time, its data phase or its own "
+             "work. From a quarter on, for ten minutes, an alert fires.", units.PercentUnit, Query(f"max({behind()})", now=True), "green",
              (Step(0.1, YELLOW), Step(0.25, RED)), decimals=1, width=4, runbooks=("straggler-rank",)),
         tile("Data phase, worst over median", "Seconds in a step that the slowest loader takes more than the median "
              "one. Ranks that join their gradients all wait for it.", units.Seconds,
@@ -106,18 +113,22 @@ def health() -> Row:
 def speed() -> Row:
     return Row("Speed", (
         graph("Step time of each rank", "Mean. Ranks that join their gradients each step have the same one: look at "
-              "the two beside it then.", units.Seconds, [Query(mean_step_of_rank(), "rank {{rank}}")],
-              Look(width=8, from_zero=True, runbooks=("straggler-rank",))),
+              "the three beside it then.", units.Seconds, [Query(mean_step_of_rank(), "rank {{rank}}")],
+              Look(width=6, from_zero=True, runbooks=("straggler-rank",))),
         graph("Data phase of each rank", "Seconds per step. The line above the "
               "others is the rank that all of them wait for.", units.Seconds,
-              [Query(data_phase(), "rank {{rank}}")], Look(width=8, from_zero=True, has_page=False,
+              [Query(data_phase(), "rank {{rank}}")], Look(width=6, from_zero=True, has_page=False,
                                                            nothing="No phases are marked.")),
         graph("Blocked in host syncs", "Share of the step time. The rank that waits least is the one that the others "
               "wait for.", units.PercentUnit,
               [Query(share_of_step_time_of_rank("gradvane_host_sync_seconds_total", 'origin="training"'),
                      "rank {{rank}}")],
-              Look(width=8, from_zero=True, nothing="Host syncs are not counted: no GPU, or no CUPTI.")),
-        graph("Behind the median rank", "0.25 is a quarter of the median rank's step, in step time or data phase.",
+              Look(width=6, from_zero=True, nothing="Host syncs are not counted: no GPU, or no CUPTI.")),
+        graph("Waiting for other ranks", "Share of the step time: for the reduction of gradients, and where ranks "
+              "agree. The rank that waits least is the one that the others wait for.", units.PercentUnit,
+              [Query(share_of_step_time_of_rank("gradvane_rank_wait_seconds_total"), "rank {{rank}}")],
+              Look(width=6, from_zero=True, nothing="No wait was seen.", runbooks=("straggler-rank",))),
+        graph("Behind the median rank", "0.25 is a quarter of the median rank's step, in step time, data phase or own work.",
               units.PercentUnit, [Query(behind(), "rank {{rank}}")], Look(width=8, at_least=0.25)),
         graph("Steps behind the first", "Steps that each rank has made less than the one that is furthest, as of "
               "their scrapes. A line that climbs: this rank hangs.", units.Short,

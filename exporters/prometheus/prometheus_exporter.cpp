@@ -152,6 +152,8 @@ void PrometheusExporter::export_time(const record::StepRecord& record) {
                     {record::kNames<record::Phase>[phase]});
   }
   add_if_positive(metrics, Metric::agent_seconds_total, record.agent_seconds, {"hooks"});
+  if (record.rank_wait_seconds)
+    metrics.add(Metric::rank_wait_seconds_total, *record.rank_wait_seconds);
   if (record.tokens) metrics.add(Metric::tokens_total, *record.tokens);
   if (record.samples) metrics.add(Metric::samples_total, *record.samples);
 }

@@ -87,7 +87,8 @@ void describe(auto& a, like<record::StepRecord> auto& r) {
   a(52, r.device_out_of_memory);
   a(53, r.model_flops_utilization);
   a(54, r.first_bad_rank);
-  describe_joined(a, r, 55, std::numeric_limits<std::uint32_t>::max());  // the next free one is 55
+  a(55, r.rank_wait_seconds);
+  describe_joined(a, r, 56, std::numeric_limits<std::uint32_t>::max());  // the next free one is 56
 }
 
 void describe(auto& a, like<record::Appearance> auto& r) {

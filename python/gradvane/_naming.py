@@ -55,7 +55,7 @@ class Names:
         self._loose: list[weakref.ref[Tensor]] = []
         self._seen: dict[int, weakref.ref[Tensor]] = {}
         self._most_seen = 1000
-        self._budget = Budget()
+        self.budget = Budget()
 
     def add(self, root: Module) -> None:
         root = _finding.unwrapped(root)
@@ -69,8 +69,8 @@ class Names:
         unknown = [param for param in params if not self._has_seen(param)]
         if not unknown:
             return
-        with self._budget:
-            roots = _finding.roots_owning(unknown, among_young=not self._budget.is_left())
+        with self.budget:
+            roots = _finding.roots_owning(unknown, among_young=not self.budget.is_left())
         for root in roots:
             self.add(root)
         self._loose = [reference for reference in self._loose if reference() is not None]

@@ -249,6 +249,7 @@ void define_governor(Class& agent) {
       .def(
           "tell", [](PythonAgent& self, int optimizer) { return py::bytes(self.tell(optimizer)); },
           "optimizer"_a)
+      .def("note_rank_wait", &PythonAgent::note_rank_wait, "seconds"_a)
       .def("checks_before_reduction", &PythonAgent::checks_before_reduction)
       .def(
           "note_own_gradient",

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -82,6 +83,12 @@ class PythonAgent {
   /// By a hook of a backward pass, on any thread: a gradient is bad before ranks average it.
   void note_own_gradient(const collectors::Tensor& param) {
     if (const Call call(*this); call) call->note_own_gradient(param);
+  }
+  /// The thread that trains has waited for other ranks, in a backward pass or where ranks agree.
+  void note_rank_wait(double seconds) {
+    if (const Call call(*this); call)
+      call->add_rank_wait(std::chrono::duration_cast<agent::Clock::duration>(
+          std::chrono::duration<double>(seconds)));
   }
   [[nodiscard]] agent::Governor& governor() noexcept { return session_.governor(); }
   /// Run step of the latest step that ended, on the thread that trains; 0: there was none.

@@ -125,6 +125,7 @@ def process(rank: int) -> dict[str, Course]:
         "gradvane_run_step": lambda t: math.floor(STEPS(t) or 0),
         "gradvane_last_step_timestamp_seconds": lambda t: BEGIN + STARTED + t,
         "gradvane_tokens_total": per_step(8192), "gradvane_samples_total": per_step(8),
+        "gradvane_rank_wait_seconds_total": per_step(0.05, 0.05 if rank == RANKS - 1 else 0.17),
         "gradvane_step_duration_seconds_sum": steady(1.0), "gradvane_step_duration_seconds_count": STEPS,
         "gradvane_amp_overflow_steps_total": counted(minute(5), minute(9), minute(17)),
         "gradvane_process_resident_memory_bytes": lambda t: 6.0e9 + 2e5 * t + 5e7 * rank,

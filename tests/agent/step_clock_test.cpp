@@ -56,6 +56,19 @@ TEST(StepClock, PhasesAddUpAndLeaveNothingForOther) {
   EXPECT_EQ(facts.phase_seconds[kOther], 0);
 }
 
+TEST(StepClock, TimeSpentWaitingForRanksAddsUpWhateverPhaseItIsIn) {
+  StepClock clock;
+  EXPECT_EQ(end_of_step(clock).rank_wait_seconds, collectors::kNotMeasured);
+  clock.add_phase(Phase::backward, hours(2));
+  clock.add_rank_wait(hours(1));
+  clock.add_rank_wait(hours(2));
+  const collectors::StepFacts facts = end_of_step(clock);
+  EXPECT_EQ(facts.rank_wait_seconds, 3 * 3600.0);
+  EXPECT_EQ(facts.phase_seconds[static_cast<std::size_t>(Phase::backward)], 2 * 3600.0);
+  clock.add_rank_wait(Clock::duration::zero());
+  EXPECT_EQ(end_of_step(clock).rank_wait_seconds, 0) << "nobody was waited for, and that was seen";
+}
+
 TEST(StepClock, AStepThatIsForgottenLeavesNothingToTheNext) {
   StepClock clock;
   (void)end_of_step(clock);

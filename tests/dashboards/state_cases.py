@@ -206,7 +206,8 @@ def slow_rank(rank: int, kind: str, begins: float = 0, until: float = LENGTH) ->
     """One rank that is slower than the others in a way, between two times.
 
     step: 6 seconds a step instead of 3, alone. data: its loader takes 2 seconds of the 3. own: it waits for
-    the GPU half a second less than... the others' 0.5, so 3 seconds are its own and 2.5 theirs.
+    the GPU half a second less than... the others' 0.5, so 3 seconds are its own and 2.5 theirs. work: the others wait
+    for it a second of the 3.
     """
     series = healthy(rank)
 
@@ -229,6 +230,10 @@ def slow_rank(rank: int, kind: str, begins: float = 0, until: float = LENGTH) ->
             each = 0 if other == rank else 20
             series[name("gradvane_host_sync_seconds_total", other, kind="d2h_read", origin="training")] = (
                 piecewise(3, 3, each))
+    elif kind == "work":
+        for other in range(4):
+            each = 0 if other == rank else 10
+            series[name("gradvane_rank_wait_seconds_total", other)] = piecewise(1, 1, each)
     return series
 
 
@@ -264,6 +269,7 @@ def straggler_spec() -> Spec:
         # Step times are the same on all ranks here: the others wait for this one.
         Case("slow_data", among(slow_rank(2, "data")), (Check(9), fires(20, "63.33%"))),
         Case("waits_least", among(slow_rank(2, "own")), (Check(9), fires(20, "66.67%"))),
+        Case("works_longest", among(slow_rank(2, "work")), (Check(9), fires(20, "33.33%"))),
         Case("blind_is_no_witness", blind, (Check(20), Check(40))),
         Case("alone", slow_rank(0, "data"), (Check(20), Check(40))),
     ))

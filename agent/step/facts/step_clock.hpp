@@ -21,15 +21,18 @@ class StepClock {
     agent_time_ += time;
     UnbookedTime::book(time);
   }
+  /// Of the calling thread, in a phase or the agent's own time.
+  void add_rank_wait(Clock::duration time) noexcept;
   /// Ends the step: writes its times to `facts`, in seconds. The step began where the one before
   /// ended.
   void end_step(collectors::StepFacts& facts) noexcept;
-  /// Forgets the phases and the agent's time.
+  /// Forgets the times of the step in progress.
   void clear() noexcept;
 
  private:
   std::array<Clock::duration, record::kPhases> phases_{};
   Clock::duration agent_time_{};
+  std::optional<Clock::duration> rank_wait_;
   std::optional<Clock::time_point> last_end_;
 };
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ class Agreement:
     def judge(self, optimizer: int) -> int:
         """The governor's verdict on the step in hand, the same on every rank. Waits for the slowest one."""
         record = self._native.tell(optimizer)
+        began = time.perf_counter()
         try:
             records = self._exchange(record)
         except Exception as error:  # a rank that has gone, a group that was destroyed, a time that is over
             self._meeting = None  # a group may hang at its end, where a rank is missing: it is left to the process
             return int(self._native.judge_alone(optimizer, (str(error).splitlines() or [type(error).__name__])[0]))
+        self._native.note_rank_wait(time.perf_counter() - began)
         return int(self._native.judge_together(optimizer, records))
 
     def stop(self) -> None:

@@ -12,9 +12,22 @@ from torch.nn.parallel import DistributedDataParallel
 from gradvane import _finding
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
-    from torch import Tensor
+    from torch.optim import Optimizer
+
+
+def models_of(optimizer: Optimizer, among_young: bool) -> list[DistributedDataParallel]:
+    """Those that reduce gradients of this optimizer's. A look through all objects, or through those that were made a
+    moment ago."""
+    wanted = {id(param) for param in _finding.parameters_of(optimizer)}
+    models = cast("list[DistributedDataParallel]", _finding.instances(DistributedDataParallel, among_young))
+    return [model for model in models if any(id(param) in wanted for param in model.parameters())]
+
+
+def waits_on_host(model: DistributedDataParallel) -> bool:
+    """Gradients on devices are reduced by the device, and the host waits for nothing."""
+    return all(param.is_cpu for param in model.parameters())
 
 
 class BeforeReduction:
@@ -22,22 +35,14 @@ class BeforeReduction:
 
     def __init__(self, native: Any, say: Callable[[str], None]) -> None:
         self._native, self._say = native, say
-        self._watched: set[int] = set()
-        """optimizers, by number, whose models were looked for"""
 
-    def watch(self, optimizer: int, params: Iterable[Tensor]) -> None:
-        """The models that reduce these parameters, from their next backward pass on. A look through all objects, once
-        for an optimizer. Behind a first step, since a program's own hook comes before that, and there can be only one."""
-        if optimizer in self._watched:
-            return
-        self._watched.add(optimizer)
-        wanted = {id(param) for param in params}
-        for model in cast("list[DistributedDataParallel]", _finding.instances(DistributedDataParallel)):
-            if any(id(param) in wanted for param in model.parameters()):
-                self._hook_into(model)
+    def watch(self, models: list[DistributedDataParallel]) -> None:
+        """From their next backward pass on."""
+        for model in models:
+            self._hook_into(model)
 
     def _hook_into(self, model: DistributedDataParallel) -> None:
-        if any(not param.is_cpu for param in model.parameters()):
+        if not waits_on_host(model):
             self._say("check_before_reduction is for parameters on a CPU: the rank that a bad gradient comes from is not known")
             return
         if model._join_config.enable and not model._divide_by_initial_world_size:

@@ -37,10 +37,9 @@ def loss_root(tensors: Any) -> Tensor | None:
     """The loss that a backward pass begins at, if that is one number; the sum where it begins at several."""
     if isinstance(tensors, torch.Tensor):
         return tensors if tensors.numel() == 1 else None
-    try:
-        roots = list(tensors)
-    except TypeError:
+    if not isinstance(tensors, (list, tuple)):  # what can be gone through only once is the pass's
         return None
+    roots = list(tensors)
     if not roots or not all(isinstance(root, torch.Tensor) and root.numel() == 1 for root in roots):
         return None
     if len(roots) == 1:

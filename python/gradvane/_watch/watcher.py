@@ -14,6 +14,7 @@ import torch
 from gradvane import _finding
 from gradvane._governor.keeper import Keeper
 from gradvane._ranks.courier import NormExchange
+from gradvane._ranks.waiting import Reductions
 from gradvane._watch.clips import Clips
 from gradvane._watch.events import contained, loss_root
 from gradvane._ranks.agreement import Agreement
@@ -28,8 +29,6 @@ from gradvane._tracing import Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from gradvane._ranks.reduction import BeforeReduction
 
     from torch import Tensor
     from torch.nn import Module
@@ -65,7 +64,7 @@ class Watcher:
         self._norms = NormExchange(native)
         self.governing = Governing(native)
         self._agreement = Agreement(native)
-        self._before_reduction: BeforeReduction | None = None
+        self._reductions = Reductions(native, names.budget, lambda line: self.on_found(line))
         self.left_behind = LeftBehind(native, self._known, self._scaling, self.is_busy)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
         self.clips = Clips(native, self._known, self._here, self)
@@ -214,6 +213,7 @@ class Watcher:
             return False
         self._here.backward_depth, self._here.trains = 1, True
         self._enter_backward(tensors)
+        self._reductions.pass_begins(tensors)
         return True
 
     @contained
@@ -241,6 +241,7 @@ class Watcher:
 
     def after_backward(self, tensors: Any, has_ended: bool) -> None:
         self._here.backward_depth = 0
+        self._reductions.pass_ended(has_ended)
         if has_ended:
             self._leave_backward(tensors)
         else:
@@ -310,17 +311,8 @@ class Watcher:
         running.verdict = self._native.step_begins(index, has_closure)
         if self._agreement.is_on and not has_closure:
             running.verdict = self._agreement.judge(index)
-            if self._native.checks_before_reduction():
-                self._look_before_reduction(index, optimizer)
+        self._reductions.before_step(index, optimizer)
         return running.verdict != TAKE
-
-    @contained
-    def _look_before_reduction(self, index: int, optimizer: Optimizer) -> None:
-        if self._before_reduction is None:
-            from gradvane._ranks.reduction import BeforeReduction  # which needs torch.distributed
-
-            self._before_reduction = BeforeReduction(self._native, lambda line: self.on_found(line))
-        self._before_reduction.watch(index, _finding.parameters_of(optimizer))
 
     def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
         if self._is_in_backward():

@@ -34,7 +34,7 @@ auto fields(like<record::StepRecord> auto& r) {
          grad_abs_min_nonzero, grad_abs_mean, grad_health, vanishing, exploding, params, nonfinite,
          site_measured, first_nonfinite, first_by_site, bad_micro_step, first_bad_rank,
          nonfinite_total, nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count, user,
-         user_count, step_seconds, phase_seconds, agent_seconds, tokens, samples,
+         user_count, step_seconds, phase_seconds, agent_seconds, rank_wait_seconds, tokens, samples,
          model_flops_utilization, process_resident_bytes, device_allocated_bytes,
          device_reserved_bytes, device_peak_bytes, device_allocation_retries, device_out_of_memory,
          syncs, own_sync_budget, dropped_before, contiguous_copies] = r;
@@ -45,7 +45,7 @@ auto fields(like<record::StepRecord> auto& r) {
                   vanishing, exploding, params, nonfinite, site_measured, first_nonfinite,
                   first_by_site, bad_micro_step, first_bad_rank, nonfinite_total,
                   nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count, user, user_count,
-                  step_seconds, phase_seconds, agent_seconds, tokens, samples,
+                  step_seconds, phase_seconds, agent_seconds, rank_wait_seconds, tokens, samples,
                   model_flops_utilization, process_resident_bytes, device_allocated_bytes,
                   device_reserved_bytes, device_peak_bytes, device_allocation_retries,
                   device_out_of_memory, syncs, own_sync_budget, dropped_before, contiguous_copies);

@@ -12,35 +12,43 @@ import running
 def test_a_thread_in_a_call_of_the_store_does_not_abort_the_end_of_the_program(tmp_path, kept):
     """The control: without our wait it does, if the call returns while the interpreter ends."""
     script = running.write(tmp_path, f"""
-        import contextlib, datetime, threading, time
+        import atexit, contextlib, datetime, sys, threading, time, types
+        may_ask, asks = threading.Event(), threading.Event()
+
+        def let_ask():
+            may_ask.set()
+            asks.wait()
+            time.sleep(0.3)  # for the call itself
+
+        if not {kept}:
+            atexit.register(let_ask)  # the last one before the interpreter ends, however slow the machine is
         import torch, torch.distributed as dist
         import gradvane
         from gradvane import _threads
 
-        store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
-        second = dist.TCPStore("127.0.0.1", store.port, 1, is_master=False, wait_for_workers=False)
-
-        class AnswersLate:
-            """Its end lies in the end of the interpreter, however slow the machine is."""
-
+        class EndsSlowly:
             def __init__(self):
-                self.sleep, self.store = time.sleep, second
-
+                self.sleep = time.sleep
             def __del__(self):
-                self.store.set("key", "value")
-                self.sleep(3)
+                self.sleep(5)
 
-        late = AnswersLate()
+        # Not in this module: the thread's frame keeps that.
+        sys.modules["kept"] = types.ModuleType("kept")
+        sys.modules["kept"].thing = EndsSlowly()
         model = torch.nn.Linear(2, 1)
         gradvane.attach(model, torch.optim.SGD(model.parameters(), 0.1), port=-1).detach()
+        store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, wait_for_workers=False)
 
         def ask():
+            may_ask.wait()
+            asks.set()
             with contextlib.suppress(Exception):
-                store.wait(["key"], datetime.timedelta(seconds={1 if kept else 60}))
+                store.wait(["never"], datetime.timedelta(seconds=2))
 
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
         if {kept}:
+            may_ask.set()
             _threads.keep(thread)
         time.sleep(0.2)
         """)

@@ -93,6 +93,10 @@ const SPECS: ChartSpec[] = [
     series: [{ name: "host_sync_seconds", label: "time blocked" }], fromZero: true,
   },
   {
+    id: "rank_wait", title: "Waiting for other ranks", unit: "per step", site: null, text: seconds,
+    series: [{ name: "rank_wait_seconds", label: "time waited" }], fromZero: true,
+  },
+  {
     id: "memory", title: "Memory", unit: "", site: null, text: bytesText, fromZero: true,
     isBinary: true,
     series: [

@@ -296,6 +296,7 @@ export interface Rank {
   loss?: Num;
   grad_norm?: Num;
   step_seconds?: Num;
+  rank_wait_seconds?: Num;
   nonfinite_steps?: number;
   incidents_total?: number;
   open_incidents?: string[];

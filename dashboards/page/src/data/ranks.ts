@@ -10,7 +10,7 @@ const STEPS = 300;
 /** More are a load on the machine that trains. */
 export const MOST_DRAWN = 16;
 const SITES: Site[] = ["loss", "grad", "weight"];
-const NUMBERS = ["loss", "grad_norm", "step_seconds"];
+const NUMBERS = ["loss", "grad_norm", "step_seconds", "rank_wait_seconds"];
 
 /** The port may be reached under another address than the ranks know, as through ssh. */
 export function addressFrom(here: Rank | undefined, there: string): string {

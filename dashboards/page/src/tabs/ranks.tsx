@@ -1,5 +1,5 @@
 import { useMemo } from "preact/hooks";
-import type { Rank, Ranks as Answer } from "../data/api";
+import type { Num, Rank, Ranks as Answer } from "../data/api";
 import type { TabProps } from "./props";
 import { Chart, type Zoom } from "../charts/chart";
 import { specsFor } from "../charts/chart_specs";
@@ -10,7 +10,7 @@ import { csvOf, fileName, save } from "../words/csv";
 import { countText, durationText, finite, numberText, plural, timeText } from "../words/number_text";
 
 const HEAD = [
-  "rank", "url", "state", "pid", "started", "answers", "run_step", "loss", "grad_norm", "step_seconds",
+  "rank", "url", "state", "pid", "started", "answers", "run_step", "loss", "grad_norm", "step_seconds", "rank_wait_seconds",
   "nonfinite_steps", "open_incidents",
 ];
 
@@ -64,6 +64,7 @@ export function Ranks({ data, view, change }: TabProps) {
                   <>
                     <th scope="col" class="n">step</th><th scope="col" class="n">loss</th>
                     <th scope="col" class="n">gradient norm</th><th scope="col" class="n">step time</th>
+                    <th scope="col" class="n">of it waiting for ranks</th>
                     <th scope="col" class="n">not finite</th><th scope="col">open incidents</th>
                   </>
                 )}
@@ -116,7 +117,10 @@ function stateBadge(rank: Rank) {
 }
 
 function Numbers({ rank }: { rank: Rank }) {
-  const seconds = finite(rank.step_seconds);
+  const time = (seconds: Num | undefined) => {
+    const known = finite(seconds);
+    return known === null ? "–" : durationText(known);
+  };
   const bad = rank.nonfinite_steps ?? 0;
   const open = [...new Set(rank.open_incidents ?? [])].map(classText).join(", ");
   const none = rank.answers ? "none" : "–";
@@ -125,7 +129,8 @@ function Numbers({ rank }: { rank: Rank }) {
       <td class="n">{rank.run_step === undefined ? "–" : countText(rank.run_step)}</td>
       <td class="n">{numberText(rank.loss)}</td>
       <td class="n">{numberText(rank.grad_norm)}</td>
-      <td class="n">{seconds === null ? "–" : durationText(seconds)}</td>
+      <td class="n">{time(rank.step_seconds)}</td>
+      <td class="n">{time(rank.rank_wait_seconds)}</td>
       <td class="n">{bad > 0 ? <span class="badge bad">{plural(bad, "step")}</span> : none}</td>
       <td>{open || none}</td>
     </>

@@ -30,6 +30,7 @@ export const STEP_NUMBERS = [
   { key: "loss_scale", title: "Loss scale", words: "loss scale", unit: "plain", site: "" },
   { key: "step_seconds", title: "Step time", words: "step time", unit: "seconds", site: "" },
   { key: "agent_seconds", title: "Time in Gradvane's hooks", words: "time in Gradvane's hooks", unit: "seconds", site: "" },
+  { key: "rank_wait_seconds", title: "Time waiting for other ranks", words: "time waiting for other ranks", unit: "seconds", site: "" },
   { key: "host_syncs", title: "Host syncs", words: "host syncs", unit: "calls", site: "" },
   { key: "host_sync_seconds", title: "Time blocked by host syncs", words: "time blocked by host syncs", unit: "seconds", site: "" },
   { key: "tokens_per_second", title: "Tokens per second", words: "tokens per second", unit: "per_second", site: "" },
