@@ -359,15 +359,13 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
 }};
 
 constexpr bool in_order() {
-  for (std::size_t i = 0; i < kMetrics; ++i) {
+  for (std::size_t i = 0; i < kMetrics; ++i)
     if (static_cast<std::size_t>(kCatalogue[i].metric) != i) return false;
-  }
   return true;
 }
 static_assert(in_order(), "the table and enum Metric must list the same metrics in the same order");
 
-// Ten per decade, the preferred numbers R10: a bucket is a quarter wider than the one before, so a quantile is
-// off by a quarter at most, and by a tenth on average.
+// Preferred numbers, R10: a quantile is off by a quarter at most, and by a tenth on average.
 constexpr std::array kStepBuckets{
     0.001, 0.00125, 0.0016, 0.002, 0.0025, 0.00315, 0.004, 0.005, 0.0063, 0.008,  //
     0.01,  0.0125,  0.016,  0.02,  0.025,  0.0315,  0.04,  0.05,  0.063,  0.08,   //

@@ -19,7 +19,8 @@ void add_status(Json& entry, const Json& status) {
   entry["state"] = status.at("state");
   entry["steps"] = status.at("steps");
   if (const auto latest = status.find("latest"); latest != status.end())
-    for (const char* key : {"run_step", "time", "loss", "grad_norm", "step_seconds", "rank_wait_seconds"})
+    for (const char* key :
+         {"run_step", "time", "loss", "grad_norm", "step_seconds", "rank_wait_seconds"})
       copy(entry, *latest, key);
   std::int64_t nonfinite = 0;
   for (const Json& steps : status.at("nonfinite").at("steps"))
