@@ -33,6 +33,7 @@ SEEN = ("gradvane_amp_overflow_steps_total >= 2", 'gradvane_incidents_total{clas
         'last_over_time(ALERTS{alertstate="firing",run="live"}[10m])', 'gradvane_weight_norm{rank="0"}', 'gradvane_weight_norm{rank="1"}')
 
 NO_GPU = "there are no host syncs where there is no GPU"
+NO_WAIT = "no rank waits for another"
 NO_DEVICE = "there is no memory of a device"
 # Queries that have no data on this run, and why: the panel, or the panel and one of its queries.
 MAY_BE_EMPTY = {
@@ -40,8 +41,10 @@ MAY_BE_EMPTY = {
     "gradvane-overview: Allocations retried and failed": NO_DEVICE,
     "gradvane-overview: Devices": NO_DEVICE,
     "gradvane-fleet: Device memory of each rank": NO_DEVICE,
-    "gradvane-fleet: Ranks side by side [K]": NO_DEVICE,
+    "gradvane-fleet: Ranks side by side [L]": NO_DEVICE,
     "gradvane-fleet: Ranks side by side [F]": NO_GPU,
+    "gradvane-fleet: Ranks side by side [G]": NO_WAIT,
+    "gradvane-fleet: Waiting for other ranks": NO_WAIT,
     "gradvane-fleet: Blocked in host syncs": NO_GPU,
     "gradvane-gradients: Gradient norm of each rank [B]": "no parameter is sharded",
     "gradvane-stability: Ranks that decide together": "each rank decides alone",

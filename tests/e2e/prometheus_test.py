@@ -84,6 +84,7 @@ NOT_IN_THIS_RUN = {
     "gradvane_loss_scale", "gradvane_user_metric", "gradvane_samples_total",
     "gradvane_model_flops_utilization_ratio",  # its options were not given
     "gradvane_snapshots_total", "gradvane_snapshot_age_seconds", "gradvane_rollbacks_total", "gradvane_ranks_agree",  # no policy
+    "gradvane_rank_wait_seconds_total",  # one rank
     "gradvane_device_memory_allocated_bytes", "gradvane_device_memory_reserved_bytes",
     "gradvane_device_memory_peak_bytes", "gradvane_device_allocation_retries_total",
     "gradvane_device_out_of_memory_total", "gradvane_device_info",
