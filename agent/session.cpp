@@ -67,7 +67,7 @@ Session::Session(const ResolvedOptions& resolved)
   run_ = run.run;
   is_renamed_ = agent::is_renamed(resolved.options, run);
   worker_ = std::make_unique<Worker>(resolved.options, std::move(run), recorder_.handoff(),
-                                     governor_, &exchange_, seat_.ledger());
+                                     governor_, &exchange_, seat_.ledger(), ConfigFile(resolved));
 }
 
 Session::~Session() {

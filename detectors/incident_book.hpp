@@ -24,6 +24,7 @@ class IncidentBook {
   IncidentBook() = default;
   explicit IncidentBook(const Judged& judged) : judged_(judged) {}
 
+  void change(const Judged& judged) noexcept { judged_ = judged; }
   std::int64_t next_id() noexcept { return ++last_id_; }
   [[nodiscard]] bool is_judged(record::IncidentClass kind) const noexcept {
     return judged_[index_of(kind)];

@@ -6,7 +6,10 @@ namespace gradvane::detectors {
 
 void IncidentSlot::judge(bool is_bad, const Moment& now, const Describe& describe,
                          const Report& report) {
-  if (!is_judged()) return;
+  if (!is_judged()) {  // since the options changed
+    close(now, report);
+    return;
+  }
   if (!is_bad) {
     bad_in_a_row_ = 0;
     bad_since_.reset();

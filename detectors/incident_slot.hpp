@@ -57,7 +57,7 @@ class IncidentSlot {
   void tell_open(const Report& tell) const {
     if (open_) tell(*open_);
   }
-  /// False: judge() does nothing, and no incident ever opens.
+  /// False: judge() opens no incident, and closes one that is open.
   [[nodiscard]] bool is_judged() const noexcept { return book_.is_judged(kind_); }
   [[nodiscard]] bool is_open() const noexcept { return open_.has_value(); }
   /// Bad ones in a row up to now.

@@ -79,6 +79,20 @@ Judge::PerOptimizer& Judge::rules_of(std::int32_t optimizer) {
       .first->second;
 }
 
+void Judge::change(const Settings& settings) noexcept {
+  settings_ = settings;
+  book_.change(settings.judged);
+  syncs_.change(settings.syncs);
+  agent_.change(settings.agent);
+  stall_.change(settings.stall_seconds);
+  for (auto& [optimizer, rules] : by_optimizer_) {
+    rules.loss.change(settings.loss);
+    rules.norm.change(settings.norm);
+    rules.gradient.change(settings.gradient);
+    rules.skip.change(settings.skip);
+  }
+}
+
 void Judge::observe(const record::StepRecord& step, const record::StepDetail& detail,
                     const record::ModelInfo& model, const Moment& seen) {
   stall_.step(seen, step.step_seconds);

@@ -51,6 +51,9 @@ class Judge {
   Judge(const Judge&) = delete;  // its detectors hold the address of its book
   Judge& operator=(const Judge&) = delete;
 
+  /// From the next step on. `loss.window`, `loss.in_a_row`, `skip.overflow_streak` and `cooldown_seconds` stay as they
+  /// were.
+  void change(const Settings& settings) noexcept;
   /// Judges one step; `seen` is the moment it came to be known, which stalls are counted from.
   /// Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step, const record::StepDetail& detail,

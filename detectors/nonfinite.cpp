@@ -57,7 +57,10 @@ void NonfiniteDetector::observe(const record::StepRecord& step, const record::Mo
   bool any_bad = false;
   bool is_news = false;
   for (const Site site : kOrder) {
-    if (!book_.is_judged(class_of(site))) continue;
+    if (!book_.is_judged(class_of(site))) {  // if that is new, the site keeps no incident open
+      clean_reads_[index_of(site)] = std::max(kClearAfter, kWeightsClearAfter);
+      continue;
+    }
     const bool judged = is_judged(site, step);
     const bool bad = judged && step.has_nonfinite(site);
     const std::int64_t lost = take_lost(site, step, bad);

@@ -21,6 +21,7 @@ class StallLimit {
   /// @param least_seconds  0: for ever
   explicit StallLimit(double least_seconds) : least_seconds_(least_seconds) {}
 
+  void set_least(double seconds) noexcept { least_seconds_ = seconds; }
   void add(std::optional<double> step_seconds) noexcept {
     if (step_seconds && std::isfinite(*step_seconds)) steps_.add(*step_seconds);
   }
@@ -44,6 +45,7 @@ class StallDetector {
   /// `book` outlives it.
   StallDetector(std::int32_t rank, double after_seconds, IncidentBook& book, Report report);
 
+  void change(double after_seconds) noexcept { limit_.set_least(after_seconds); }
   /// A step ended at `now`, as the caller's clock has it, and took so long.
   void step(const Moment& now, std::optional<double> step_seconds = std::nullopt);
   /// No step has ended since the latest one; `paused_seconds` of that time were evaluations or checkpoints.

@@ -38,6 +38,8 @@ class SyncBudgetDetector {
         own_(record::IncidentClass::own_sync_budget, rank, {1, kClearAfter}, book),
         report_(std::move(report)) {}
 
+  /// From the next step on.
+  void change(const Budget& budget) noexcept { budget_ = budget; }
   /// Judges one step. Throws only what `report` and `sites` throw.
   void observe(const record::StepRecord& step, const Sites& sites);
   /// Incidents that are open, as they stand.

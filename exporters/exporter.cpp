@@ -40,6 +40,10 @@ ExportResult Exporter::export_syncs(
   return while_open([&] { return on_syncs(syncs); });
 }
 
+ExportResult Exporter::export_settings(const std::vector<record::Setting>& settings) noexcept {
+  return while_open([&] { return on_settings(settings); });
+}
+
 ExportResult Exporter::export_governor(const record::GovernorSummary& summary) noexcept {
   return while_open([&] { return on_governor(summary); });
 }
@@ -63,6 +67,10 @@ ExportResult Exporter::on_incident(const record::Incident& /*incident*/) {
 }
 
 ExportResult Exporter::on_syncs(const std::shared_ptr<const record::SyncSummary>& /*syncs*/) {
+  return ExportResult::ok;
+}
+
+ExportResult Exporter::on_settings(const std::vector<record::Setting>& /*settings*/) {
   return ExportResult::ok;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "record/governor_summary.hpp"
 #include "record/incident.hpp"
@@ -24,7 +25,8 @@ enum class ExportResult : std::uint8_t {
 /// Takes records out of the process, or to where others can read them.
 ///
 /// All calls come from one worker thread, in this order: start, then set_model / export_step /
-/// export_incident / export_syncs / export_governor / set_run_state as things happen, then finish. None
+/// export_incident / export_syncs / export_governor / export_settings / set_run_state
+/// as things happen, then finish. None
 /// throws. None waits for a reader. In a forked child every call is `closed`.
 ///
 /// An implementer has two required verbs, on_start() and on_step(). It overrides another one only if it has
@@ -65,6 +67,9 @@ class Exporter {
   /// About once a second and once at the end, if there is a summary: all since the run began.
   [[nodiscard]] ExportResult export_governor(const record::GovernorSummary& summary) noexcept;
 
+  /// Options have changed: all of them, as they are from now on.
+  [[nodiscard]] ExportResult export_settings(const std::vector<record::Setting>& settings) noexcept;
+
   /// `reason` is for a person and may be empty.
   [[nodiscard]] ExportResult set_run_state(record::RunState state,
                                            std::string_view reason) noexcept;
@@ -89,6 +94,7 @@ class Exporter {
   virtual ExportResult on_incident(const record::Incident& incident);
   virtual ExportResult on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs);
   virtual ExportResult on_governor(const record::GovernorSummary& summary);
+  virtual ExportResult on_settings(const std::vector<record::Setting>& settings);
   virtual ExportResult on_run_state(record::RunState state, std::string_view reason);
   virtual ExportResult on_finish(std::chrono::milliseconds budget);
 

@@ -43,6 +43,10 @@ ExportResult ExporterSet::on_syncs(const std::shared_ptr<const record::SyncSumma
   return each([&](Exporter& exporter) { return exporter.export_syncs(syncs); });
 }
 
+ExportResult ExporterSet::on_settings(const std::vector<record::Setting>& settings) {
+  return each([&](Exporter& exporter) { return exporter.export_settings(settings); });
+}
+
 ExportResult ExporterSet::on_governor(const record::GovernorSummary& summary) {
   return each([&](Exporter& exporter) { return exporter.export_governor(summary); });
 }

@@ -33,6 +33,7 @@ class ExporterSet final : public Exporter {
   ExportResult on_incident(const record::Incident& incident) override;
   ExportResult on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) override;
   ExportResult on_governor(const record::GovernorSummary& summary) override;
+  ExportResult on_settings(const std::vector<record::Setting>& settings) override;
   ExportResult on_run_state(record::RunState state, std::string_view reason) override;
   ExportResult on_finish(std::chrono::milliseconds budget) override;
 

@@ -21,6 +21,7 @@ struct Setting {
   std::string key;
   std::string value;
   std::string source;  ///< default, code, yaml, environment or command line
+  double since = 0;    ///< when it changed last, seconds since the epoch; 0: it has not
 };
 
 struct RunInfo {

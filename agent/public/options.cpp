@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string_view>
@@ -157,7 +158,13 @@ void check_together(const Options& options) {
 
 }  // namespace
 
-ResolvedOptions resolve(const Options& code, const Environment& environment) {
+ResolvedOptions resolve(const Options& code, const Environment& outside) {
+  // getenv() would be a race with a program that changes its environment.
+  const auto known = std::make_shared<std::map<std::string, std::optional<std::string>>>();
+  const Environment environment = [&outside, known](const std::string& name) {
+    const auto at = known->find(name);
+    return at != known->end() ? at->second : (*known)[name] = outside(name);
+  };
   if (auto off = switched_off(code, environment)) return *std::move(off);
 
   ResolvedOptions resolved{code, {}, {}};
@@ -215,6 +222,14 @@ ResolvedOptions resolve(const Options& code, const Environment& environment) {
 
   check_together(options);
   resolved.settings = settings_of(options, sources);
+  if (!named.config.empty()) {
+    resolved.again = [code, known] {
+      return resolve(code, [known](const std::string& name) {
+        const auto at = known->find(name);
+        return at != known->end() ? at->second : std::nullopt;
+      });
+    };
+  }
   return resolved;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 // From what code, YAML file, environment and command line say to the options that hold.
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ struct ResolvedOptions {
   Options options;                        ///< ranks and run_id filled in
   std::vector<record::Setting> settings;  ///< every option with where its value came from
   std::string default_run = {};  ///< what the run is called if no one names it; empty: the program
+  /// Resolves the same code, environment and command line again, with the YAML file as it is by then. Any thread: it
+  /// looks at no environment. Throws as resolve(). Empty: there is no file.
+  std::function<ResolvedOptions()> again = {};
 };
 
 /// Throws std::invalid_argument for an unknown key or a value that is not allowed, naming the key, the

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "agent/public/config_file.hpp"
 #include "agent/public/option_table.hpp"
 
 namespace ga = gradvane::agent;
@@ -45,6 +46,20 @@ groups:              # one regular expression for each group; the first that is 
   attention: '\.attn\.'
   mlp: '\.mlp\.'     # what none finds falls into "other"
 ```
+
+### Changing it while the run lasts
+
+The file is looked at once a second. If it has changed, these options take their new values from the next step on, in each
+rank when it sees the change:
+
+@MAY_CHANGE@
+
+The log has a line for each, and `/api/v1/status` and the page's Configuration tab say since when it holds. A key that is
+taken out of the file gets its value from the code, or its default. All other options stay as they are until the next
+start, and a line says so. A file that cannot be read, or that has an unknown key or a value that is not allowed, changes
+nothing. Values from the environment and the command line are stronger, as at the start.
+
+A Kubernetes ConfigMap that is mounted as a folder works. One that is mounted by `subPath` never changes.
 
 ## Several processes
 
@@ -114,8 +129,18 @@ std::string words(std::string_view text) {
 
 std::string code(const std::string& text) { return text.empty() ? "empty" : "`" + text + "`"; }
 
+std::string keys_that_may_change() {
+  std::string text;
+  for (const ga::OptionSpec& option : ga::option_table())
+    if (ga::may_change(option.key))
+      text.append(text.empty() ? "`" : ", `").append(option.key).append("`");
+  return text;
+}
+
 std::string markdown() {
   std::string text = kIntroduction;
+  constexpr std::string_view kPlace = "@MAY_CHANGE@";
+  text.replace(text.find(kPlace), kPlace.size(), keys_that_may_change());
   const gradvane::Options defaults;
   for (const ga::OptionSpec& option : ga::option_table()) {
     if (const Group* group = group_from(option.key))

@@ -26,7 +26,9 @@ StepRecorder::StepRecorder(const Options& options, bool enabled, Governor& gover
       backward_(optimizers_, run_, losses_, gradients_, handoff_),
       clipping_(optimizers_, gradients_),
       results_(options_, handoff_, losses_, user_),
-      replicas_(options_, optimizers_, governor) {}
+      replicas_(options_, optimizers_, governor) {
+  handoff_.set_weight_every(options.weight_every);
+}
 
 int StepRecorder::attach(std::unique_ptr<collectors::ModelSource> source) {
   const OwnCalls own(syncs_.ledger());

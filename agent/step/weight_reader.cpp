@@ -13,9 +13,10 @@ using collectors::EntryTag;
 using collectors::SlotRole;
 
 bool WeightReader::is_due(const OptimizerState& state) const noexcept {
-  if (options_.weight_every == 0) return false;
+  const int every = handoff_.weight_every();
+  if (every == 0) return false;
   const std::int64_t next = state.step + 1;
-  return state.step == state.first_step || next % options_.weight_every == 0 ||
+  return state.step == state.first_step || next % every == 0 ||
          state.weights_answered != handoff_.weights_asked();
 }
 

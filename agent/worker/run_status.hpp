@@ -31,6 +31,8 @@ class RunStatus {
   void note_arrival(std::chrono::steady_clock::time_point now);
   /// Adds the step to the numbers.
   void note(const record::StepRecord& record, const record::ModelInfo& model);
+  /// As the constructor's.
+  void set_stall_seconds(double seconds) noexcept { stall_limit_.set_least(seconds); }
   /// Called about once a second: a run without steps becomes stalled.
   void look(std::chrono::steady_clock::time_point now);
 

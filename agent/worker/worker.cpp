@@ -7,8 +7,10 @@
 #include <optional>
 #include <utility>
 
+#include "agent/public/detector_settings.hpp"
 #include "agent/worker/process_signals.hpp"
 #include "exporters/signals_blocked.hpp"
+#include "record/clocks.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -33,7 +35,7 @@ double thread_cpu_seconds() {
 
 Worker::Worker(const Options& options, record::RunInfo run, collectors::Handoff& handoff,
                Governor& governor, collectors::NormExchange* exchange,
-               collectors::SyncLedger* ledger)
+               collectors::SyncLedger* ledger, ConfigFile config)
     : handoff_(handoff),
       governor_(governor),
       callbacks_(options),
@@ -49,6 +51,7 @@ Worker::Worker(const Options& options, record::RunInfo run, collectors::Handoff&
       steps_(options, handoff, exchange,
              {outlets_, syncs_, incidents_, status_, progress_, callbacks_}),
       scrape_wait_(options, outlets_.endpoint(), incidents_, progress_, callbacks_),
+      config_(std::move(config)),
       last_look_(std::chrono::steady_clock::now()) {
   join_process_watch(*this);
   start_thread();
@@ -106,6 +109,7 @@ void Worker::look_around() {
   if (now - last_look_ < kLookEvery) return;
   last_look_ = now;
   count_own_time();
+  look_at_config();
   outlets_.look();
   steps_.count_failures();
   incidents_.show_open();
@@ -114,6 +118,19 @@ void Worker::look_around() {
   if (status_.state() == RunState::running || status_.state() == RunState::stalled)
     incidents_.judge_time(status_.paused_seconds(now));
   status_.look(now);
+}
+
+void Worker::look_at_config() {
+  const auto change = config_.look(record::unix_time());
+  if (!change) return;
+  for (const std::string& line : change->lines) callbacks_.log(line);
+  if (!change->has_changed) return;
+  const Options& options = change->options;
+  incidents_.detectors().change(detector_settings(options));
+  status_.set_stall_seconds(options.stall_seconds);
+  pauses_.set_longest(options.stall_pause_seconds);
+  handoff_.set_weight_every(options.weight_every);
+  (void)outlets_.exporters().export_settings(change->settings);
 }
 
 void Worker::export_governor() {

@@ -14,6 +14,7 @@
 #include "agent/outlets/outlets.hpp"
 #include "agent/outlets/recordings.hpp"
 #include "agent/outlets/user_callbacks.hpp"
+#include "agent/public/config_file.hpp"
 #include "agent/worker/ending.hpp"
 #include "agent/worker/incidents.hpp"
 #include "agent/worker/pauses.hpp"
@@ -37,9 +38,10 @@ class Worker final : public ProcessMember {
   /// Starts the endpoint and the thread. Throws std::runtime_error where the endpoint cannot be
   /// had; nothing stays behind then. `exchange` may be null: sharded parameters have no norm over
   /// all processes then. So may `ledger`: host syncs are not counted then. `governor` outlives it.
+  /// `config` is looked at about once a second; what may change then holds from the next step on.
   Worker(const Options& options, record::RunInfo run, collectors::Handoff& handoff,
          Governor& governor, collectors::NormExchange* exchange = nullptr,
-         collectors::SyncLedger* ledger = nullptr);
+         collectors::SyncLedger* ledger = nullptr, ConfigFile config = {});
   ~Worker() override;
   Worker(const Worker&) = delete;  // its thread holds its address
   Worker& operator=(const Worker&) = delete;
@@ -78,6 +80,7 @@ class Worker final : public ProcessMember {
   void run() noexcept;
   [[nodiscard]] std::chrono::microseconds poll_pause(int idle_polls) const;
   void look_around();
+  void look_at_config();
   void count_own_time();
   void export_governor();
   void wind_up(const Ending& ending) noexcept;
@@ -100,6 +103,7 @@ class Worker final : public ProcessMember {
   ScrapeWait scrape_wait_;
 
   // The worker's own.
+  ConfigFile config_;
   std::chrono::steady_clock::time_point last_look_;
   double cpu_seconds_ = 0;
 

@@ -50,6 +50,10 @@ class Handoff {
   [[nodiscard]] std::uint32_t weights_asked() const noexcept {
     return weights_asked_.load(std::memory_order_relaxed);
   }
+  /// As set_weight_every() has it.
+  [[nodiscard]] int weight_every() const noexcept {
+    return weight_every_.load(std::memory_order_relaxed);
+  }
 
   // Worker ------------------------------------------------------------------------------------------
 
@@ -60,6 +64,10 @@ class Handoff {
   NextFacts next(StepFacts& facts) noexcept;
   /// Has each optimizer's weights read at its next step, if they are read at all.
   void ask_for_weights() noexcept { weights_asked_.fetch_add(1, std::memory_order_relaxed); }
+  /// Any thread. Weights are to be read in every step whose number is a multiple of this; 0: in none.
+  void set_weight_every(int steps) noexcept {
+    weight_every_.store(steps, std::memory_order_relaxed);
+  }
   /// Steps taken or lost so far, in the numbering of steps_published().
   [[nodiscard]] std::uint64_t steps_taken() const noexcept { return next_facts_ - 1; }
 
@@ -96,6 +104,7 @@ class Handoff {
 
   int ring_slots_;
   std::atomic<std::uint32_t> weights_asked_{0};
+  std::atomic<int> weight_every_{0};
   kernels::SlotRing facts_{kFactSlots, sizeof(StepFacts)};
   std::uint64_t facts_written_ = 0;
   std::uint64_t next_facts_ = 1;

@@ -29,6 +29,8 @@ class AgentRules {
   AgentRules(std::int32_t rank, const AgentSettings& settings, double cooldown_seconds,
              IncidentBook& book, Report report);
 
+  /// From the next step on.
+  void change(const AgentSettings& settings) noexcept { settings_ = settings; }
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step);
   /// Incidents that are open, as they stand.

@@ -37,6 +37,8 @@ class GradientRules {
   GradientRules(std::int32_t rank, const GradientSettings& settings, double cooldown_seconds,
                 IncidentBook& book, Report report);
 
+  /// From the next step on.
+  void change(const GradientSettings& settings) noexcept { settings_ = settings; }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step, const record::StepDetail& detail,
                const record::ModelInfo& model);

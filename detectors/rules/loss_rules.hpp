@@ -44,6 +44,8 @@ class LossRules {
   LossRules(std::int32_t rank, const LossSettings& settings, double cooldown_seconds,
             IncidentBook& book, Report report);
 
+  /// From the next step on. The window stays as long as it was, and a row as well.
+  void change(const LossSettings& settings) noexcept { settings_ = settings; }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
   /// Whether a divergence may be about to open.

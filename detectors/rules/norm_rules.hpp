@@ -38,6 +38,8 @@ class NormRules {
   NormRules(std::int32_t rank, const NormSettings& settings, double cooldown_seconds,
             IncidentBook& book, Report report);
 
+  /// From the next step on.
+  void change(const NormSettings& settings) noexcept { settings_ = settings; }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
   /// Whether `grad_exploding` is open or may be about to open.

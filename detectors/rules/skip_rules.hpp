@@ -36,6 +36,8 @@ class SkipRules {
   SkipRules(std::int32_t rank, const SkipSettings& settings, double cooldown_seconds,
             IncidentBook& book, Report report);
 
+  /// From the next step on. A streak stays as long as it was.
+  void change(const SkipSettings& settings) noexcept { settings_ = settings; }
   /// Judges one step of one optimizer; `is_explained`: an incident that is open says why it was
   /// skipped. Throws only what `report` throws.
   void observe(const record::StepRecord& step, bool is_explained);

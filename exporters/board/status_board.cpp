@@ -145,6 +145,14 @@ ExportResult StatusBoard::on_syncs(const std::shared_ptr<const record::SyncSumma
   return ExportResult::ok;
 }
 
+ExportResult StatusBoard::on_settings(const std::vector<record::Setting>& settings) {
+  auto run = std::make_shared<record::RunInfo>(*now_.run);
+  run->settings = settings;
+  now_.run = std::move(run);
+  publish();
+  return ExportResult::ok;
+}
+
 ExportResult StatusBoard::on_governor(const record::GovernorSummary& summary) {
   now_.governor = summary;
   publish();

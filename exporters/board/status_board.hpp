@@ -134,6 +134,7 @@ class StatusBoard final : public Exporter {
                        const record::ModelInfo& model) override;
   ExportResult on_incident(const record::Incident& incident) override;
   ExportResult on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) override;
+  ExportResult on_settings(const std::vector<record::Setting>& settings) override;
   ExportResult on_governor(const record::GovernorSummary& summary) override;
   ExportResult on_run_state(record::RunState state, std::string_view reason) override;
 

@@ -232,6 +232,7 @@ Json to_json(const record::RunInfo& run) {
   for (const record::Setting& setting : run.settings) {
     settings.push_back(
         {{"key", setting.key}, {"value", setting.value}, {"source", setting.source}});
+    if (setting.since > 0) settings.back()["since"] = to_json(setting.since);
   }
   return {{"run_id", run.run_id},
           {"local_rank", run.local_rank},

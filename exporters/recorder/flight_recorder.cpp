@@ -43,6 +43,12 @@ ExportResult FlightRecorder::on_model(const std::shared_ptr<const record::ModelI
   return ExportResult::ok;
 }
 
+ExportResult FlightRecorder::on_settings(const std::vector<record::Setting>& settings) {
+  recorded_.standing.set_settings(settings);
+  ring_.put_standing();
+  return ExportResult::ok;
+}
+
 void FlightRecorder::take_model(std::shared_ptr<const record::ModelInfo> model) {
   // The one that goes is written once more in the ring: so it outlives the last step that is of it.
   ring_.put_standing();

@@ -62,6 +62,7 @@ class FlightRecorder final : public Exporter {
                        const record::ModelInfo& model) override;
   ExportResult on_incident(const record::Incident& incident) override;
   ExportResult on_syncs(const std::shared_ptr<const record::SyncSummary>& syncs) override;
+  ExportResult on_settings(const std::vector<record::Setting>& settings) override;
   ExportResult on_run_state(record::RunState state, std::string_view reason) override;
   ExportResult on_finish(std::chrono::milliseconds budget) override;
 

@@ -42,6 +42,7 @@ class StandingRecords {
   static constexpr std::size_t kMostIncidents = 100;
 
   void start(const record::RunInfo& run) { run_ = run; }
+  void set_settings(const std::vector<record::Setting>& settings) { run_.settings = settings; }
   /// The one that steps are of from now on.
   void set_model(std::shared_ptr<const record::ModelInfo> model);
   /// No step before one of model `oldest` is left.

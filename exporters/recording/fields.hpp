@@ -135,6 +135,7 @@ void describe(auto& a, like<record::Setting> auto& r) {
   a(1, r.key);
   a(2, r.value);
   a(3, r.source);
+  a(4, r.since);
 }
 
 void describe(auto& a, like<record::RunInfo> auto& r) {

@@ -18,44 +18,19 @@
 
 #include "agent/public/option_table.hpp"
 #include "tests/agent/option_samples.hpp"
+#include "tests/agent/option_sources.hpp"
 
 namespace gradvane::agent {
 namespace {
 
 using test::option_samples;
 using test::OptionSample;
+using test::Variables;
+using test::with;
+using test::YamlFile;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-using Variables = std::map<std::string, std::string>;
-
-Environment with(Variables variables) {
-  return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    if (found == variables.end()) return std::nullopt;
-    return found->second;
-  };
-}
-
-/// A YAML file that goes with the test.
-class YamlFile {
- public:
-  explicit YamlFile(const std::string& text) {
-    static int number = 0;
-    path_ = std::filesystem::path(testing::TempDir()) /
-            ("gradvane_options_test." + std::to_string(::getpid()) + "." +
-             std::to_string(++number) + ".yaml");
-    std::ofstream(path_) << text;
-  }
-  ~YamlFile() { std::filesystem::remove(path_); }
-  YamlFile(const YamlFile&) = delete;  // owns the file
-  YamlFile& operator=(const YamlFile&) = delete;
-  [[nodiscard]] std::string path() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
 
 std::string refusal_of(const Options& code, const Variables& variables = {}) {
   try {

@@ -96,3 +96,8 @@ def test_grafana_is_of_the_version_whose_schema_the_dashboards_have():
 def test_it_says_that_it_was_not_run():
     assert "was not run" in (DEPLOY / "compose.yaml").read_text()
     assert "was not run" in (ROOT / "docs" / "alerts.md").read_text()
+
+
+def test_grafana_does_not_start_with_a_password_that_everyone_knows():
+    password = COMPOSE["services"]["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD"]
+    assert password.startswith("${GRAFANA_ADMIN_PASSWORD:?"), "docker compose refuses to start without it"

@@ -126,6 +126,42 @@ TEST_F(JudgeTest, ARunWhereEverythingIsNanIsOneIncident) {
   EXPECT_THAT(reports_[0].order, SizeIs(3));
 }
 
+TEST_F(JudgeTest, ThresholdsThatChangeHoldFromTheNextStepOn) {
+  observe_healthy(50);
+  const auto observe_high = [&] {
+    for (int i = 0; i < NormRules::kInARow; ++i) {
+      StepRecord step = healthy();
+      step.grad_norm = 5;
+      observe(step);
+    }
+  };
+  observe_high();
+  EXPECT_THAT(opened(), IsEmpty()) << "five times the median";
+  settings_.norm.factor = 4;
+  judge_->change(settings_);
+  observe_high();
+  EXPECT_THAT(opened(), ElementsAre(IncidentClass::grad_exploding));
+}
+
+TEST_F(JudgeTest, AClassThatIsJudgedNoMoreHasItsOpenIncidentClosed) {
+  observe_healthy(50);
+  const auto observe_bad = [&] {
+    StepRecord step = healthy();
+    step.loss = kNan;
+    step.nonfinite[index_of(Site::loss)] = {1, 0, 0};
+    observe(step);
+  };
+  observe_bad();
+  ASSERT_THAT(reports_, SizeIs(1));
+  EXPECT_EQ(parse_judged("all,-nonfinite_loss", settings_.judged), "");
+  judge_->change(settings_);
+  observe_bad();
+  ASSERT_THAT(reports_, SizeIs(2));
+  EXPECT_TRUE(reports_[1].closed_at);
+  observe_bad();
+  EXPECT_THAT(reports_, SizeIs(2)) << "and none opens";
+}
+
 TEST_F(JudgeTest, WhatIsOpenIsToldWithItsStepsSoFarAndWhatHasClosedIsNot) {
   observe_healthy(50);
   for (int i = 0; i < 40; ++i) {

@@ -84,6 +84,19 @@ PROGRAMS = [
         """ + TRAIN_A_WHILE.replace("\n", "\n        "), place=Place(environment=ONE_OF_TWO)),
     Program("a rank shares its port, and there is no temporary folder", TRAIN_A_WHILE,
             place=Place(environment={"TMPDIR": "/nowhere/at/all", **ONE_OF_TWO})),
+    Program("the configuration file changes while it trains, is broken, and is a FIFO", """
+        for text in ("loss_sigma: 9\\nweight_every: 1\\nmode: immediate", "loss_sigma: [", None):
+            os.remove("config.yaml")
+            if text is None:
+                os.mkfifo("config.yaml")
+            else:
+                with open("config.yaml", "w") as file:
+                    file.write(text)
+            for _ in range(12):
+                tiny.train(model, optimizer, 5)
+                time.sleep(0.2)
+        os.remove("config.yaml")
+        """, place=Place(prepare="echo weight_every: 10 > config.yaml", environment={"GRADVANE_CONFIG": "config.yaml"})),
     Program("the user may have no further process or thread", """
         model, optimizer = tiny.make()
         try:

@@ -87,8 +87,8 @@ auto fields(like<record::Incident> auto& r) {
                   last_good_step, last_good_checkpoint);
 }
 auto fields(like<record::Setting> auto& r) {
-  auto& [key, value, source] = r;
-  return std::tie(key, value, source);
+  auto& [key, value, source, since] = r;
+  return std::tie(key, value, source, since);
 }
 auto fields(like<record::RunInfo> auto& r) {
   auto& [run, run_id, rank, local_rank, world_size, host, pid, version, torch_version, start_time,

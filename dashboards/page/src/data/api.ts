@@ -98,6 +98,8 @@ export interface Setting {
   key: string;
   value: string;
   source: string;
+  /** When it changed while the run lasted, seconds since the epoch. */
+  since?: number;
 }
 
 export interface Process {

@@ -39,8 +39,8 @@ export function Configuration({ data }: TabProps) {
           <button
             type="button"
             onClick={() => save(fileName(status.run, status.rank, "configuration"), csvOf(
-              ["key", "value", "source"],
-              settings.map(({ key, value, source }) => [key, value, source]),
+              ["key", "value", "source", "since"],
+              settings.map(({ key, value, source, since }) => [key, value, source, since]),
             ))}
           >
             Export CSV
@@ -54,11 +54,11 @@ export function Configuration({ data }: TabProps) {
                 <tr><th scope="col">key</th><th scope="col">value</th><th scope="col">from</th></tr>
               </thead>
               <tbody>
-                {settings.map(({ key, value, source }) => (
+                {settings.map(({ key, value, source, since }) => (
                   <tr key={key} class={source === "default" ? "usual" : ""}>
                     <th scope="row"><code>{key}</code></th>
                     <td class="value"><code>{value}</code></td>
-                    <td>{source}</td>
+                    <td>{source}{since !== undefined && `, since ${timeText(since)}`}</td>
                   </tr>
                 ))}
               </tbody>

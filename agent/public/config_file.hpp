@@ -1,0 +1,62 @@
+#pragma once
+// The YAML file of options, read again when it changes while the run lasts.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/include/gradvane/agent.hpp"
+#include "agent/public/options.hpp"
+#include "record/run_info.hpp"
+
+namespace gradvane::agent {
+
+/// Whether an option may change while the run lasts.
+[[nodiscard]] bool may_change(std::string_view key) noexcept;
+
+/// What became of a change of the file.
+struct ConfigChange {
+  std::vector<std::string> lines;  ///< for the log: what changed, what did not, and why
+  bool has_changed = false;        ///< of the options: then these hold from now on
+  Options options;
+  std::vector<record::Setting> settings;
+};
+
+/// Not thread-safe.
+class ConfigFile {
+ public:
+  /// There is none.
+  ConfigFile() = default;
+  /// That of `resolved.options.config`, as it was read for them.
+  explicit ConfigFile(const ResolvedOptions& resolved);
+
+  /// To be called about once a second. A file that is being written is left alone until two calls have found it the
+  /// same. One that cannot be read, or that sets what is not allowed, changes nothing. Absent: there is no news.
+  /// @param now  seconds since the epoch
+  [[nodiscard]] std::optional<ConfigChange> look(double now);
+
+ private:
+  /// What tells one content of the file from another.
+  struct Stamp {
+    bool is_there = false;
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    std::int64_t size = 0;
+    std::int64_t modified = 0;  ///< nanoseconds
+
+    bool operator==(const Stamp&) const = default;
+  };
+
+  [[nodiscard]] Stamp stamp() const noexcept;
+  [[nodiscard]] ConfigChange read(double now);
+  [[nodiscard]] std::string why_unreadable() const;
+
+  ResolvedOptions resolved_;
+  std::vector<record::Setting> asked_for_;  ///< as they were resolved last, in force or not
+  Stamp read_;
+  Stamp seen_;
+};
+
+}  // namespace gradvane::agent
