@@ -6,11 +6,12 @@ turns up whose parameters nobody knows: some 50 ms in a large process.
 
 from __future__ import annotations
 
-import gc
 import sys
 from typing import TYPE_CHECKING, cast
 
 import torch
+
+from gradvane import _native
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -105,10 +106,9 @@ def runs_hooks(optimizer: Optimizer) -> bool:
 
 
 def instances(kind: type, young: bool = False) -> list[object]:
-    """All of `kind` that the collector knows, or those that were made a moment ago. By type(), since a proxy's
+    """All of `kind` but tensors that the collector knows, or those that were made a moment ago. By type(), since a proxy's
     __class__ may run code of its own."""
-    things = [*gc.get_objects(0), *gc.get_objects(1)] if young else gc.get_objects()
-    return [thing for thing in things if issubclass(type(thing), kind)]
+    return _native.live_objects(kind, torch._C.TensorBase, young)
 
 
 def live_optimizers() -> list[Optimizer]:

@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING, cast
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from gradvane import _finding
 
@@ -52,8 +53,8 @@ class Names:
 
     def __init__(self) -> None:
         self._roots: list[weakref.ref[Module]] = []
-        self._loose: list[weakref.ref[Tensor]] = []
-        self._seen: dict[int, weakref.ref[Tensor]] = {}
+        self._loose: list[TensorWeakRef] = []
+        self._seen: dict[int, TensorWeakRef] = {}
         self._most_seen = 1000
         self.budget = Budget()
 
@@ -75,13 +76,13 @@ class Names:
             self.add(root)
         self._loose = [reference for reference in self._loose if reference() is not None]
         loose = [param for param in unknown if not self._has_seen(param)]
-        self._loose.extend(weakref.ref(param) for param in loose)
+        self._loose.extend(TensorWeakRef(param) for param in loose)
         self._see(loose)
 
     def _see(self, params: Iterable[Tensor]) -> None:
         # By id, and looked at again: tensors are not compared.
         for param in params:
-            self._seen[id(param)] = weakref.ref(param)
+            self._seen[id(param)] = TensorWeakRef(param)
         if len(self._seen) > self._most_seen:
             self._seen = {key: reference for key, reference in self._seen.items() if reference() is not None}
             self._most_seen = 2 * len(self._seen) + 1000

@@ -12,11 +12,11 @@ import functools
 import threading
 import time
 import warnings
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.modules import module as torch_module
+from torch.utils.weak import TensorWeakRef
 
 from gradvane import _finding
 from gradvane._finite_checks import FiniteChecks
@@ -95,7 +95,7 @@ class Watch:
         self._order = 0
         self._loss_order = 0
         self._threads = threading.local()
-        self._passages: dict[int, tuple[weakref.ref[Tensor], int, Passage]] = {}
+        self._passages: dict[int, tuple[TensorWeakRef, int, Passage]] = {}
         self._first_calls: dict[int, Call] = {}
         self._weights: set[int] = set()
         self._handles: list[Any] = []
@@ -182,7 +182,7 @@ class Watch:
 
     def _follow(self, tensor: Tensor, home: Call | None) -> Passage:
         passage = Passage(home, -1)
-        self._passages[id(tensor)] = (weakref.ref(tensor), _version(tensor), passage)
+        self._passages[id(tensor)] = (TensorWeakRef(tensor), _version(tensor), passage)
         if tensor.requires_grad:
             self._handles.append(tensor.register_hook(functools.partial(self.gradient, passage, None)))
         return passage

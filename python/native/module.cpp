@@ -12,6 +12,7 @@
 #include "agent/public/option_table.hpp"
 #include "agent/worker/process_signals.hpp"
 #include "python/native/gil_released.hpp"
+#include "python/native/live_objects_python.hpp"
 #include "python/native/node_board_python.hpp"
 #include "python/native/options_of_python.hpp"
 #include "python/native/python_agent.hpp"
@@ -360,6 +361,7 @@ PYBIND11_MODULE(_native, module) {
   module.def("end_host_syncs", &collectors::end_process_ledger, WithoutGil());
 
   define_records(module);
+  define_live_objects(module);
   define_node_board(module);
   const py::class_<PythonAgent::PhaseSpan> span(module, "PhaseSpan");
   Class agent(module, "Agent");

@@ -4,13 +4,14 @@ models and optimizers."""
 from __future__ import annotations
 
 import functools
-import gc
 import warnings
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from gradvane import _finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +55,7 @@ class Found:
         ours = {id(optimizer) for optimizer in optimizers}
         kinds: dict[type, int] = {}
         self._scalers, self._schedulers = [], []
-        for thing in gc.get_objects():
+        for thing in _finding.instances(object):
             kind = type(thing)
             if kind not in kinds:
                 kinds[kind] = _kind_of(kind)

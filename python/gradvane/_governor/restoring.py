@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from gradvane._errors import GradvaneError
 from gradvane._governor import attachments
@@ -116,8 +116,8 @@ def _plan_state(part: OptimizerPart, optimizer: Optimizer, restoring: Restoring)
     """State that was made since goes away."""
     items = []
     for held, node in part.state:
-        key = held() if isinstance(held, weakref.ref) else held
-        if key is not None or not isinstance(held, weakref.ref):
+        key = held() if isinstance(held, TensorWeakRef) else held
+        if key is not None or not isinstance(held, TensorWeakRef):
             items.append((key, restoring.planned(node, optimizer.state.get(key))))
 
     def write() -> None:

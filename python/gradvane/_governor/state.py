@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from gradvane._governor import attachments, random_states
 from gradvane._governor.trees import Capture, Slot, Wrapper
@@ -41,7 +42,7 @@ class ModelPart:
 class OptimizerPart:
     optimizer: weakref.ref[Optimizer]
     kind: str
-    parameters: list[list[tuple[weakref.ref[Tensor], Slot | Wrapper]]]
+    parameters: list[list[tuple[TensorWeakRef, Slot | Wrapper]]]
     """of each group"""
     groups: list[Node]
     """without their parameters"""
@@ -155,7 +156,7 @@ def _model_part(root: Module, index: int, capture: Capture) -> ModelPart:
 def _optimizer_part(optimizer: Optimizer, index: int, capture: Capture) -> OptimizerPart:
     kind = type(optimizer).__name__
     parameters = [
-        [(weakref.ref(p), capture.tensor(p, f"parameter {i} in group {g} of {kind}")) for i, p in
+        [(TensorWeakRef(p), capture.tensor(p, f"parameter {i} in group {g} of {kind}")) for i, p in
          enumerate(group["params"])]
         for g, group in enumerate(optimizer.param_groups)
     ]
@@ -165,6 +166,6 @@ def _optimizer_part(optimizer: Optimizer, index: int, capture: Capture) -> Optim
     ]
     state = []
     for i, (key, value) in enumerate(optimizer.state.items()):
-        held = weakref.ref(key) if isinstance(key, torch.Tensor) else key
+        held = TensorWeakRef(key) if isinstance(key, torch.Tensor) else key
         state.append((held, capture.tree(value, f"state of {kind}, entry {i}")))
     return OptimizerPart(weakref.ref(optimizer), kind, parameters, groups, state)

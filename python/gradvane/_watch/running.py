@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import weakref
-
-    from torch import Tensor
     from torch.optim import Optimizer
+    from torch.utils.weak import TensorWeakRef
 
 
 @dataclass
@@ -61,4 +59,4 @@ class InThread(threading.local):
         """it has begun a backward pass"""
         self.evaluations = 0
         """that the script marks, and that it is within"""
-        self.last_root: weakref.ref[Tensor] | None = None
+        self.last_root: TensorWeakRef | None = None

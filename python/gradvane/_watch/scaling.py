@@ -5,6 +5,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+from torch.utils.weak import TensorWeakRef
+
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.amp import GradScaler
@@ -19,7 +21,7 @@ class Scaling:
 
     def __init__(self) -> None:
         self._scaler: weakref.ref[GradScaler] | None = None
-        self._losses: list[tuple[weakref.ref[Tensor], Tensor]] = []
+        self._losses: list[tuple[TensorWeakRef, Tensor]] = []
 
     def scaled(self, scaler: GradScaler, loss: object, result: object) -> None:
         """The scaler made `result` of `loss`."""
@@ -28,7 +30,7 @@ class Scaling:
         self._scaler = weakref.ref(scaler)
         if isinstance(loss, torch.Tensor) and isinstance(result, torch.Tensor):
             del self._losses[:-_MOST_KEPT]
-            self._losses.append((weakref.ref(result), loss.detach()))
+            self._losses.append((TensorWeakRef(result), loss.detach()))
 
     def loss_of(self, root: Tensor) -> Tensor:
         """The loss that a backward pass from `root` goes back to."""

@@ -10,6 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.weak import TensorWeakRef
 
 from gradvane import _finding
 from gradvane._governor.keeper import Keeper
@@ -250,7 +251,7 @@ class Watcher:
     @contained
     def _leave_backward(self, tensors: Any) -> None:
         root = loss_root(tensors)
-        self._here.last_root = None if root is None else weakref.ref(root)
+        self._here.last_root = None if root is None else TensorWeakRef(root)
         loss = None if root is None else self._scaling.loss_of(root)
         self._native.after_backward(loss)
         self.tracer.pass_ended(loss)
