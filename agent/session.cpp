@@ -66,8 +66,9 @@ Session::Session(const ResolvedOptions& resolved)
   record::RunInfo run = describe_run(resolved);
   run_ = run.run;
   is_renamed_ = agent::is_renamed(resolved.options, run);
+  ConfigFile config(resolved, run.settings);
   worker_ = std::make_unique<Worker>(resolved.options, std::move(run), recorder_.handoff(),
-                                     governor_, &exchange_, seat_.ledger(), ConfigFile(resolved));
+                                     governor_, &exchange_, seat_.ledger(), std::move(config));
 }
 
 Session::~Session() {

@@ -6,10 +6,7 @@ namespace gradvane::detectors {
 
 void IncidentSlot::judge(bool is_bad, const Moment& now, const Describe& describe,
                          const Report& report) {
-  if (!is_judged()) {  // since the options changed
-    close(now, report);
-    return;
-  }
+  if (!is_judged()) return;
   if (!is_bad) {
     bad_in_a_row_ = 0;
     bad_since_.reset();
@@ -62,6 +59,13 @@ void IncidentSlot::close(const Moment& now, const Report& report) {
   last_->closed_at = now.time;
   closed_monotonic_ = now.monotonic;
   report(*last_);
+}
+
+void IncidentSlot::drop(const Moment& now, const Report& report) {
+  close(now, report);
+  good_in_a_row_ = bad_in_a_row_ = 0;
+  bad_since_.reset();
+  last_.reset();
 }
 
 }  // namespace gradvane::detectors

@@ -53,11 +53,17 @@ class IncidentSlot {
   /// The open incident ends now, however many good ones there were. No effect where none is open.
   void close(const Moment& now, const Report& report);
 
+  /// It is not judged any more: an open incident ends, and what was bad up to now is forgotten.
+  void drop(const Moment& now, const Report& report);
+  void drop_if_not_judged(const Moment& now, const Report& report) {
+    if (!is_judged()) drop(now, report);
+  }
+
   /// The open incident as it stands, if there is one.
   void tell_open(const Report& tell) const {
     if (open_) tell(*open_);
   }
-  /// False: judge() opens no incident, and closes one that is open.
+  /// False: judge() does nothing, and no incident ever opens.
   [[nodiscard]] bool is_judged() const noexcept { return book_.is_judged(kind_); }
   [[nodiscard]] bool is_open() const noexcept { return open_.has_value(); }
   /// Bad ones in a row up to now.

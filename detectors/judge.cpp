@@ -79,17 +79,17 @@ Judge::PerOptimizer& Judge::rules_of(std::int32_t optimizer) {
       .first->second;
 }
 
-void Judge::change(const Settings& settings) noexcept {
+void Judge::change(const Settings& settings, const Moment& now) {
   settings_ = settings;
   book_.change(settings.judged);
-  syncs_.change(settings.syncs);
-  agent_.change(settings.agent);
-  stall_.change(settings.stall_seconds);
+  syncs_.change(settings.syncs, now);
+  agent_.change(settings.agent, now);
+  stall_.change(settings.stall_seconds, now);
   for (auto& [optimizer, rules] : by_optimizer_) {
-    rules.loss.change(settings.loss);
-    rules.norm.change(settings.norm);
-    rules.gradient.change(settings.gradient);
-    rules.skip.change(settings.skip);
+    rules.loss.change(settings.loss, now);
+    rules.norm.change(settings.norm, now);
+    rules.gradient.change(settings.gradient, now);
+    rules.skip.change(settings.skip, now);
   }
 }
 

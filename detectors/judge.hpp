@@ -52,8 +52,8 @@ class Judge {
   Judge& operator=(const Judge&) = delete;
 
   /// From the next step on. `loss.window`, `loss.in_a_row`, `skip.overflow_streak` and `cooldown_seconds` stay as they
-  /// were.
-  void change(const Settings& settings) noexcept;
+  /// were. Incidents that are not judged any more end at the moment `now`.
+  void change(const Settings& settings, const Moment& now);
   /// Judges one step; `seen` is the moment it came to be known, which stalls are counted from.
   /// Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step, const record::StepDetail& detail,

@@ -45,7 +45,11 @@ class StallDetector {
   /// `book` outlives it.
   StallDetector(std::int32_t rank, double after_seconds, IncidentBook& book, Report report);
 
-  void change(double after_seconds) noexcept { limit_.set_least(after_seconds); }
+  /// Where it is never a stall any more, one that is open ends.
+  void change(double after_seconds, const Moment& now) {
+    limit_.set_least(after_seconds);
+    if (after_seconds <= 0 || !slot_.is_judged()) slot_.drop(now, report_);
+  }
   /// A step ended at `now`, as the caller's clock has it, and took so long.
   void step(const Moment& now, std::optional<double> step_seconds = std::nullopt);
   /// No step has ended since the latest one; `paused_seconds` of that time were evaluations or checkpoints.

@@ -39,7 +39,11 @@ class SyncBudgetDetector {
         report_(std::move(report)) {}
 
   /// From the next step on.
-  void change(const Budget& budget) noexcept { budget_ = budget; }
+  void change(const Budget& budget, const Moment& now) {
+    budget_ = budget;
+    for (IncidentSlot* slot : {&training_, &own_}) slot->drop_if_not_judged(now, report_);
+    if (!budget.training) training_.drop(now, report_);
+  }
   /// Judges one step. Throws only what `report` and `sites` throw.
   void observe(const record::StepRecord& step, const Sites& sites);
   /// Incidents that are open, as they stand.

@@ -14,7 +14,7 @@
 namespace gradvane::agent {
 namespace {
 
-/// What the worker asks for anew in each step. The others were used to set something up.
+/// Options that take effect at the next step. The others were used at the start.
 constexpr std::array<std::string_view, 15> kMayChange{
     "weight_every",      "stall_seconds",     "stall_pause_seconds",
     "sync_budget",       "sync_budget_after", "detect",
@@ -29,12 +29,14 @@ std::string shown(const std::string& value) { return value.empty() ? "empty" : v
 
 bool may_change(std::string_view key) noexcept { return std::ranges::count(kMayChange, key) > 0; }
 
-ConfigFile::ConfigFile(const ResolvedOptions& resolved)
-    : resolved_(resolved), asked_for_(resolved.settings), read_(stamp()), seen_(read_) {}
+ConfigFile::ConfigFile(const ResolvedOptions& resolved, std::vector<record::Setting> shown)
+    : resolved_(resolved), asked_for_(resolved.settings), read_(stamp()), seen_(read_) {
+  resolved_.settings = std::move(shown);
+}
 
 ConfigFile::Stamp ConfigFile::stamp() const noexcept {
   struct stat file{};
-  if (::stat(resolved_.options.config.c_str(), &file) != 0) return {};
+  if (::stat(resolved_.config_path.c_str(), &file) != 0) return {};
   return {.is_there = true,
           .device = file.st_dev,
           .inode = file.st_ino,
@@ -65,7 +67,7 @@ ConfigChange ConfigFile::read(double now) {
   ConfigChange change;
   const std::string stays = "; all options stay as they are";
   if (const std::string why = why_unreadable(); !why.empty()) {
-    change.lines.push_back("config: '" + resolved_.options.config + "' " + why + stays);
+    change.lines.push_back("config: '" + resolved_.config_path + "' " + why + stays);
     return change;
   }
   std::vector<record::Setting> asked_for;

@@ -29,8 +29,9 @@ class ConfigFile {
  public:
   /// There is none.
   ConfigFile() = default;
-  /// That of `resolved.options.config`, as it was read for them.
-  explicit ConfigFile(const ResolvedOptions& resolved);
+  /// That of `resolved`, as it was read for it.
+  /// @param shown  the options as users see them: `resolved.settings`, where the run may have got another name
+  ConfigFile(const ResolvedOptions& resolved, std::vector<record::Setting> shown);
 
   /// To be called about once a second. A file that is being written is left alone until two calls have found it the
   /// same. One that cannot be read, or that sets what is not allowed, changes nothing. Absent: there is no news.

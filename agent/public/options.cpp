@@ -1,9 +1,12 @@
 #include "agent/public/options.hpp"
 
 #include <errno.h>
+#include <limits.h>
+#include <unistd.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -158,7 +161,19 @@ void check_together(const Options& options) {
 
 }  // namespace
 
-ResolvedOptions resolve(const Options& code, const Environment& outside) {
+namespace {
+
+/// As it is meant now: a program may change its working directory. Links stay, since Kubernetes replaces them.
+std::string absolute(const std::string& path) {
+  std::array<char, PATH_MAX> here{};
+  if (path.empty() || path.front() == '/' || ::getcwd(here.data(), here.size()) == nullptr)
+    return path;
+  return std::string(here.data()) + '/' + path;
+}
+
+/// @param config  the YAML file; empty: what the options name
+ResolvedOptions resolve_with(const Options& code, const Environment& outside,
+                             const std::string& config) {
   // getenv() would be a race with a program that changes its environment.
   const auto known = std::make_shared<std::map<std::string, std::optional<std::string>>>();
   const Environment environment = [&outside, known](const std::string& name) {
@@ -199,6 +214,7 @@ ResolvedOptions resolve(const Options& code, const Environment& outside) {
     arguments.emplace_back(key, argument.substr(equals + 1));
     if (key == "config") named.config = arguments.back().second;
   }
+  if (!config.empty()) named.config = config;
   if (!named.config.empty()) apply_yaml(options, sources, named.config);
 
   for (const OptionSpec& option : option_table()) {
@@ -223,14 +239,22 @@ ResolvedOptions resolve(const Options& code, const Environment& outside) {
   check_together(options);
   resolved.settings = settings_of(options, sources);
   if (!named.config.empty()) {
-    resolved.again = [code, known] {
-      return resolve(code, [known](const std::string& name) {
+    resolved.config_path = absolute(named.config);
+    resolved.again = [code, known, path = resolved.config_path] {
+      const auto as_it_was = [known](const std::string& name) {
         const auto at = known->find(name);
         return at != known->end() ? at->second : std::nullopt;
-      });
+      };
+      return resolve_with(code, as_it_was, path);
     };
   }
   return resolved;
+}
+
+}  // namespace
+
+ResolvedOptions resolve(const Options& code, const Environment& environment) {
+  return resolve_with(code, environment, "");
 }
 
 bool is_renamed(const Options& options, const record::RunInfo& run) {

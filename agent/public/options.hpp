@@ -17,6 +17,7 @@ struct ResolvedOptions {
   Options options;                        ///< ranks and run_id filled in
   std::vector<record::Setting> settings;  ///< every option with where its value came from
   std::string default_run = {};  ///< what the run is called if no one names it; empty: the program
+  std::string config_path = {};  ///< of the YAML file, absolute; empty: there is none
   /// Resolves the same code, environment and command line again, with the YAML file as it is by then. Any thread: it
   /// looks at no environment. Throws as resolve(). Empty: there is no file.
   std::function<ResolvedOptions()> again = {};

@@ -47,7 +47,7 @@ groups:              # one regular expression for each group; the first that is 
   mlp: '\.mlp\.'     # what none finds falls into "other"
 ```
 
-### Changing it while the run lasts
+## Changing the file while the run lasts
 
 The file is looked at once a second. If it has changed, these options take their new values from the next step on, in each
 rank when it sees the change:

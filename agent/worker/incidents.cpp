@@ -72,6 +72,10 @@ void Incidents::judge_time(double paused_seconds) {
   judge_.tick({0, record::unix_time(), record::monotonic_time()}, paused_seconds);
 }
 
+void Incidents::change(const detectors::Settings& settings) {
+  judge_.change(settings, {last_judged_, record::unix_time(), record::monotonic_time()});
+}
+
 record::Incident Incidents::stamped(const record::Incident& incident) {
   record::Incident stamped = good_state_.note(incident);
   const auto [known, is_new] = checkpoints_.try_emplace(incident.id);

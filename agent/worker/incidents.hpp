@@ -48,6 +48,8 @@ class Incidents {
   /// `paused_seconds` since the latest step count for none.
   void judge_time(double paused_seconds);
   [[nodiscard]] detectors::Judge& detectors() noexcept { return judge_; }
+  /// The options have changed.
+  void change(const detectors::Settings& settings);
 
   /// Shows the open incidents again, on the page only: it shows how long they have lasted.
   void show_open();

@@ -126,7 +126,7 @@ void Worker::look_at_config() {
   for (const std::string& line : change->lines) callbacks_.log(line);
   if (!change->has_changed) return;
   const Options& options = change->options;
-  incidents_.detectors().change(detector_settings(options));
+  incidents_.change(detector_settings(options));
   status_.set_stall_seconds(options.stall_seconds);
   pauses_.set_longest(options.stall_pause_seconds);
   handoff_.set_weight_every(options.weight_every);

@@ -30,7 +30,10 @@ class AgentRules {
              IncidentBook& book, Report report);
 
   /// From the next step on.
-  void change(const AgentSettings& settings) noexcept { settings_ = settings; }
+  void change(const AgentSettings& settings, const Moment& now) {
+    settings_ = settings;
+    for (IncidentSlot* slot : {&dropped_, &cost_}) slot->drop_if_not_judged(now, report_);
+  }
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step);
   /// Incidents that are open, as they stand.

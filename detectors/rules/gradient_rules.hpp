@@ -38,7 +38,11 @@ class GradientRules {
                 IncidentBook& book, Report report);
 
   /// From the next step on.
-  void change(const GradientSettings& settings) noexcept { settings_ = settings; }
+  void change(const GradientSettings& settings, const Moment& now) {
+    settings_ = settings;
+    for (IncidentSlot* slot : {&vanishing_, &health_, &dead_})
+      slot->drop_if_not_judged(now, report_);
+  }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step, const record::StepDetail& detail,
                const record::ModelInfo& model);

@@ -45,7 +45,12 @@ class LossRules {
             IncidentBook& book, Report report);
 
   /// From the next step on. The window stays as long as it was, and a row as well.
-  void change(const LossSettings& settings) noexcept { settings_ = settings; }
+  void change(const LossSettings& settings, const Moment& now) {
+    settings_ = settings;
+    for (IncidentSlot* slot : {&spike_, &divergence_, &random_guess_})
+      slot->drop_if_not_judged(now, report_);
+    if (!settings.random_guess) random_guess_.drop(now, report_);
+  }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
   /// Whether a divergence may be about to open.

@@ -39,7 +39,10 @@ class NormRules {
             IncidentBook& book, Report report);
 
   /// From the next step on.
-  void change(const NormSettings& settings) noexcept { settings_ = settings; }
+  void change(const NormSettings& settings, const Moment& now) {
+    settings_ = settings;
+    for (IncidentSlot* slot : {&exploding_, &drift_}) slot->drop_if_not_judged(now, report_);
+  }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
   /// Whether `grad_exploding` is open or may be about to open.

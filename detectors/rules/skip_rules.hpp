@@ -37,7 +37,11 @@ class SkipRules {
             IncidentBook& book, Report report);
 
   /// From the next step on. A streak stays as long as it was.
-  void change(const SkipSettings& settings) noexcept { settings_ = settings; }
+  void change(const SkipSettings& settings, const Moment& now) {
+    settings_ = settings;
+    for (IncidentSlot* slot : {&overflow_, &skipped_, &bound_})
+      slot->drop_if_not_judged(now, report_);
+  }
   /// Judges one step of one optimizer; `is_explained`: an incident that is open says why it was
   /// skipped. Throws only what `report` throws.
   void observe(const record::StepRecord& step, bool is_explained);

@@ -31,8 +31,9 @@ class ConfigFileTest : public testing::Test {
   void start(const std::string& text, const Variables& variables = {}, Options code = {}) {
     file_.write(text);
     code.config = file_.path();
-    config_ = ConfigFile(resolve(code, with(variables)));
+    open(resolve(code, with(variables)));
   }
+  void open(const ResolvedOptions& resolved) { config_ = ConfigFile(resolved, resolved.settings); }
   void write(const std::string& text) {
     file_.write(text);
     // Where the clock of the file system is coarse, the same size at the same moment is the same file.
@@ -187,7 +188,7 @@ TEST_F(ConfigFileTest, TheEnvironmentIsThatOfTheStart) {
   int asked = 0;
   Options code;
   code.config = file_.path();
-  config_ = ConfigFile(resolve(code, [&](const std::string& name) -> std::optional<std::string> {
+  open(resolve(code, [&](const std::string& name) -> std::optional<std::string> {
     ++asked;
     const auto found = variables.find(name);
     return found == variables.end() ? std::nullopt : std::optional(found->second);
@@ -199,6 +200,30 @@ TEST_F(ConfigFileTest, TheEnvironmentIsThatOfTheStart) {
   EXPECT_EQ(asked, before) << "a program may change its environment on another thread";
   EXPECT_EQ(change.options.loss_sigma, 5);
   EXPECT_EQ(change.options.rank, 1);
+}
+
+TEST_F(ConfigFileTest, ARelativePathIsThatOfTheStart) {
+  const fs::path file = file_.path();
+  const fs::path before = fs::current_path();
+  fs::current_path(file.parent_path());
+  Options code;
+  code.config = file.filename();
+  open(resolve(code, with({})));
+  fs::current_path("/");
+  write("loss_sigma: 9\n");
+  EXPECT_EQ(changed().options.loss_sigma, 9);
+  fs::current_path(before);
+}
+
+TEST_F(ConfigFileTest, TheNameThatTheRunGotStays) {
+  Options code;
+  code.config = file_.path();
+  const ResolvedOptions resolved = resolve(code, with({}));
+  std::vector<record::Setting> shown = resolved.settings;
+  std::ranges::find(shown, "run", &record::Setting::key)->value = "train";
+  config_ = ConfigFile(resolved, shown);
+  write("loss_sigma: 9\n");
+  EXPECT_EQ(setting(changed(), "run").value, "train");
 }
 
 TEST_F(ConfigFileTest, AConfigMapThatKubernetesReplacesIsRead) {
@@ -215,7 +240,7 @@ TEST_F(ConfigFileTest, AConfigMapThatKubernetesReplacesIsRead) {
   fs::create_symlink("..data/gradvane.yaml", folder / "gradvane.yaml");
   Options code;
   code.config = folder / "gradvane.yaml";
-  config_ = ConfigFile(resolve(code, with({})));
+  open(resolve(code, with({})));
   version("..2", "loss_sigma: 9\n");
   EXPECT_EQ(changed().options.loss_sigma, 9);
   // Not remove_all: torch exports one of its own, which crashes.

@@ -138,7 +138,7 @@ TEST_F(JudgeTest, ThresholdsThatChangeHoldFromTheNextStepOn) {
   observe_high();
   EXPECT_THAT(opened(), IsEmpty()) << "five times the median";
   settings_.norm.factor = 4;
-  judge_->change(settings_);
+  judge_->change(settings_, next());
   observe_high();
   EXPECT_THAT(opened(), ElementsAre(IncidentClass::grad_exploding));
 }
@@ -154,12 +154,27 @@ TEST_F(JudgeTest, AClassThatIsJudgedNoMoreHasItsOpenIncidentClosed) {
   observe_bad();
   ASSERT_THAT(reports_, SizeIs(1));
   EXPECT_EQ(parse_judged("all,-nonfinite_loss", settings_.judged), "");
-  judge_->change(settings_);
+  judge_->change(settings_, next());
   observe_bad();
   ASSERT_THAT(reports_, SizeIs(2));
   EXPECT_TRUE(reports_[1].closed_at);
   observe_bad();
   EXPECT_THAT(reports_, SizeIs(2)) << "and none opens";
+}
+
+TEST_F(JudgeTest, AnOpenIncidentOfARuleThatIsNotJudgedAnyMoreEndsAndIsForgotten) {
+  observe_healthy(50);
+  for (int i = 0; i < NormRules::kInARow; ++i) {
+    StepRecord step = healthy();
+    step.grad_norm = 50;
+    observe(step);
+  }
+  ASSERT_THAT(opened(), ElementsAre(IncidentClass::grad_exploding));
+  ASSERT_TRUE(judge_->may_diverge());
+  EXPECT_EQ(parse_judged("all,-grad_exploding", settings_.judged), "");
+  judge_->change(settings_, next());
+  EXPECT_TRUE(reports_.back().closed_at);
+  EXPECT_FALSE(judge_->may_diverge()) << "snapshots are taken again";
 }
 
 TEST_F(JudgeTest, WhatIsOpenIsToldWithItsStepsSoFarAndWhatHasClosedIsNot) {

@@ -117,8 +117,10 @@ def test_promtool_takes_the_configurations_of_the_document(tmp_path, text):
 def test_the_other_blocks_of_the_document_are_yaml():
     others = [yaml.safe_load(block) for block in blocks() if block not in CONFIGURATIONS]
     assert sum(KUBERNETES in block for block in CONFIGURATIONS) == 1
-    assert len(CONFIGURATIONS) == 6 and len(others) == 2
-    [container] = others[0]["containers"]
+    assert len(CONFIGURATIONS) == 6
+    task, pod, monitor = others
+    assert "-m gradvane run" in task["run"]
+    [container] = pod["containers"]
     assert {row["name"] for row in container["env"]} == {"GRADVANE_ADDRESS", "GRADVANE_TOKEN", "GRADVANE_RUN", "GRADVANE_RUN_ID"}
-    assert others[1]["kind"] == "PodMonitor"
-    assert others[1]["spec"]["podMetricsEndpoints"][0]["port"] == container["ports"][0]["name"]
+    assert monitor["kind"] == "PodMonitor"
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == container["ports"][0]["name"]

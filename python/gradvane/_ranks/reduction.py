@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 
-def models_of(optimizer: Optimizer, among_young: bool) -> list[DistributedDataParallel]:
-    """Those that reduce gradients of this optimizer's. A look through all objects, or through those that were made a
-    moment ago."""
+def models_of(optimizer: Optimizer) -> list[DistributedDataParallel]:
+    """Those that reduce gradients of this optimizer's. A look through all objects."""
     wanted = {id(param) for param in _finding.parameters_of(optimizer)}
-    models = cast("list[DistributedDataParallel]", _finding.instances(DistributedDataParallel, among_young))
+    models = cast("list[DistributedDataParallel]", _finding.instances(DistributedDataParallel))
     return [model for model in models if any(id(param) in wanted for param in model.parameters())]
 
 

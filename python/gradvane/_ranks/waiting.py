@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gradvane import _finding
 from gradvane._watch.events import contained
 
 if TYPE_CHECKING:
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
 class _Pass(threading.local):
     """The backward pass that a thread is in."""
 
-    hook: Any = None
-    computed: float | None = None
-    """when its last gradient was there"""
+    def __init__(self) -> None:
+        self.hooks: list[Any] = []
+        """at its roots"""
+        self.is_queued = False
+        self.computed: float | None = None
+        """when its last gradient was there"""
 
 
 class Reductions:
@@ -53,13 +57,18 @@ class Reductions:
         communication hook comes before that, and there can be only one."""
         if index in self._looked_for or not _has_other_ranks():
             return
+        is_asked_for = self._native.checks_before_reduction()
+        if not is_asked_for and not self._budget.is_left():
+            return  # a later step may have time for it
         self._looked_for.add(index)
+        if not is_asked_for and not any(param.is_cpu for param in _finding.parameters_of(optimizer)):
+            return
         from gradvane._ranks import reduction  # which needs torch.distributed
 
         with self._budget:
-            models = reduction.models_of(optimizer, among_young=not self._budget.is_left())
+            models = reduction.models_of(optimizer)
         self._has_found = self._has_found or any(reduction.waits_on_host(model) for model in models)
-        if models and self._native.checks_before_reduction():
+        if models and is_asked_for:
             if self._before is None:
                 self._before = reduction.BeforeReduction(self._native, self._say)
             self._before.watch(models)
@@ -68,13 +77,16 @@ class Reductions:
     def pass_begins(self, tensors: Any) -> None:
         if not self._has_found or _is_compiled_autograd():
             return
-        root = tensors[0] if isinstance(tensors, (list, tuple)) and tensors else tensors
-        if isinstance(root, torch.Tensor) and root.is_cpu and root.grad_fn is not None:
-            self._here.computed = None
-            self._here.hook = root.register_hook(self._begun)
+        roots = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+        self._here.computed, self._here.is_queued = None, False
+        self._here.hooks = [root.register_hook(self._begun) for root in roots
+                            if isinstance(root, torch.Tensor) and root.is_cpu and root.grad_fn is not None]
 
     def _begun(self, _: Tensor) -> None:
         """What is queued now is called before what the reducer queues, which is the waiting."""
+        if self._here.is_queued:
+            return
+        self._here.is_queued = True
         try:
             torch.autograd.Variable._execution_engine.queue_callback(self._computed)
         except Exception:  # training goes on
@@ -85,10 +97,10 @@ class Reductions:
 
     @contained
     def pass_ended(self, has_ended: bool) -> None:
-        hook, self._here.hook = self._here.hook, None
-        if hook is None:
+        if not self._here.hooks:
             return
-        hook.remove()
+        while self._here.hooks:
+            self._here.hooks.pop().remove()
         computed, self._here.computed = self._here.computed, None
         if has_ended and computed is not None:
             self._native.note_rank_wait(time.perf_counter() - computed)
@@ -100,6 +112,6 @@ def _has_other_ranks() -> bool:
 
 
 def _is_compiled_autograd() -> bool:
-    """It traces hooks into its graph, and ours is none of it."""
+    """It traces hooks into its graph, where ours must not be."""
     compiled: Any = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(getattr(compiled, "compiled_autograd_enabled", False))

@@ -37,7 +37,7 @@ def loss_root(tensors: Any) -> Tensor | None:
     """The loss that a backward pass begins at, if that is one number; the sum where it begins at several."""
     if isinstance(tensors, torch.Tensor):
         return tensors if tensors.numel() == 1 else None
-    if not isinstance(tensors, (list, tuple)):  # what can be gone through only once is the pass's
+    if not isinstance(tensors, (list, tuple)):  # an iterator would be empty for the backward pass
         return None
     roots = list(tensors)
     if not roots or not all(isinstance(root, torch.Tensor) and root.numel() == 1 for root in roots):

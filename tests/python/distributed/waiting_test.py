@@ -53,10 +53,11 @@ SOURCE = """
                 pass
         if what == "accumulates":
             with net.no_sync():
-                loss.backward()
+                net(torch.full((2, 6), float(rank + i))).square().mean().backward()
             loss = net(torch.full((2, 6), float(rank - i))).square().mean()
         if what == "several":
-            torch.autograd.backward([loss * 1, loss * 2], retain_graph=True)
+            apart = torch.zeros(1, requires_grad=True) * 2  # the first root, of which the model knows nothing
+            torch.autograd.backward([apart, loss * 1], retain_graph=True)
         else:
             loss.backward()
         assert not loss._backward_hooks, "nothing of ours is left at the loss"
