@@ -1,7 +1,6 @@
 #pragma once
 // The YAML file of options, read again when it changes while the run lasts.
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>

@@ -159,10 +159,6 @@ void check_together(const Options& options) {
         " needs ranks that tell each other what they know; set ranks to agree");
 }
 
-}  // namespace
-
-namespace {
-
 /// As it is meant now: a program may change its working directory. Links stay, since Kubernetes replaces them.
 std::string absolute(const std::string& path) {
   std::array<char, PATH_MAX> here{};

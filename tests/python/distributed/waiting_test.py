@@ -91,7 +91,7 @@ def test_time_that_a_rank_waits_for_the_reduction_is_told_apart_from_its_own_wor
     assert len(fast) == len(slow) == STEPS - 1 and all("rank_wait_seconds" in step for step in fast + slow)
     assert all(own(step) >= 0.99 * NAP for step in slow), "what it sleeps is its own"
     assert statistics.median(map(own, fast)) < 0.5 * NAP, "and not the other's"
-    # In the second step the model's forward pass waits for the other rank too, when it orders its buckets anew.
+    # In the second step the model's forward pass waits for the other rank too, when it orders its buckets again.
     waits = [step["rank_wait_seconds"] for step in fast[1:]]
     assert statistics.median(waits) > 0.5 * NAP > statistics.median(step["rank_wait_seconds"] for step in slow)
     assert all(end["faults"] == [0, 0] for end in ends)

@@ -158,7 +158,7 @@ def test_a_script_with_a_model_and_an_optimizer_for_each_task_is_not_searched_th
 
 
 def test_a_look_at_the_objects_of_the_process_keeps_no_tensor(tmp_path):
-    """torch up to 2.10 warns of a tensor whose owner goes while somebody looks at its Python object, and that object is
+    """torch up to 2.10 warns of a tensor whose owner goes while its Python object is held elsewhere, and that object is
     of no use any more. Later versions say nothing."""
     done = running.python(running.write(tmp_path, """
         import torch, gradvane
