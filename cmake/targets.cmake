@@ -7,9 +7,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LES
   list(APPEND GRADVANE_WARNINGS -Wno-restrict)
 endif()
 
+# The root that includes start at. Not by its plain name: ccache would take that for relative to the build folder, which
+# lies in it, and another build folder (that of `pip install .`) would find nothing in the cache.
+set(GRADVANE_INCLUDE_ROOT ${PROJECT_SOURCE_DIR}/.)
+
 # Warnings, include root and visibility of one target.
 function(gradvane_rules target)
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_include_directories(${target} PRIVATE ${GRADVANE_INCLUDE_ROOT})
   # Checks keep the names of files: none of this machine's folders is shipped.
   set(map -ffile-prefix-map=${PROJECT_SOURCE_DIR}=.)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${map}>"
@@ -53,11 +57,11 @@ function(gradvane_library name)
     add_library(gradvane_${name} STATIC ${arg_SOURCES})
     gradvane_rules(gradvane_${name})
     gradvane_compile_together(gradvane_${name})
-    target_include_directories(gradvane_${name} PUBLIC ${PROJECT_SOURCE_DIR})
+    target_include_directories(gradvane_${name} PUBLIC ${GRADVANE_INCLUDE_ROOT})
     target_link_libraries(gradvane_${name} PUBLIC ${arg_PUBLIC} PRIVATE ${arg_PRIVATE})
   else()
     add_library(gradvane_${name} INTERFACE)
-    target_include_directories(gradvane_${name} INTERFACE ${PROJECT_SOURCE_DIR})
+    target_include_directories(gradvane_${name} INTERFACE ${GRADVANE_INCLUDE_ROOT})
     target_link_libraries(gradvane_${name} INTERFACE ${arg_PUBLIC})
   endif()
   add_library(gradvane::${name} ALIAS gradvane_${name})

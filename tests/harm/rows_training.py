@@ -233,7 +233,7 @@ def steps(model, optimizer):
     model.eval()
     for x in batches:
         optimizer.zero_grad()
-        model(x).square().mean().backward()
+        (model(x) - x.sin().sum(1, keepdim=True)).square().mean().backward()
         optimizer.step()
 def both():
     threads = [threading.Thread(target=steps, args=pair) for pair in ((model, optimizer), (other, second))]
