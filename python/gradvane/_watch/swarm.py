@@ -37,7 +37,7 @@ class Swarm:
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         members = self.members()
-        params: list[Tensor] = [param for member in members for param in _finding.parameters_of(member)]
+        params: list[Tensor] = [param for member in members for group in member.param_groups for param in group["params"]]
         return [{"params": params, "lr": members[0].param_groups[0].get("lr")}] if members else []
 
 
