@@ -118,14 +118,17 @@ class Agent::Impl {
 namespace {
 
 void check_device(const agent::Governor& governor, const torch::optim::Optimizer& optimizer) {
-  if (!governor.acts_on_nonfinite() && !governor.pace().is_on()) return;
   for (const auto& group : optimizer.param_groups())
-    for (const at::Tensor& param : group.params())
-      if (!param.is_cpu())
+    for (const at::Tensor& param : group.params()) {
+      if (governor.pace().is_on() && !param.is_cpu())
         throw std::invalid_argument(
-            "on_nonfinite and snapshots are for parameters on a CPU: a step is judged before the "
-            "update only there; move them there, or set on_nonfinite to watch, snapshot_every to 0 "
-            "and on_divergence to watch or stop");
+            "snapshots are for parameters on a CPU; set snapshot_every to 0, on_nonfinite to watch, "
+            "skip or stop, and on_divergence to watch or stop");
+      if (governor.acts_on_nonfinite() && !param.is_cpu() && !param.is_cuda())
+        throw std::invalid_argument(
+            "on_nonfinite is for parameters on a CPU or a CUDA device, and these are on " +
+            param.device().str() + "; set it to watch");
+    }
 }
 
 }  // namespace

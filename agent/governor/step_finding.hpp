@@ -11,7 +11,7 @@ namespace gradvane::agent {
 struct StepFinding {
   std::int64_t run_step = 0;
   int optimizer = 0;
-  bool is_measured = false;  ///< its gradients lie on a CPU and were read
+  bool is_measured = false;  ///< its gradients were read, and it is known what the read has found
   bool loss_is_bad = false;
   bool gradients_are_bad = false;
   std::optional<std::int32_t> own_bad_param =

@@ -63,6 +63,8 @@ void OptimizerState::forget_read() noexcept {
   device_reads = 0;
   read_norm = -1;
   own_bad_param.reset();
+  devices_waited = 0;
+  found_on_devices.reset();
   reads_norm_again = false;
   clips = 0;
   scale = 0;

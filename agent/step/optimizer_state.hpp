@@ -2,6 +2,7 @@
 // One optimizer's state within its current step, and its memory between steps.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -31,6 +32,13 @@ struct SeenPasses {
   void choose_entries(std::size_t count, int optimizers);
 };
 
+/// What the read of a step's gradients has found on devices.
+struct DeviceFound {
+  bool gradients_are_bad = false;  ///< some element is not finite
+  bool loss_is_bad = false;        ///< it was read with the gradients, and is not finite
+  double norm = 0;  ///< L2, of finite elements, unscaled; of CPUs and devices together
+};
+
 /// The parts of StepRecorder share it. Each group of fields names the part that writes it. Training
 /// thread only.
 struct OptimizerState {
@@ -52,6 +60,10 @@ struct OptimizerState {
 
   // StepRecorder: the first parameter whose gradient was bad before ranks averaged it, by its order.
   std::optional<std::int32_t> own_bad_param;
+
+  // DeviceFinding, where the governor needs it before the update.
+  std::size_t devices_waited = 0;
+  std::optional<DeviceFound> found_on_devices;
 
   // Clipping: what other tools' clips were seen in the current step.
   bool reads_norm_again = false;  ///< only a second look shows the norm after the clip

@@ -26,6 +26,7 @@ StepRecorder::StepRecorder(const Options& options, bool enabled, Governor& gover
       backward_(optimizers_, run_, losses_, gradients_, handoff_),
       clipping_(optimizers_, gradients_),
       results_(options_, handoff_, losses_, user_),
+      devices_(handoff_),
       replicas_(options_, optimizers_, governor) {
   handoff_.set_weight_every(options.weight_every);
 }
@@ -125,6 +126,7 @@ void StepRecorder::after_update(int optimizer) noexcept {
 
 Decision StepRecorder::judge(int optimizer, bool can_skip) noexcept {
   if (!governor_.acts() || governor_.agrees() || !optimizers_.is_enabled()) return {};
+  const OwnCalls own(syncs_.ledger());
   const StepFinding found = finding(optimizer, can_skip);
   // Each process sees its own shards alone: one would leave out a step that the others take.
   if (found.is_part || optimizers_.watch().plan(optimizer) == nullptr) return {};
@@ -132,6 +134,7 @@ Decision StepRecorder::judge(int optimizer, bool can_skip) noexcept {
 }
 
 std::array<char, ranks::kRecordBytes> StepRecorder::tell(int optimizer, bool can_skip) noexcept {
+  const OwnCalls own(syncs_.ledger());
   ranks::RankRecord record = governor_.tell(finding(optimizer, can_skip));
   replicas_.add_fingerprint(optimizer, record);
   return ranks::encode(record);
@@ -150,7 +153,7 @@ Decision StepRecorder::judge_together(int optimizer, bool can_skip,
 }
 
 StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
-  const OptimizerState& state = at(optimizer);
+  OptimizerState& state = at(optimizer);
   const Losses& losses = losses_.of(state.losses);
   const auto plan = optimizers_.watch().plan(optimizer);
   StepFinding found;
@@ -161,6 +164,13 @@ StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
   found.loss_is_bad = losses.on_host() && !std::isfinite(losses.host_value());
   found.gradients_are_bad = state.has_read && state.is_bad();
   if (state.read_norm >= 0) found.norm = state.read_norm;
+  if (governor_.acts_on_nonfinite()) devices_.wait(state);
+  if (state.found_on_devices) {
+    found.is_measured = true;
+    found.loss_is_bad |= state.found_on_devices->loss_is_bad;
+    found.gradients_are_bad |= state.found_on_devices->gradients_are_bad;
+    found.norm = state.found_on_devices->norm;
+  }
   found.own_bad_param = state.own_bad_param;
   found.has_scaler = state.facts.has_scaler;
   found.can_skip = can_skip;
@@ -225,7 +235,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
 
   const bool waits = options_.mode == Mode::immediate;
   const bool is_whole = waits && results_.wait(state);
-  const std::size_t waited = waits && !facts.captured ? ImmediateResults::devices_of(state) : 0;
+  const std::size_t waited = waits && !facts.captured ? ImmediateResults::devices_of(state) : state.devices_waited;
   syncs_.end_step(facts, static_cast<std::int32_t>(waited));
   handoff_.publish(facts);
 

@@ -16,6 +16,7 @@
 #include "agent/step/attached_optimizers.hpp"
 #include "agent/step/backward_watch.hpp"
 #include "agent/step/clipping.hpp"
+#include "agent/step/device_finding.hpp"
 #include "agent/step/facts/device_memory_facts.hpp"
 #include "agent/step/facts/step_clock.hpp"
 #include "agent/step/facts/step_counts.hpp"
@@ -122,8 +123,10 @@ class StepRecorder {
   /// Just before and just after the weights change.
   void before_update(int optimizer) noexcept;
   void after_update(int optimizer) noexcept;
-  /// What the governor decides about the step in hand, from what was read of it on CPUs. Between
-  /// before_update() and the update. Waits for nothing. Nothing, where ranks agree.
+  /// What the governor decides about the step in hand, from what was read of it. Between
+  /// before_update() and the update. Nothing, where ranks agree. Where policies act on steps with
+  /// non-finite values, it waits for what was read on devices: one host sync for each of them. It waits
+  /// for nothing else.
   /// @param can_skip  false: the optimizer has begun to change the weights
   [[nodiscard]] Decision judge(int optimizer, bool can_skip = true) noexcept;
   /// The same by what all ranks know, in two halves: what to send to the others, and the decision by
@@ -201,6 +204,7 @@ class StepRecorder {
   BackwardWatch backward_;
   Clipping clipping_;
   ImmediateResults results_;
+  DeviceFinding devices_;
   ReplicaCheck replicas_;
 };
 

@@ -7,10 +7,13 @@
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
 #include "tests/agent/training.hpp"
@@ -155,12 +158,45 @@ int syncs_of(const Options* options) {
   return syncs;
 }
 
-TEST_F(AgentOnCuda, AddsNoHostSyncLaggedAndOneAStepImmediate) {
+TEST_F(AgentOnCuda, AddsNoHostSyncLaggedAndOneAStepImmediateOrWithAPolicy) {
   const int without = syncs_of(nullptr);
   const Options lagged = quiet();
   EXPECT_EQ(syncs_of(&lagged), without);
   const Options immediately = immediate();
   EXPECT_EQ(syncs_of(&immediately), without + 50) << "also where weights are read";
+  Options skip = quiet();
+  skip.on_nonfinite = NonfinitePolicy::skip;
+  EXPECT_EQ(syncs_of(&skip), without + 50);
+}
+
+/// The weights' bytes after ten steps; gradients of those in `bad` hold a NaN, and those in `left_out` are not taken.
+std::vector<char> weights_after(Options options, const std::vector<int>& bad,
+                                const std::vector<int>& left_out = {}) {
+  Training training(7, at::kCUDA);
+  Agent agent(options);
+  agent.attach(*training.model, *training.optimizer);
+  for (int step = 1; step <= 10; ++step) {
+    const at::Tensor loss = training.backward();
+    if (std::ranges::count(bad, step) > 0)
+      poison(training.gradients().front(), 3, std::numeric_limits<double>::quiet_NaN());
+    if (std::ranges::count(left_out, step) == 0) agent.step(*training.optimizer, loss);
+  }
+  return training.weight_bytes();
+}
+
+TEST_F(AgentOnCuda, ASkippedStepLeavesTheWeightsOfARunThatNeverTookIt) {
+  Options skip = quiet();
+  skip.on_nonfinite = NonfinitePolicy::skip;
+  EXPECT_EQ(weights_after(skip, {3, 7}), weights_after(quiet(), {}, {3, 7}));
+  EXPECT_NE(weights_after(quiet(), {3, 7}), weights_after(quiet(), {}, {3, 7})) << "the control";
+}
+
+TEST_F(AgentOnCuda, SnapshotsAreRefusedThere) {
+  Training training(7, at::kCUDA);
+  Options options = quiet();
+  options.snapshot_every = 10;
+  Agent agent(options);
+  EXPECT_THROW(agent.attach(*training.model, *training.optimizer), std::invalid_argument);
 }
 
 TEST_F(AgentOnCuda, AGraphThatHoldsTheAgentKeepsCountingWhenItIsReplayed) {

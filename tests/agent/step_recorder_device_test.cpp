@@ -5,6 +5,9 @@
 #include <torch/optim/sgd.h>
 
 #include <array>
+#include <limits>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "agent/step/step_recorder.hpp"
@@ -109,6 +112,120 @@ TEST_F(RecorderOnADevice, ADeviceThatTheRuntimeDoesNotKnowIsLeftOut) {
   fake_cuda().devices = 0;
   EXPECT_EQ(collectors::device_info(0), std::nullopt);
   EXPECT_EQ(fake_cuda().last_error, cudaSuccess) << "it is not the program's error";
+}
+
+/// Two parameters of two elements each, on the device, and a policy that acts on bad steps.
+class PolicyOnADevice : public testing::Test {
+ protected:
+  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+  PolicyOnADevice() {
+    fake_cuda() = FakeCuda();
+    for (auto& weights : weights_)
+      params_.push_back(module_.register_parameter("weight" + std::to_string(params_.size()),
+                                                   on_device(weights).requires_grad_()));
+    optimizer_ = std::make_unique<torch::optim::SGD>(params_, 0.1);
+  }
+
+  template <std::size_t N>
+  static at::Tensor on_device(std::array<float, N>& values) {
+    const at::Device device(at::kCUDA, 0);
+    return at::for_blob(values.data(), {N})
+        .options(at::TensorOptions().dtype(at::kFloat).device(device))
+        .target_device(device)
+        .make_tensor();
+  }
+  void begin(const Options& options) {
+    governor_ = std::make_unique<Governor>(options);
+    recorder_ = std::make_unique<StepRecorder>(options, true, *governor_);
+    (void)recorder_->attach(collectors::libtorch_source(module_, optimizer_.get()));
+  }
+  static Options options(NonfinitePolicy policy = NonfinitePolicy::skip) {
+    Options options;
+    options.weight_every = 0;
+    options.update_sample = 0;
+    options.on_nonfinite = policy;
+    return options;
+  }
+  /// The gradients of a step, as the optimizer would use them.
+  void read(std::array<float, 2> first, std::array<float, 2> second) {
+    gradients_ = {first, second};
+    for (std::size_t i = 0; i < 2; ++i) params_[i].mutable_grad() = on_device(gradients_[i]);
+    recorder_->read_gradients(0, record::ReadAt::optimizer);
+  }
+  Decision step(std::array<float, 2> first, std::array<float, 2> second) {
+    read(first, second);
+    const Decision decision = recorder_->judge(0);
+    (void)recorder_->finish(0);
+    return decision;
+  }
+
+  std::array<std::array<float, 2>, 2> weights_{};
+  std::array<std::array<float, 2>, 2> gradients_{};
+  std::array<float, 1> scalar_{};
+  torch::nn::Module module_;
+  std::vector<at::Tensor> params_;
+  std::unique_ptr<torch::optim::SGD> optimizer_;
+  std::unique_ptr<Governor> governor_;
+  std::unique_ptr<StepRecorder> recorder_;
+};
+
+TEST_F(PolicyOnADevice, ABadGradientIsSkippedAndEachStepWaitsOnce) {
+  begin(options());
+  EXPECT_EQ(step({1, 2}, {3, 4}).verdict, Verdict::take);
+  EXPECT_EQ(step({1, 2}, {3, kNan}).verdict, Verdict::skip);
+  EXPECT_EQ(step({std::numeric_limits<float>::infinity(), 2}, {3, 4}).fault, Fault::gradient);
+  EXPECT_EQ(step({1, 2}, {3, 4}).verdict, Verdict::take);
+  EXPECT_EQ(fake_cuda().waits, 4);
+}
+
+TEST_F(PolicyOnADevice, ImmediateModeWaitsNoSecondTime) {
+  Options immediate = options();
+  immediate.mode = Mode::immediate;
+  begin(immediate);
+  EXPECT_EQ(step({1, 2}, {3, kNan}).verdict, Verdict::skip);
+  EXPECT_EQ(fake_cuda().waits, 1);
+}
+
+TEST_F(PolicyOnADevice, WithoutAPolicyForBadStepsNothingWaits) {
+  begin(options(NonfinitePolicy::watch));
+  EXPECT_EQ(step({1, kNan}, {3, 4}).verdict, Verdict::take);
+  Options divergence = options(NonfinitePolicy::watch);
+  divergence.on_divergence = DivergencePolicy::stop;
+  begin(divergence);
+  EXPECT_EQ(step({1, kNan}, {3, 4}).verdict, Verdict::take);
+  EXPECT_EQ(fake_cuda().waits, 0);
+}
+
+TEST_F(PolicyOnADevice, TheNormIsThatOfAllGradientsWithoutTheScalersFactor) {
+  Options bound = options();
+  bound.skip_norm = 5.5;
+  begin(bound);
+  EXPECT_EQ(step({1, 2}, {3, 4}).verdict, Verdict::take) << "the norm is the root of 30";
+  EXPECT_EQ(step({1, 2}, {3, 5}).fault, Fault::norm) << "the root of 39";
+  scalar_ = {2};
+  recorder_->note_scale(0, on_device(scalar_), /*is_scaled=*/true);
+  EXPECT_EQ(step({1, 2}, {3, 10}).verdict, Verdict::take) << "half the root of 114";
+}
+
+TEST_F(PolicyOnADevice, RanksThatAgreeAreToldOfIt) {
+  Options two = options();
+  two.world_size = 2;
+  two.ranks = RankAgreement::agree;
+  begin(two);
+  read({1, 2}, {kNan, 4});
+  const auto own = recorder_->tell(0, true);
+  const std::string record(own.begin(), own.end());
+  EXPECT_EQ(recorder_->judge_together(0, true, std::vector{record, record}).verdict, Verdict::skip);
+  EXPECT_EQ(fake_cuda().waits, 1) << "it is known by then";
+}
+
+TEST_F(PolicyOnADevice, AStepThatIsCapturedIsTakenAndNothingWaits) {
+  begin(options());
+  EXPECT_EQ(step({1, 2}, {3, 4}).verdict, Verdict::take);
+  fake_cuda().capturing.insert(nullptr);
+  EXPECT_EQ(step({1, 2}, {3, kNan}).verdict, Verdict::take);
+  EXPECT_EQ(fake_cuda().waits, 1);
 }
 
 }  // namespace

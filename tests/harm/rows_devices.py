@@ -1,8 +1,23 @@
 """Trainings on a GPU. cuda_test.py runs them where there is one."""
 
-from program import Program
+from program import Place, Program
 
 PROGRAMS = [
+    Program("policies that find nothing to skip, on a GPU", """
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+def steps(n):
+    for _ in range(n):
+        optimizer.zero_grad()
+        model(torch.randn(4, 8, device="cuda")).square().mean().backward()
+        optimizer.step()
+    print([p.sum().item() for p in model.parameters()])
+way.attach(model, optimizer)
+steps(20)
+way.detach()
+steps(20)
+""", whole=True, needs="cuda", place=Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_NORM": "1e9"})),
     Program("a whole step is captured in a CUDA graph and replayed", """
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 8).cuda()

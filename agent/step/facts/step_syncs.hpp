@@ -20,7 +20,7 @@ class StepSyncs {
   /// Gradvane itself has `count` host syncs in the step in progress, since the user requested them.
   void excuse(std::int32_t count) noexcept { excused_ += count; }
   /// Ends the step. Host syncs since the end of the step before belong to it.
-  /// @param waited  devices that immediate mode waited for
+  /// @param waited  devices that immediate mode or the governor waited for
   void end_step(collectors::StepFacts& facts, std::int32_t waited) noexcept;
 
  private:

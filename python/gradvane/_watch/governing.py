@@ -51,10 +51,10 @@ class Governing:
                     return (
                         "on_nonfinite: each rank sees its own shards alone; set ranks to agree, or on_nonfinite to watch"
                     )
-                if not param.is_cpu:
+                if not param.is_cpu and not param.is_cuda:
                     return (
-                        f"on_nonfinite: a step is judged before the update only where parameters are on a CPU, and"
-                        f" these are on {param.device}; set on_nonfinite to watch"
+                        f"on_nonfinite: a step is judged before the update only where parameters are on a CPU or a CUDA"
+                        f" device, and these are on {param.device}; set on_nonfinite to watch"
                     )
         return ""
 

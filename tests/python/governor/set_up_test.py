@@ -12,10 +12,10 @@ from gradvane._watch import governing
 
 
 @pytest.mark.parametrize("policy", ["skip", "stop", "rollback"])
-def test_parameters_on_a_device_are_refused(watching, policy):
+def test_parameters_on_a_device_that_is_not_read_are_refused(watching, policy):
     model, _ = made()
     model.to("meta")
-    with pytest.raises(ValueError, match="only where parameters are on a CPU, and these are on meta"):
+    with pytest.raises(ValueError, match="only where parameters are on a CPU or a CUDA device, and these are on meta"):
         watching(model, torch.optim.SGD(model.parameters(), 0.1), on_nonfinite=policy)
 
 
