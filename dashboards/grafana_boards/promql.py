@@ -54,7 +54,12 @@ def each_rank(metric: str) -> str:
 
 def each_optimizer(name: str, operation: str, metric: str) -> str:
     """`whose` is the name, and the optimizer where there are several."""
-    named = f'label_replace({by("optimizer", operation, series(metric))}, "whose", "{name}", "", "")'
+    return of_optimizers(name, by("optimizer", operation, series(metric)))
+
+
+def of_optimizers(name: str, expression: str) -> str:
+    """The same of an expression by optimizer."""
+    named = f'label_replace({expression}, "whose", "{name}", "", "")'
     return f'label_replace({named}, "whose", "{name}, optimizer $1", "optimizer", "(.+)")'
 
 
@@ -81,9 +86,16 @@ def share_of_step_time_of_rank(metric: str, *matchers: str) -> str:
             f"/ ({by('rank, instance', 'sum', rate('gradvane_step_duration_seconds_sum'))} > 0)")
 
 
-def mean_step_of_rank() -> str:
-    return (f"{by('rank, instance', 'sum', rate('gradvane_step_duration_seconds_sum'))}\n"
-            f"/ ({by('rank, instance', 'sum', rate('gradvane_step_duration_seconds_count'))} > 0)")
+FEW = 12
+"""most lines of a chart that has one for each rank: a thousand tell nothing, and take long to draw"""
+
+
+def few(expression: str, furthest: str = "up") -> str:
+    """The ranks that came furthest `up` or `down` in the range that is shown, or furthest from the median (`apart`)."""
+    apart = f"abs({expression}\n- on (optimizer) group_left () quantile by (optimizer) (0.5, {expression}))"
+    pick, over, what = {"up": ("topk", "max_over_time", expression), "down": ("bottomk", "min_over_time", expression),
+                        "apart": ("topk", "max_over_time", apart)}[furthest]
+    return f"({expression})\nand on (rank, instance) {pick}({FEW}, {over}(({what})[$__range:$__interval] @ end()))"
 
 
 def usual(expression: str) -> str:

@@ -20,7 +20,7 @@ from event_cases import EVENTS  # noqa: E402
 from pace_cases import pace_specs  # noqa: E402
 from presence_cases import presence_specs  # noqa: E402
 from state_cases import killed, slow_rank, state_specs  # noqa: E402
-from timeline import during, healthy, name, target  # noqa: E402
+from timeline import LENGTH, during, healthy, name, rising, target  # noqa: E402
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", HERE.parents[1]))
 PROMTOOL = Path(os.environ["GRADVANE_SERVERS_DIR"]) / "promtool"
@@ -297,11 +297,16 @@ def test_promtool_finds_nothing_to_complain_about(path):
 def test_recording_rules_say_what_the_run_does(tmp_path):
     """Against what the pretended run is: 3 seconds a step, 1 in 3 steps per second, and so on."""
     slow = slow_rank(1, "step")
-    series = {**healthy(0), **slow, **healthy(2)}
+    waits = {name("gradvane_rank_wait_seconds_total", rank): rising(LENGTH, 0, 0 if rank == 1 else 3) for rank in range(3)}
+    series = {**healthy(0), **slow, **healthy(2), **waits}
     expected_values = {
         "run_rank:gradvane_steps:rate5m": (1 / 3, 1 / 6),
         "run_rank:gradvane_step_duration_seconds:mean5m": (3, 6),
         "run_rank:gradvane_step_duration_seconds:excess_ratio5m": (0, 1),
+        "run_rank:gradvane_data_phase_seconds:per_step5m": (0.1, 0.1),
+        "run_rank:gradvane_rank_wait_seconds:ratio_rate5m": (0.1, 0),
+        "run_rank:gradvane_own_seconds:per_step5m": (2.7, 6),
+        "run_rank:gradvane_step:behind_ratio5m": (0, 1.1),
         "run_rank:gradvane_agent_hooks_seconds:ratio_rate5m": (0.01, 0.01),
         "run_rank:gradvane_host_syncs:per_step5m": (2, 4),
         "run_rank:gradvane_host_sync_seconds:ratio_rate5m": (5 / 30, 5 / 30),

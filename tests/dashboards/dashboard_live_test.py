@@ -16,13 +16,14 @@ ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().paren
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "dashboards")]
 
 from alert_rules.files import rule_files  # noqa: E402
-from alert_rules.windows import SHORT, Settings  # noqa: E402
+from alert_rules.windows import PRODUCTION, SHORT, Settings  # noqa: E402
 from board_check.asking import Asker  # noqa: E402
 from board_check.boards import events, load, targets, variables  # noqa: E402
 from board_check.expansion import ALL, Window, chosen  # noqa: E402
 from stack.processes import Program, free_port, wait_for  # noqa: E402
 from stack.servers import Servers, address_of, endpoints_in  # noqa: E402
 
+RECORDING = "gradvane-recording.yaml"
 BUILD = Path(os.environ["GRADVANE_BUILD_DIR"])
 BOARDS = load(ROOT / "dashboards" / "grafana")
 OVERVIEW = next(board for board in BOARDS if board["uid"] == "gradvane-overview")
@@ -73,7 +74,9 @@ def live(tmp_path_factory):
     run_dir = folder / "run"
     rules = folder / "rules"
     rules.mkdir()
-    for name, text in rule_files(Settings(SHORT)).items():
+    # Alerts that fire soon, and the recording rules by the names that dashboards have.
+    shipped = rule_files(Settings(PRODUCTION))
+    for name, text in {**rule_files(Settings(SHORT)), RECORDING: shipped[RECORDING]}.items():
         (rules / name).write_text(text, encoding="utf-8")
     with ExitStack() as stack:
         servers = stack.enter_context(Servers(
