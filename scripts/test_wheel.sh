@@ -33,22 +33,12 @@ for pair in "${pairs[@]}"; do
   mkdir -p "$place/build/python"
   echo "== torch $torch, CPython $version"
   wanted=("torch==$torch" "numpy<2.3" pytest jsonschema prometheus-client "$wheel")
-  if [[ $version == "$base" ]]; then
-    "$GRADVANE_VENV_PYTHON" -m venv "$place/venv"
-    python=$place/venv/bin/python
-    "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir "${wanted[@]}"
-    site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-  else  # it has no pip of its own
-    site=$place/site
-    "$GRADVANE_VENV_PYTHON" -m pip --python ".deps/pythons/python$version" install --quiet \
-      --disable-pip-version-check --no-cache-dir --target "$site" "${wanted[@]}"
-    python=$place/python
-    cat >"$python" <<EOF
-#!/bin/sh
-PYTHONPATH=$site\${PYTHONPATH:+:\$PYTHONPATH} exec $PWD/.deps/pythons/python$version "\$@"
-EOF
-    chmod +x "$python"
-  fi
+  interpreter=$GRADVANE_VENV_PYTHON
+  if [[ $version != "$base" ]]; then interpreter=.deps/pythons/python$version; fi
+  "$interpreter" -m venv --without-pip "$place/venv"
+  python=$place/venv/bin/python
+  "$GRADVANE_VENV_PYTHON" -m pip --python "$python" install --quiet --disable-pip-version-check --no-cache-dir "${wanted[@]}"
+  site=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
   # The tests take the package from a build folder: this one holds what pip installed.
   for part in gradvane gradvane.libs; do ln -s "$site/$part" "$place/build/python/$part"; done
   export GRADVANE_BUILD_DIR=$place/build
