@@ -30,7 +30,7 @@ std::string shown(const std::string& value) { return value.empty() ? "empty" : v
 bool may_change(std::string_view key) noexcept { return std::ranges::count(kMayChange, key) > 0; }
 
 ConfigFile::ConfigFile(const ResolvedOptions& resolved, std::vector<record::Setting> shown)
-    : resolved_(resolved), asked_for_(resolved.settings), read_(stamp()), seen_(read_) {
+    : resolved_(resolved), asked_for_(resolved.settings) {
   resolved_.settings = std::move(shown);
 }
 
@@ -53,7 +53,9 @@ std::optional<ConfigChange> ConfigFile::look(double now) {
   }
   if (found != std::exchange(seen_, found)) return std::nullopt;
   read_ = found;
-  return read(now);
+  ConfigChange change = read(now);
+  if (change.lines.empty()) return std::nullopt;  // another file of the same content
+  return change;
 }
 
 /// Empty if it may be opened: a pipe would be waited for.
