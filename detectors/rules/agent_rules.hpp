@@ -7,6 +7,7 @@
 // more than kFloorSeconds a step: where a step takes as long as a call or two of ours, their share says
 // nothing. The first stretch, which sets everything up, is not judged; it clears in one below four fifths
 // of the budget.
+#include <array>
 #include <cstdint>
 
 #include "detectors/incident_slot.hpp"
@@ -19,6 +20,12 @@ struct AgentSettings {
 };
 
 class AgentRules {
+  /// All that may hold an incident. First, so that its type is known below.
+  template <typename Rules>
+  static auto slots(Rules& rules) {
+    return std::array{&rules.dropped_, &rules.cost_};
+  }
+
  public:
   static constexpr int kKeptSteps = 100;
   static constexpr int kStretch = 100;
@@ -32,13 +39,13 @@ class AgentRules {
   /// From the next step on.
   void change(const AgentSettings& settings, const Moment& now) {
     settings_ = settings;
-    for (IncidentSlot* slot : {&dropped_, &cost_}) slot->drop_if_not_judged(now, report_);
+    for (IncidentSlot* slot : slots(*this)) slot->drop_if_not_judged(now, report_);
   }
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step);
   /// Incidents that are open, as they stand.
   void tell_open(const Report& tell) const {
-    for (const IncidentSlot* slot : {&dropped_, &cost_}) slot->tell_open(tell);
+    for (const IncidentSlot* slot : slots(*this)) slot->tell_open(tell);
   }
 
  private:

@@ -9,6 +9,7 @@
 // Dead: every element of every gradient of a group is zero, in `dead_after` steps in a row, while another
 // group's gradients are not. A group whose gradients are missing is neither dead nor alive.
 // Steps with non-finite gradients are left out of all three: the non-finite detector has them.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,6 +27,12 @@ struct GradientSettings {
 };
 
 class GradientRules {
+  /// All that may hold an incident. First, so that its type is known below.
+  template <typename Rules>
+  static auto slots(Rules& rules) {
+    return std::array{&rules.vanishing_, &rules.health_, &rules.dead_};
+  }
+
  public:
   static constexpr int kVanishingInARow = 10;
   static constexpr int kSickInARow = 5;
@@ -40,15 +47,14 @@ class GradientRules {
   /// From the next step on.
   void change(const GradientSettings& settings, const Moment& now) {
     settings_ = settings;
-    for (IncidentSlot* slot : {&vanishing_, &health_, &dead_})
-      slot->drop_if_not_judged(now, report_);
+    for (IncidentSlot* slot : slots(*this)) slot->drop_if_not_judged(now, report_);
   }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step, const record::StepDetail& detail,
                const record::ModelInfo& model);
   /// Incidents that are open, as they stand.
   void tell_open(const Report& tell) const {
-    for (const IncidentSlot* slot : {&vanishing_, &health_, &dead_}) slot->tell_open(tell);
+    for (const IncidentSlot* slot : slots(*this)) slot->tell_open(tell);
   }
 
  private:

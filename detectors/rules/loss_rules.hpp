@@ -15,6 +15,7 @@
 // nothing. For a positive mean the second test of 4 is loss > ratio * mean; a negative mean needs |mean|. After
 // kSettleAfter outliers in a row the run has another level: they become the history, and the incident
 // closes.
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -35,6 +36,12 @@ struct LossSettings {
 };
 
 class LossRules {
+  /// All that may hold an incident. First, so that its type is known below.
+  template <typename Rules>
+  static auto slots(Rules& rules) {
+    return std::array{&rules.spike_, &rules.divergence_, &rules.random_guess_};
+  }
+
  public:
   static constexpr double kFloor = 0.05;
   static constexpr int kCloseAfter = 10;
@@ -47,8 +54,7 @@ class LossRules {
   /// From the next step on. The window stays as long as it was, and a row as well.
   void change(const LossSettings& settings, const Moment& now) {
     settings_ = settings;
-    for (IncidentSlot* slot : {&spike_, &divergence_, &random_guess_})
-      slot->drop_if_not_judged(now, report_);
+    for (IncidentSlot* slot : slots(*this)) slot->drop_if_not_judged(now, report_);
     if (!settings.random_guess) random_guess_.drop(now, report_);
   }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
@@ -57,7 +63,7 @@ class LossRules {
   [[nodiscard]] bool has_outliers() const noexcept { return outliers_ > 0; }
   /// Incidents that are open, as they stand.
   void tell_open(const Report& tell) const {
-    for (const IncidentSlot* slot : {&spike_, &divergence_, &random_guess_}) slot->tell_open(tell);
+    for (const IncidentSlot* slot : slots(*this)) slot->tell_open(tell);
   }
 
  private:

@@ -10,6 +10,7 @@
 // formula of esper-lite. With a threshold of 1 or more only a rise counts, since a fall cannot exceed 1: norms
 // fall by orders of magnitude in runs that learn well. Where the norm explodes, that is told, and not a drift
 // as well.
+#include <array>
 #include <cstdint>
 #include <optional>
 
@@ -25,6 +26,12 @@ struct NormSettings {
 };
 
 class NormRules {
+  /// All that may hold an incident. First, so that its type is known below.
+  template <typename Rules>
+  static auto slots(Rules& rules) {
+    return std::array{&rules.exploding_, &rules.drift_};
+  }
+
  public:
   static constexpr std::size_t kHistory = 100;
   static constexpr std::size_t kMinHistory = 20;
@@ -41,7 +48,7 @@ class NormRules {
   /// From the next step on.
   void change(const NormSettings& settings, const Moment& now) {
     settings_ = settings;
-    for (IncidentSlot* slot : {&exploding_, &drift_}) slot->drop_if_not_judged(now, report_);
+    for (IncidentSlot* slot : slots(*this)) slot->drop_if_not_judged(now, report_);
   }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
@@ -49,7 +56,7 @@ class NormRules {
   [[nodiscard]] bool is_high() const noexcept { return exploding_.bad_in_a_row() > 0; }
   /// Incidents that are open, as they stand.
   void tell_open(const Report& tell) const {
-    for (const IncidentSlot* slot : {&exploding_, &drift_}) slot->tell_open(tell);
+    for (const IncidentSlot* slot : slots(*this)) slot->tell_open(tell);
   }
 
  private:

@@ -26,6 +26,12 @@ struct SkipSettings {
 };
 
 class SkipRules {
+  /// All that may hold an incident. First, so that its type is known below.
+  template <typename Rules>
+  static auto slots(Rules& rules) {
+    return std::array{&rules.overflow_, &rules.skipped_, &rules.bound_};
+  }
+
  public:
   static constexpr int kWindow = 50;
   static constexpr int kMany = kWindow / 2;
@@ -39,15 +45,14 @@ class SkipRules {
   /// From the next step on. A streak stays as long as it was.
   void change(const SkipSettings& settings, const Moment& now) {
     settings_ = settings;
-    for (IncidentSlot* slot : {&overflow_, &skipped_, &bound_})
-      slot->drop_if_not_judged(now, report_);
+    for (IncidentSlot* slot : slots(*this)) slot->drop_if_not_judged(now, report_);
   }
   /// Judges one step of one optimizer; `is_explained`: an incident that is open says why it was
   /// skipped. Throws only what `report` throws.
   void observe(const record::StepRecord& step, bool is_explained);
   /// Incidents that are open, as they stand.
   void tell_open(const Report& tell) const {
-    for (const IncidentSlot* slot : {&overflow_, &skipped_, &bound_}) slot->tell_open(tell);
+    for (const IncidentSlot* slot : slots(*this)) slot->tell_open(tell);
   }
 
  private:

@@ -261,15 +261,18 @@ run_tools() {
     return
   fi
   say tools "fetching and installing"
+  # Tests read the frames of every CPython there is; without these they say which they did without.
+  "$venv/bin/python" "$root/scripts/setup/fetch_pythons.py" &
+  local pythons=$!
   # None of them may bring another torch.
   { cat "$deps/constraints.txt"; "$venv/bin/python" -m pip freeze --disable-pip-version-check | grep '^torch=='; } \
     >"$deps/constraints_tools.txt" || true
   if ! "$venv/bin/python" -m pip -q --disable-pip-version-check --no-cache-dir install --timeout 60 \
     --no-warn-script-location --constraint "$deps/constraints_tools.txt" "${wanted[@]}" >"$deps/pip.log" 2>&1; then
+    wait "$pythons" || true
     python_failed "packages could not be installed" "Is the network there? Details: .deps/pip.log"
   fi
-  # Tests read the frames of every CPython there is; without these they say which they did without.
-  "$venv/bin/python" "$root/scripts/setup/fetch_pythons.py" || true
+  wait "$pythons" || true
   printf '%s\n' "$key" >"$deps/stamps/tools"
   say tools "ready"
 }
