@@ -31,6 +31,8 @@ bool may_change(std::string_view key) noexcept { return std::ranges::count(kMayC
 
 ConfigFile::ConfigFile(const ResolvedOptions& resolved, std::vector<record::Setting> shown)
     : resolved_(resolved), asked_for_(resolved.settings) {
+  // A pipe, say, was read once, and cannot be read again.
+  if (const Stamp now = stamp(); now.is_there && now.size < 0) read_ = seen_ = now;
   resolved_.settings = std::move(shown);
 }
 

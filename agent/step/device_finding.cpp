@@ -12,17 +12,30 @@ namespace gradvane::agent {
 
 using collectors::EntryTag;
 
-void DeviceFinding::wait(OptimizerState& state) noexcept try {
-  if (state.device_reads == 0 || state.devices_waited > 0 || state.facts.captured) return;
+Clock::duration DeviceFinding::wait(OptimizerState& state) noexcept {
+  if (state.device_reads == 0 || state.devices_waited > 0 || state.facts.captured) return {};
+  const Clock::time_point began = Clock::now();
   std::uint64_t waited = 0;
   state.devices_waited = state.device_reads;
-  if (!state.device_gradients.wait(waited) || !gatherer_.ready(state.facts)) return;
-  const std::span<const kernels::TensorStats> entries = gatherer_.take(state.facts).gradients;
+  const bool has_arrived = state.device_gradients.wait(waited);
+  const Clock::duration took = Clock::now() - began;
+  try {
+    if (has_arrived) find(state);
+  } catch (...) {  // the step is not judged by its gradients, and the next one not by what this one left behind
+    gatherer_.emplace(handoff_);
+  }
+  return took;
+}
+
+void DeviceFinding::find(OptimizerState& state) {
+  const std::span<const kernels::TensorStats> entries = gatherer_->take(state.facts).gradients;
   const std::size_t params = state.stamps.size();
-  if (entries.size() != params + 2) return;  // lost
+  if (gatherer_->take_lost_reads() > 0 || entries.size() != params + 2) return;
   DeviceFound found;
   for (const kernels::TensorStats& entry : entries.first(params)) {
-    if (collectors::tag_of(entry) != EntryTag::read) continue;
+    const EntryTag tag = collectors::tag_of(entry);
+    if (tag == EntryTag::elsewhere) return;  // the slot of another device has not come
+    if (tag != EntryTag::read) continue;
     found.gradients_are_bad |= entry.nonfinite() > 0;
     found.norm = std::hypot(found.norm, entry.norm());
   }
@@ -32,7 +45,6 @@ void DeviceFinding::wait(OptimizerState& state) noexcept try {
   const bool is_scaled = state.facts.gradients_scaled && collectors::tag_of(scale) == EntryTag::read;
   if (is_scaled && scale.total() > 0) found.norm /= scale.total();
   state.found_on_devices = found;
-} catch (...) {  // the step is not judged by its gradients
 }
 
 }  // namespace gradvane::agent

@@ -160,13 +160,15 @@ StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
   found.is_part = plan != nullptr && !plan->shards.empty();
   found.run_step = run_.of(optimizer);
   found.optimizer = optimizer;
-  found.is_measured = state.has_read && state.device_reads == 0;
+  found.is_measured = state.has_read && state.device_reads == 0 && (state.on_host || state.all_read);
   found.loss_is_bad = losses.on_host() && !std::isfinite(losses.host_value());
   found.gradients_are_bad = state.has_read && state.is_bad();
   if (state.read_norm >= 0) found.norm = state.read_norm;
-  if (governor_.acts_on_nonfinite()) devices_.wait(state);
+  // The hooks wait for what the device has to do, which is no work of theirs.
+  if (governor_.acts_on_nonfinite()) clock_.add_agent_time(-devices_.wait(state));
   if (state.found_on_devices) {
-    found.is_measured = true;
+    // A loss that came behind the read of a clip is found later, as a bad weight is.
+    found.is_measured = !losses.on_device() || state.loss_in_gradients;
     found.loss_is_bad |= state.found_on_devices->loss_is_bad;
     found.gradients_are_bad |= state.found_on_devices->gradients_are_bad;
     found.norm = state.found_on_devices->norm;
@@ -235,7 +237,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
 
   const bool waits = options_.mode == Mode::immediate;
   const bool is_whole = waits && results_.wait(state);
-  const std::size_t waited = waits && !facts.captured ? ImmediateResults::devices_of(state) : state.devices_waited;
+  const std::size_t waited = state.devices_waited + (waits && !facts.captured ? ImmediateResults::devices_of(state) : 0);
   syncs_.end_step(facts, static_cast<std::int32_t>(waited));
   handoff_.publish(facts);
 
@@ -248,7 +250,10 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
   return std::nullopt;
 }
 
-void StepRecorder::abandon(int optimizer) noexcept { forget_step(at(optimizer)); }
+void StepRecorder::abandon(int optimizer) noexcept {
+  syncs_.excuse(static_cast<std::int32_t>(at(optimizer).devices_waited));
+  forget_step(at(optimizer));
+}
 
 void StepRecorder::forget_step(OptimizerState& state) noexcept {
   state.forget_read();

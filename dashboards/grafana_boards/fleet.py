@@ -25,6 +25,11 @@ def answers() -> str:
             + series("gradvane_run_info") + "[$__range])")
 
 
+def steps_so_far() -> str:
+    """0 for a process that has made no step."""
+    return f"{latest('gradvane_run_step')} or on (rank, instance) 0 * {state_code(RANK)}"
+
+
 def recorded(rule: str) -> str:
     """What a recording rule has of each rank. Rates of a thousand ranks, at each point of a chart, would take long."""
     return by(RANK, "max", series(f"run_rank:{rule}"))
@@ -42,8 +47,8 @@ NO_RULES = "Load the recording rules."
 def of_ranks(title: str, says: str, unit: str, expression: str, look: Look, furthest: str = "up") -> Sized:
     """A chart with a line for each of a few ranks, and one for the median of all."""
     which = {"up": "highest", "down": "lowest"}[furthest]
-    return graph(title, f"{says} At most {FEW} ranks, those that were {which} in the range that is shown; the median is "
-                        "that of all ranks.", unit,
+    return graph(title, f"{says} At most {FEW} ranks, those that are {which} on the mean of the range that is shown; "
+                        "the median is that of all ranks.", unit,
                  [Query(few(expression, furthest), "rank {{rank}}"),
                   Query(f"quantile(0.5, {expression})", "median")], look)
 
@@ -51,8 +56,8 @@ def of_ranks(title: str, says: str, unit: str, expression: str, look: Look, furt
 def of_replicas(title: str, says: str, metric: str, look: Look) -> Sized:
     """The same of what ranks with the same weights have in common, for each optimizer."""
     each = each_rank(metric)
-    return graph(title, f"{says} At most {FEW} ranks, those that were furthest from the median of all ranks in the range "
-                        "that is shown.", units.Short,
+    return graph(title, f"{says} At most {FEW} ranks, those that are furthest from the median of all ranks on the mean of "
+                        "the range that is shown.", units.Short,
                  [Query(few(each, "apart"), "rank {{whose}}"),
                   Query(of_optimizers("median", f"quantile by (optimizer) (0.5, {each})"), "{{whose}}")], look)
 
@@ -101,14 +106,14 @@ def health() -> Row:
         tile("Data phase, worst over median", "Seconds in a step that the slowest loader takes more than the median "
              "one. Ranks that join their gradients all wait for it.", units.Seconds,
              Query(f"max({DATA}) - quantile(0.5, {DATA})", now=True), width=4,
-             nothing="no phases are marked", runbooks=("straggler-rank",)),
+             nothing="no phases, or no rules", runbooks=("straggler-rank",)),
         tile("Tokens per second", "All ranks together.", units.Short,
              Query(f"sum({rate('gradvane_tokens_total')})"), decimals=1, width=4, nothing="not counted"),
         side_by_side(),
         timeline("State of each rank", f"What each process says of itself; of more than {FEW} ranks those that have made "
                  "the fewest steps. A strip that ends was not scraped any more.",
-                 [Query(f"{state_code('rank, instance')}\nand on (rank, instance) "
-                        f"bottomk({FEW}, max_over_time(({latest('gradvane_run_step')})[$__range:$__interval] @ end()))",
+                 [Query(f"{state_code(RANK)}\nand on (rank, instance) "
+                        f"bottomk({FEW}, max_over_time(({steps_so_far()})[$__range:$__interval] @ end()))",
                         "rank {{rank}}")], RUN_STATES, height=6,
                  runbooks=("training-target-down", "training-stalled")),
     ))
@@ -122,13 +127,13 @@ def speed() -> Row:
                  Look(width=6, from_zero=True, nothing=NO_RULES, runbooks=("straggler-rank",))),
         of_ranks("Data phase of each rank", "Seconds per step. The line above the others is the rank that all of them "
                  "wait for.", units.Seconds, DATA,
-                 Look(width=6, from_zero=True, has_page=False, nothing="No phases are marked.")),
+                 Look(width=6, from_zero=True, has_page=False, nothing="No phases are marked, or the recording rules are not loaded.")),
         of_ranks("Blocked in host syncs", "Share of the step time. The rank that waits least is the one that the others "
                  "wait for.", units.PercentUnit, SYNCS,
-                 Look(width=6, from_zero=True, nothing="Host syncs are not counted: no GPU, or no CUPTI."), "down"),
+                 Look(width=6, from_zero=True, nothing="Host syncs are not counted (no GPU, or no CUPTI), or the recording rules are not loaded."), "down"),
         of_ranks("Waiting for other ranks", "Share of the step time: for the reduction of gradients, and where ranks "
                  "agree. The rank that waits least is the one that the others wait for.", units.PercentUnit, WAITS,
-                 Look(width=6, from_zero=True, nothing="No wait was seen.", runbooks=("straggler-rank",)), "down"),
+                 Look(width=6, from_zero=True, nothing="No wait was seen, or the recording rules are not loaded.", runbooks=("straggler-rank",)), "down"),
         of_ranks("Behind the median rank", "0.25 is a quarter of the median rank's step, in step time, data phase or own "
                  "work.", units.PercentUnit, BEHIND, Look(width=8, at_least=0.25, nothing=NO_RULES)),
         of_ranks("Steps behind the first", "Steps that each rank has made less than the one that is furthest, as of "

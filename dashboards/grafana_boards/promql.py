@@ -87,15 +87,16 @@ def share_of_step_time_of_rank(metric: str, *matchers: str) -> str:
 
 
 FEW = 12
-"""most lines of a chart that has one for each rank: a thousand tell nothing, and take long to draw"""
+"""most lines of a chart that has one for each rank, for each optimizer: a thousand tell nothing, and take long to draw"""
 
 
 def few(expression: str, furthest: str = "up") -> str:
-    """The ranks that came furthest `up` or `down` in the range that is shown, or furthest from the median (`apart`)."""
+    """The ranks that are furthest `up` or `down` on the mean of the range that is shown, or furthest from the median
+    (`apart`). Not by the largest value: a checkpoint that holds up all of them would draw any twelve."""
     apart = f"abs({expression}\n- on (optimizer) group_left () quantile by (optimizer) (0.5, {expression}))"
-    pick, over, what = {"up": ("topk", "max_over_time", expression), "down": ("bottomk", "min_over_time", expression),
-                        "apart": ("topk", "max_over_time", apart)}[furthest]
-    return f"({expression})\nand on (rank, instance) {pick}({FEW}, {over}(({what})[$__range:$__interval] @ end()))"
+    pick, what = {"up": ("topk", expression), "down": ("bottomk", expression), "apart": ("topk", apart)}[furthest]
+    return (f"({expression})\nand on (rank, instance, optimizer) "
+            f"{pick} by (optimizer) ({FEW}, avg_over_time(({what})[$__range:$__interval] @ end()))")
 
 
 def usual(expression: str) -> str:

@@ -101,7 +101,8 @@ def has_matcher(board: Board, matcher: str) -> list[str]:
     for title, expr in asks(board):
         wrong += [f"{title}: {name}" for name, inside in SELECTOR.findall(expr) if matcher not in inside.split(",")]
         bare = re.sub(r"\{[^}]*\}", "{}", expr)
-        wrong += [f"{title}: {name}" for name in re.findall(r"(?<![\w:])(gradvane_\w+|up|ALERTS)\b(?![{:])", bare)]
+        names = re.findall(r"(?<![\w:])(gradvane_\w+|up|ALERTS|run(?:_rank)?:[\w:]+)(?![\w:{])", bare)
+        wrong += [f"{title}: {name}" for name in names]
     return wrong
 
 

@@ -221,6 +221,9 @@ def ours(folder: Path) -> list[Path]:
 
 
 def files(folder: Path) -> dict[str, str]:
+    # torch.distributed.nn of some versions of torch leaves a folder in a program that a signal ends.
+    made_up = sorted(path.name for path in (folder / "tmp").glob("tmp????????"))
+    of_tempfile = {f"tmp/{name}": f"tmp/tmp#{number}" for number, name in enumerate(made_up)}
     ignored = {*ours(folder), folder / "work" / "way", folder / "work" / "looks.jsonl"}
     found = {}
     for top in ("work", "home", "tmp"):
@@ -228,8 +231,7 @@ def files(folder: Path) -> dict[str, str]:
             if path not in ignored:
                 mode = path.lstat().st_mode
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
-                # torch.distributed.nn of some versions of torch leaves a folder in a program that a signal ends
-                name = re.sub(r"^tmp/tmp\w{8}\b", "tmp/tmp#", str(path.relative_to(folder)))
+                name = re.sub(r"^tmp/tmp\w{8}\b", lambda match: of_tempfile[match[0]], str(path.relative_to(folder)))
                 found[name] = f"{mode:o} {digest}".strip()
     return found
 

@@ -235,6 +235,10 @@ def _end_by(error: BaseException) -> NoReturn:
     raise error
 
 
+_RUNPY = runpy.run_module.__code__.co_filename
+"""a file up to CPython 3.10, and "<frozen runpy>" from 3.11 on"""
+
+
 def without_ours(traceback: types.TracebackType | None) -> types.TracebackType | None:
     """Frames of this package, and of runpy in front of the script's, are not the script's affair."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -243,7 +247,7 @@ def without_ours(traceback: types.TracebackType | None) -> types.TracebackType |
     is_in_front = True
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
-        is_ours = name.startswith(package) or (is_in_front and name == "<frozen runpy>")
+        is_ours = name.startswith(package) or (is_in_front and name == _RUNPY)
         following = traceback.tb_next
         if not is_ours:
             is_in_front = False

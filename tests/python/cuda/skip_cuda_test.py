@@ -26,9 +26,10 @@ STEPS = 8
 BAD = {3, 6}
 
 
-def train(make, bad=frozenset(), left_out=frozenset(), bad_loss=frozenset(), **options):
+def train(make, bad=frozenset(), left_out=frozenset(), bad_loss=frozenset(), rolled_back=None, **options):
     """Weights and optimizer state after STEPS steps, and the step log. The gradients of steps in `bad` hold a NaN, and
-    the loss of those in `bad_loss` is one; the optimizer does not take those in `left_out`."""
+    the loss of those in `bad_loss` is one; the optimizer does not take those in `left_out`. Each rollback is added to
+    `rolled_back`."""
     import gradvane
 
     torch.manual_seed(0)
@@ -39,6 +40,8 @@ def train(make, bad=frozenset(), left_out=frozenset(), bad_loss=frozenset(), **o
         agent = None
         if options:
             agent = gradvane.attach(model, optimizer, port=-1, step_log=log, run_dir=folder, **options)
+        if rolled_back is not None:
+            agent.on_rollback(rolled_back.append)
         try:
             for i in range(STEPS):
                 optimizer.zero_grad()
@@ -100,7 +103,9 @@ def test_a_stop_comes_before_the_bad_step():
 
 
 def test_a_rollback_goes_back_to_the_step_before():
-    state, steps = train(OPTIMIZERS["AdamW fused"], BAD, on_nonfinite="rollback", snapshot_every=1)
+    rolled_back = []
+    state, steps = train(OPTIMIZERS["AdamW fused"], BAD, rolled_back=rolled_back, on_nonfinite="rollback", snapshot_every=1)
+    assert len(rolled_back) == len(BAD)
     assert all(bool(tensor.isfinite().all()) for tensor in state)
     assert len(steps) == STEPS
 
