@@ -122,7 +122,8 @@ void check_device(const agent::Governor& governor, const torch::optim::Optimizer
     for (const at::Tensor& param : group.params()) {
       if (governor.pace().is_on() && !param.is_cpu())
         throw std::invalid_argument(
-            "snapshots are for parameters on a CPU; set snapshot_every to 0, on_nonfinite to watch, "
+            "snapshots are for parameters on a CPU; set snapshot_every to 0, on_nonfinite to "
+            "watch, "
             "skip or stop, and on_divergence to watch or stop");
       if (governor.acts_on_nonfinite() && !param.is_cpu() && !param.is_cuda())
         throw std::invalid_argument(

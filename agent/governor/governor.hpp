@@ -207,7 +207,7 @@ class Governor {
   std::atomic<std::uint32_t> incidents_{0};  ///< that a policy is to act on
   std::atomic<std::int64_t> bad_since_{0};   ///< run step from which that of the latest is bad
   std::atomic<record::IncidentClass> latest_incident_{record::IncidentClass::nonfinite_loss};
-  std::atomic<bool> sees_devices_{false};  ///< gradients lie where no judgement comes in time
+  std::atomic<bool> sees_devices_{false};  ///< some step was not judged in time
   std::atomic<Acted> latest_{Acted{}};
   std::atomic<bool> owes_stop_{false};  ///< to the next step
   std::atomic<std::int64_t> skipped_{0};

@@ -123,8 +123,8 @@ constexpr std::array kTable{
         "over if that one dies. Off: each has its own, port + LOCAL_RANK. docs/prometheus.md."),
     choice<&Options::mode, kModes>(
         "mode", "lagged, immediate",
-        "Lagged never waits for a device; immediate waits once per device and step, and step() "
-        "returns the step's result."),
+        "Lagged waits for no device; immediate waits once per device and step, and step() "
+        "returns the step's result. on_nonfinite waits in either mode."),
     whole<&Options::weight_every, 0, kMaxInt>("weight_every", "0 or more",
                                               "Weights are read at step 1, at multiples of this, "
                                               "and once more when a non-finite incident "
@@ -283,7 +283,7 @@ constexpr std::array kTable{
         "on_nonfinite", "watch, skip, stop, rollback",
         "What is done with a step whose loss or gradients are not finite. watch: nothing. skip: "
         "the optimizer does not take it. stop: the same, and the run stops. rollback: the model "
-        "goes back to the last good snapshot. docs/governor.md."),
+        "goes back to the last good snapshot. On a GPU: one host sync per step. docs/governor.md."),
     choice<&Options::on_divergence, kDivergencePolicies>(
         "on_divergence", "watch, stop, rollback",
         "What is done when the training diverges: at the step after an incident loss_divergence, "

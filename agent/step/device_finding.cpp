@@ -21,7 +21,8 @@ Clock::duration DeviceFinding::wait(OptimizerState& state) noexcept {
   const Clock::duration took = Clock::now() - began;
   try {
     if (has_arrived) find(state);
-  } catch (...) {  // the step is not judged by its gradients, and the next one not by what this one left behind
+  } catch (
+      ...) {  // the step is not judged by its gradients, and the next one not by what this one left behind
     gatherer_.emplace(handoff_);
   }
   return took;
@@ -42,7 +43,8 @@ void DeviceFinding::find(OptimizerState& state) {
   const kernels::TensorStats& loss = entries[params];
   const kernels::TensorStats& scale = entries[params + 1];
   found.loss_is_bad = collectors::tag_of(loss) == EntryTag::read && loss.nonfinite() > 0;
-  const bool is_scaled = state.facts.gradients_scaled && collectors::tag_of(scale) == EntryTag::read;
+  const bool is_scaled =
+      state.facts.gradients_scaled && collectors::tag_of(scale) == EntryTag::read;
   if (is_scaled && scale.total() > 0) found.norm /= scale.total();
   state.found_on_devices = found;
 }

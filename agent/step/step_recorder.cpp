@@ -160,7 +160,8 @@ StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
   found.is_part = plan != nullptr && !plan->shards.empty();
   found.run_step = run_.of(optimizer);
   found.optimizer = optimizer;
-  found.is_measured = state.has_read && state.device_reads == 0 && (state.on_host || state.all_read);
+  found.is_measured =
+      state.has_read && state.device_reads == 0 && (state.on_host || state.all_read);
   found.loss_is_bad = losses.on_host() && !std::isfinite(losses.host_value());
   found.gradients_are_bad = state.has_read && state.is_bad();
   if (state.read_norm >= 0) found.norm = state.read_norm;
@@ -237,7 +238,8 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
 
   const bool waits = options_.mode == Mode::immediate;
   const bool is_whole = waits && results_.wait(state);
-  const std::size_t waited = state.devices_waited + (waits && !facts.captured ? ImmediateResults::devices_of(state) : 0);
+  const std::size_t waited =
+      state.devices_waited + (waits && !facts.captured ? ImmediateResults::devices_of(state) : 0);
   syncs_.end_step(facts, static_cast<std::int32_t>(waited));
   handoff_.publish(facts);
 

@@ -1,6 +1,7 @@
 #pragma once
 // The training thread's side of the agent: reads tensors at the right moments of a step and hands
-// the results over. Once set up it neither waits, throws, logs nor takes a lock.
+// the results over. Once set up it neither throws, logs nor takes a lock, and waits in immediate mode
+// and for a policy only.
 #include <array>
 #include <cstdint>
 #include <memory>

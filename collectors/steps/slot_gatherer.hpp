@@ -16,7 +16,7 @@
 
 namespace gradvane::collectors {
 
-/// The worker's.
+/// The worker has one; immediate mode and policies have their own, on the training thread.
 class SlotGatherer {
  public:
   explicit SlotGatherer(Handoff& handoff) : handoff_(handoff) {}

@@ -170,7 +170,8 @@ def run_module(name):
     """As `python -m`, whose own frames are runpy's."""
     sys.path[0] = os.getcwd()
     text = f"__import__('runpy')._run_module_as_main({name!r})\n".encode()
-    return run(C.fmemopen(text, len(text), b"r"), "<frozen runpy>")
+    name = "<frozen runpy>" if sys.version_info >= (3, 11) else importlib.util.find_spec("runpy").origin
+    return run(C.fmemopen(text, len(text), b"r"), name)
 
 
 def run(file, name):

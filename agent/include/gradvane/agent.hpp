@@ -7,7 +7,7 @@
 //
 // Errors: set-up (the constructor, attach, Options) throws std::invalid_argument or
 // std::runtime_error with a message that says what to change. Once training runs, nothing here
-// throws, prints, aborts, waits for a device (in lagged mode), draws random numbers or touches the
+// throws, prints, aborts, waits for a device (in lagged mode, without a policy), draws random numbers or touches the
 // autograd graph. A fault in telemetry is counted and shown, and training goes on. Exceptions that
 // the optimizer throws pass through.
 //

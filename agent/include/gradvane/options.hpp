@@ -15,7 +15,7 @@ struct Incident;
 
 /// When the results of a step are read. lagged: later, without waiting for a device. immediate: at
 /// the end of the step, which waits once per device; end_step() and step() then return the step's
-/// result.
+/// result. A policy for bad steps (Options::on_nonfinite) waits in either mode.
 enum class Mode : std::uint8_t { lagged, immediate };
 
 /// Whether host syncs are counted. off: never. automatic: if possible. require: always; set-up

@@ -23,7 +23,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("share_port", "on", "on, off (also true, false, yes, no, 1, 0)", "The ranks of one machine have one port for all: one of them serves it, and another takes over if that one dies. Off: each has its own, port + LOCAL_RANK. docs/prometheus.md."),
     ],
     "What is measured": [
-        ("mode", "lagged", "lagged, immediate", "Lagged never waits for a device; immediate waits once per device and step, and step() returns the step's result."),
+        ("mode", "lagged", "lagged, immediate", "Lagged waits for no device; immediate waits once per device and step, and step() returns the step's result. on_nonfinite waits in either mode."),
         ("weight_every", "50", "0 or more", "Weights are read at step 1, at multiples of this, and once more when a non-finite incident opens. 0: never."),
         ("update_sample", "4096", "0 or more", "Elements per parameter kept for the update ratio, at most 65,536 in all. 0: no update ratio."),
         ("groups", "auto", "auto, depth:N with N >= 1, or name=regex;name=regex", "Which parameters share a series. auto: one group per layer, or finer, up to 50 groups."),
@@ -80,7 +80,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("cost_budget", "0.05", "a finite number of at least 0", "Share of the steps' time that Gradvane's own hooks may take."),
     ],
     "The governor": [
-        ("on_nonfinite", "watch", "watch, skip, stop, rollback", "What is done with a step whose loss or gradients are not finite. watch: nothing. skip: the optimizer does not take it. stop: the same, and the run stops. rollback: the model goes back to the last good snapshot. docs/governor.md."),
+        ("on_nonfinite", "watch", "watch, skip, stop, rollback", "What is done with a step whose loss or gradients are not finite. watch: nothing. skip: the optimizer does not take it. stop: the same, and the run stops. rollback: the model goes back to the last good snapshot. On a GPU: one host sync per step. docs/governor.md."),
         ("on_divergence", "watch", "watch, stop, rollback", "What is done when the training diverges: at the step after an incident loss_divergence, random_guess or grad_exploding opened."),
         ("skip_limit", "5", "1 or more", "This many steps skipped in a row lead to the next policy: a rollback where there are snapshots, else a stop."),
         ("skip_norm", "0", "a finite number of at least 0", "Under `on_nonfinite: skip`, a step whose gradient norm is above this is skipped too. 0: any finite norm is taken."),
