@@ -123,8 +123,7 @@ void check_device(const agent::Governor& governor, const torch::optim::Optimizer
       if (governor.pace().is_on() && !param.is_cpu())
         throw std::invalid_argument(
             "snapshots are for parameters on a CPU; set snapshot_every to 0, on_nonfinite to "
-            "watch, "
-            "skip or stop, and on_divergence to watch or stop");
+            "watch, skip or stop, and on_divergence to watch or stop");
       if (governor.acts_on_nonfinite() && !param.is_cpu() && !param.is_cuda())
         throw std::invalid_argument(
             "on_nonfinite is for parameters on a CPU or a CUDA device, and these are on " +

@@ -319,7 +319,8 @@ std::optional<std::int64_t> Governor::checkpoint_before(std::int64_t last_good_s
   return found == checkpoints_.rend() ? std::nullopt : std::optional(*found);
 }
 
-/// What judge() sees by itself in time is left out here: losses and gradients of steps that were measured.
+/// What judge() sees by itself in time is left out here: losses and gradients of steps that were
+/// measured.
 void Governor::note_incident(const record::Incident& incident, bool is_new) noexcept {
   if (!is_new || incident.closed_at) return;
   const bool diverges =

@@ -55,8 +55,8 @@ class ConfigFile {
 
   ResolvedOptions resolved_;
   std::vector<record::Setting> asked_for_;  ///< as they were resolved last, in force or not
-  Stamp read_{.is_there =
-                  true};  ///< of no file: it may have changed since the options were resolved
+  /// First that of no file: the file may have changed since the options were resolved.
+  Stamp read_{.is_there = true};
   Stamp seen_ = read_;
 };
 

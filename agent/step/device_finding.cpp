@@ -1,6 +1,5 @@
 #include "agent/step/device_finding.hpp"
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -21,8 +20,8 @@ Clock::duration DeviceFinding::wait(OptimizerState& state) noexcept {
   const Clock::duration took = Clock::now() - began;
   try {
     if (has_arrived) find(state);
-  } catch (
-      ...) {  // the step is not judged by its gradients, and the next one not by what this one left behind
+  } catch (...) {
+    // The step is not judged by its gradients, and the next one not by what this one left behind.
     gatherer_.emplace(handoff_);
   }
   return took;
@@ -33,13 +32,11 @@ void DeviceFinding::find(OptimizerState& state) {
   const std::size_t params = state.stamps.size();
   if (gatherer_->take_lost_reads() > 0 || entries.size() != params + 2) return;
   DeviceFound found;
-  for (const kernels::TensorStats& entry : entries.first(params)) {
-    const EntryTag tag = collectors::tag_of(entry);
-    if (tag == EntryTag::elsewhere) return;  // the slot of another device has not come
-    if (tag != EntryTag::read) continue;
-    found.gradients_are_bad |= entry.nonfinite() > 0;
-    found.norm = std::hypot(found.norm, entry.norm());
-  }
+  for (const kernels::TensorStats& entry : entries.first(params))
+    if (collectors::tag_of(entry) == EntryTag::elsewhere)
+      return;  // another device's slot is not there
+  found.gradients_are_bad = any_nonfinite(entries.first(params));
+  found.norm = norm_of(entries.first(params));
   const kernels::TensorStats& loss = entries[params];
   const kernels::TensorStats& scale = entries[params + 1];
   found.loss_is_bad = collectors::tag_of(loss) == EntryTag::read && loss.nonfinite() > 0;

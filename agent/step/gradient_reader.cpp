@@ -1,12 +1,10 @@
 #include "agent/step/gradient_reader.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <thread>
 
 #include "agent/step/facts/device_sources.hpp"
 #include "collectors/tensors/tensor_view.hpp"
-#include "record/hypot.hpp"
 
 namespace gradvane::agent {
 
@@ -141,9 +139,7 @@ bool GradientReader::is_unchanged(int optimizer) const noexcept {
 double GradientReader::norm_of_read(int optimizer) noexcept {
   OptimizerState& state = at(optimizer);
   const std::size_t params = watch_.params(optimizer).size();
-  double norm = 0;
-  for (const kernels::TensorStats& stats : state.gradients.stats().first(params))
-    if (collectors::tag_of(stats) == EntryTag::read) norm = std::hypot(norm, stats.norm());
+  const double norm = norm_of(state.gradients.stats().first(params));
   return state.facts.gradients_scaled && state.scale > 0 ? norm / state.scale : norm;
 }
 

@@ -1,6 +1,7 @@
 #include "agent/step/optimizer_state.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace gradvane::agent {
 
@@ -72,8 +73,19 @@ void OptimizerState::forget_read() noexcept {
 }
 
 bool OptimizerState::is_bad() const noexcept {
-  return std::ranges::any_of(gradients.stats().first(stamps.size()),
-                             [](const auto& stats) { return stats.nonfinite() > 0; });
+  return any_nonfinite(gradients.stats().first(stamps.size()));
+}
+
+bool any_nonfinite(std::span<const kernels::TensorStats> entries) noexcept {
+  return std::ranges::any_of(entries, [](const auto& stats) { return stats.nonfinite() > 0; });
+}
+
+double norm_of(std::span<const kernels::TensorStats> entries) noexcept {
+  double norm = 0;
+  for (const kernels::TensorStats& stats : entries)
+    if (collectors::tag_of(stats) == collectors::EntryTag::read)
+      norm = std::hypot(norm, stats.norm());
+  return norm;
 }
 
 }  // namespace gradvane::agent

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <thread>
 #include <unordered_map>
 #include <vector>
@@ -104,5 +105,10 @@ struct OptimizerState {
   /// Whether the gradients that were read last held anything that is not finite.
   [[nodiscard]] bool is_bad() const noexcept;
 };
+
+/// Whether any of what was read of some entries is not finite.
+[[nodiscard]] bool any_nonfinite(std::span<const kernels::TensorStats> entries) noexcept;
+/// L2, of the finite elements of the entries that were read.
+[[nodiscard]] double norm_of(std::span<const kernels::TensorStats> entries) noexcept;
 
 }  // namespace gradvane::agent

@@ -123,7 +123,7 @@ def speed() -> Row:
     missing = f"max({series('gradvane_run_step')}) - on () group_right () {latest('gradvane_run_step')}"
     return Row("Speed", (
         of_ranks("Step time of each rank", "Mean. Ranks that join their gradients each step have the same one: look at "
-                 "the three beside it then.", units.Seconds, STEP_TIME,
+                 "the three next to it then.", units.Seconds, STEP_TIME,
                  Look(width=6, from_zero=True, nothing=NO_RULES, runbooks=("straggler-rank",))),
         of_ranks("Data phase of each rank", "Seconds per step. The line above the others is the rank that all of them "
                  "wait for.", units.Seconds, DATA,

@@ -231,7 +231,7 @@ def files(folder: Path) -> dict[str, str]:
             if path not in ignored:
                 mode = path.lstat().st_mode
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12] if path.is_file() else ""
-                name = re.sub(r"^tmp/tmp\w{8}\b", lambda match: of_tempfile[match[0]], str(path.relative_to(folder)))
+                name = re.sub(r"^tmp/tmp\w{8}\b", lambda match: of_tempfile.get(match[0], match[0]), str(path.relative_to(folder)))
                 found[name] = f"{mode:o} {digest}".strip()
     return found
 

@@ -7,9 +7,9 @@
 //
 // Errors: set-up (the constructor, attach, Options) throws std::invalid_argument or
 // std::runtime_error with a message that says what to change. Once training runs, nothing here
-// throws, prints, aborts, waits for a device (in lagged mode, without a policy), draws random numbers or touches the
-// autograd graph. A fault in telemetry is counted and shown, and training goes on. Exceptions that
-// the optimizer throws pass through.
+// throws, prints, aborts, waits for a device (in lagged mode, without a policy), draws random
+// numbers or touches the autograd graph. A fault in telemetry is counted and shown, and training
+// goes on. Exceptions that the optimizer throws pass through.
 //
 // CUDA: gradients, weights and losses on a device are read on that device, on the current stream,
 // also while the stream captures a graph. Each replay counts as a step. Memory that a captured

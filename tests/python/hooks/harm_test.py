@@ -57,7 +57,7 @@ def test_weights_and_random_numbers_are_bit_identical_after_a_hundred_backward_p
 
 def test_peak_memory_of_gradients_is_the_same_with_and_without(tmp_path):
     """Big gradients freed between the steps: whoever kept one would show it. What the agent itself takes is the same
-    beside a small model."""
+    with a small model."""
     script = running.write(tmp_path, """
         import resource, sys, torch
         width = int(sys.argv[1])
