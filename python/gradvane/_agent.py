@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gradvane import _children, _lines, _threads
+from gradvane import _children, _fork_warning, _lines, _threads
 from gradvane._errors import GradvaneError, is_good_exit, reason_of
 from gradvane._incidents import Incidents
 from gradvane._records import Incident, StepRecord, TracedModule, incident_of, status_of, step_of
@@ -392,3 +392,4 @@ def _forget_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
+_fork_warning.leave_out(lambda: _live is not None)
