@@ -93,16 +93,16 @@ function(gradvane_test name)
   gradvane_test_properties(${name} "${arg_TIMEOUT}" "${arg_LABELS}" "${arg_ENVIRONMENT}" ${arg_SERIAL})
 endfunction()
 
-# gradvane_python_test(<name> SCRIPT x_test.py [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
+# gradvane_python_test(<name> SCRIPT x_test.py [y_test.py ...] [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
 #                      [ARGS ...] [SERIAL] [COST seconds])
-# pytest on one file. Besides ENVIRONMENT it finds GRADVANE_{SOURCE,BUILD,BIN,SERVERS}_DIR. COST: about how long it
+# pytest on these files, in one process. Besides ENVIRONMENT it finds GRADVANE_{SOURCE,BUILD,BIN,SERVERS}_DIR. COST: about how long it
 # takes, where that is more than a minute. The longest tests start first, so that no core idles at the end.
 function(gradvane_python_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "SCRIPT;TIMEOUT;COST" "LABELS;ENVIRONMENT;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT;COST" "SCRIPT;LABELS;ENVIRONMENT;ARGS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gradvane_python_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
   endif()
-  cmake_path(ABSOLUTE_PATH arg_SCRIPT BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  list(TRANSFORM arg_SCRIPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   add_test(NAME ${name} COMMAND ${GRADVANE_VENV_PYTHON} -B -m pytest -q -p no:cacheprovider
     ${arg_SCRIPT} ${arg_ARGS})
   gradvane_test_properties(${name} "${arg_TIMEOUT}" "${arg_LABELS}" "${arg_ENVIRONMENT}" ${arg_SERIAL})

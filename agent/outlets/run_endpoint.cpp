@@ -13,6 +13,7 @@
 #include "agent/public/options.hpp"
 #include "exporters/files/run_token.hpp"
 #include "exporters/text/text_escape.hpp"
+#include "exporters/web/configured_access.hpp"
 
 namespace gradvane::agent {
 
@@ -44,7 +45,11 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   endpoint.http.token = token_of(options.token, *directory_);
   exporters::EndpointStart started;
   std::string own_port_because;
-  if (options.share_port && run.world_size > 1) {
+  if (!options.web_config.empty())
+    endpoint.http.web = std::make_shared<exporters::ConfiguredAccess>(
+        options.web_config, [notes = notes_](const std::string& note) { notes->add(note); });
+  // The commands on this machine ask over the unix socket, and need no certificate and no password.
+  if (options.share_port && (run.world_size > 1 || endpoint.http.web)) {
     started = share_port(endpoint, run);
     own_port_because = started.error;
   }
@@ -62,16 +67,17 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
                              "; set address or port, or port = -1 to go without");
   is_open_ = true;
   node_url_ = started.url;
-  url_ = node_ ? node_url_ + "/rank/" + std::to_string(run.rank) : node_url_;
+  const bool has_others = node_ && run.world_size > 1;
+  url_ = has_others ? node_url_ + "/rank/" + std::to_string(run.rank) : node_url_;
   const bool has_moved = endpoint.port != 0 && started.port != endpoint.port &&
                          (node_ == nullptr || node_->is_serving());
   if (has_moved)
     callbacks.log("port " + std::to_string(endpoint.port) + " is taken, using " +
                   std::to_string(started.port));
-  if (!own_port_because.empty())
+  if (!own_port_because.empty() && run.world_size > 1)
     callbacks.log("this rank has a port of its own, as the ranks of this node cannot share one: " +
                   own_port_because);
-  file_.emplace(directory_, run, node_url_, endpoint.http.token);
+  file_.emplace(directory_, run, node_url_, endpoint.http.token, node_ ? node_->socket() : "");
   const std::string error = file_->write(url_, record::RunState::starting);
   const bool is_news = !error.empty() && error != directory_->note();
   if (is_renamed(options, run))
@@ -80,7 +86,7 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   // The address of the port that ranks share is said once: it shows them all.
   const std::string name =
       "run " + run.run +
-      (node_ ? ": " + node_url_ : ", rank " + std::to_string(run.rank) + ": " + url_);
+      (has_others ? ": " + node_url_ : ", rank " + std::to_string(run.rank) + ": " + url_);
   if (node_ == nullptr || run.local_rank == 0 || !directory_->note().empty())
     callbacks.log(name + ", run directory " + directories.text() +
                   (is_news ? " (" + error + ")" : ""));
@@ -110,6 +116,7 @@ void RunEndpoint::write_state(record::RunState state) noexcept {
 }
 
 void RunEndpoint::take_over_port(UserCallbacks& callbacks) noexcept {
+  for (const std::string& note : notes_->take()) callbacks.log(note);
   if (node_ && is_open_ && node_->look())
     callbacks.log("this rank now serves " + node_url_ + " for the ranks of this node");
 }

@@ -3,8 +3,11 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/run_directories.hpp"
@@ -44,7 +47,8 @@ class RunEndpoint {
   /// Precondition: it has been started.
   [[nodiscard]] exporters::Scrapes scrapes() const noexcept { return endpoint_->scrapes(); }
   void write_state(record::RunState state) noexcept;
-  /// Serves the node's port if the rank that did so is gone. Looks four times a second at most.
+  /// Serves the node's port if the rank that did so is gone. Looks four times a second at most. Says what has become of a
+  /// changed web config.
   void take_over_port(UserCallbacks& callbacks) noexcept;
   /// True if the program has closed the endpoint's descriptors since the last call: it is closed
   /// then.
@@ -58,6 +62,24 @@ class RunEndpoint {
   [[nodiscard]] exporters::EndpointStart share_port(exporters::EndpointOptions options,
                                                     const record::RunInfo& run);
 
+  /// What the endpoint's thread has to say, until the worker says it.
+  class Notes {
+   public:
+    void add(const std::string& note) {
+      const std::lock_guard lock(mutex_);
+      notes_.push_back(note);
+    }
+    [[nodiscard]] std::vector<std::string> take() noexcept {
+      const std::lock_guard lock(mutex_);
+      return std::exchange(notes_, {});
+    }
+
+   private:
+    std::mutex mutex_;
+    std::vector<std::string> notes_;
+  };
+
+  std::shared_ptr<Notes> notes_ = std::make_shared<Notes>();
   std::unique_ptr<exporters::Endpoint> endpoint_;
   std::unique_ptr<exporters::NodePort> node_;  ///< null: the port is this rank's own
   std::shared_ptr<exporters::RunDirectory> directory_;

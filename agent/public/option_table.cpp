@@ -93,27 +93,28 @@ constexpr std::array kTable{
                            "gives, else the time of the start. docs/prometheus.md."),
     text<&Options::config>("config", "path of a YAML file",
                            "Read before the environment. Keys are those of this table."),
-    text<&Options::run_dir>(
-        "run_dir", "path of a directory",
-        "Holds endpoint.rank<R>.json and the recordings. Default: gradvane-<uid>/<run> under the "
-        "temporary directory. docs/run-directory.md."),
-    OptionSpec{"address", "an IPv4 or IPv6 address, or localhost",
-               "Where the endpoint listens. Anything but loopback needs token or insecure.",
-               set_address, [](const Options& o) { return o.address; }},
+    text<&Options::run_dir>("run_dir", "path of a directory",
+                            "Holds endpoint files and recordings. Default: a folder under "
+                            "gradvane-<uid> in the temporary directory. docs/run-directory.md."),
+    OptionSpec{
+        "address", "an IPv4 or IPv6 address, or localhost",
+        "Where the endpoint listens. Anything but loopback needs web_config, token or insecure.",
+        set_address, [](const Options& o) { return o.address; }},
     OptionSpec{
         "token", "auto, or 16 to 128 letters, digits and - . _ ~",
-        "What requests have to show, as `Authorization: Bearer ...`, except for /-/healthy and "
-        "/-/ready. auto: made once for each run directory, where `gradvane open` and Prometheus "
-        "find it. Empty: nothing. docs/api.",
+        "What requests have to show, as `Authorization: Bearer ...`. auto: made once for each run "
+        "directory, where `gradvane open` and Prometheus find it. Empty: nothing. docs/api.",
         set_token, [](const Options& o) { return o.token; }},
+    text<&Options::web_config>("web_config", "path of a YAML file",
+                               "TLS, users and a rate limit, as for Prometheus. docs/tls.md."),
     on_off<&Options::insecure>(
-        "insecure", "Lets the endpoint listen on a network without a token, for all to read."),
-    OptionSpec{"allowed_hosts", "host names with commas, without ports; *.name, or *",
-               "More names by which requests may call the endpoint. It always answers to IP "
-               "addresses and localhost, and, where it does not listen on loopback, to this "
-               "machine's names; there /metrics answers to every name. *.name: all names below it. "
-               "*: every name, which lets any web page read what a browser on that network can.",
-               set_allowed_hosts, [](const Options& o) { return o.allowed_hosts; }},
+        "insecure", "Lets the endpoint listen on a network with neither, for all to read."),
+    OptionSpec{
+        "allowed_hosts", "host names with commas, without ports; *.name, or *",
+        "More names by which requests may call the endpoint. It answers to IP addresses, localhost "
+        "and, if not on loopback, this machine's names; there /metrics answers to every name. "
+        "*.name: all below it. *: any, so web pages can read what a browser there can.",
+        set_allowed_hosts, [](const Options& o) { return o.allowed_hosts; }},
     whole<&Options::port, -1, 65535>(
         "port", "-1 to 65535",
         "Port of the endpoint. Taken by another run: the next free one. 0: any. -1: no endpoint."),
@@ -127,8 +128,7 @@ constexpr std::array kTable{
         "returns the step's result. on_nonfinite waits in either mode."),
     whole<&Options::weight_every, 0, kMaxInt>("weight_every", "0 or more",
                                               "Weights are read at step 1, at multiples of this, "
-                                              "and once more when a non-finite incident "
-                                              "opens. 0: never."),
+                                              "and when a non-finite incident opens. 0: never."),
     whole<&Options::update_sample, 0, kMaxInt>("update_sample", "0 or more",
                                                "Elements per parameter kept for the update ratio, "
                                                "at most 65,536 in all. 0: no update ratio."),

@@ -138,12 +138,13 @@ std::optional<ResolvedOptions> switched_off(const Options& code, const Environme
 /// What one option asks of others.
 void check_together(const Options& options) {
   const bool is_open = options.enabled && options.port >= 0 && options.token.empty() &&
-                       !options.insecure && !exporters::is_loopback(options.address);
+                       options.web_config.empty() && !options.insecure &&
+                       !exporters::is_loopback(options.address);
   if (is_open)
     throw std::invalid_argument(
         "address = '" + options.address +
         "' would let everyone on the network read this run; set token to auto or to a text of your "
-        "own, or insecure to on if the network is yours alone");
+        "own, web_config to a file with users, or insecure to on if the network is yours alone");
   if (options.ranks == RankAgreement::agree &&
       (options.snapshot_seconds > 0 || options.snapshot_budget > 0))
     throw std::invalid_argument(

@@ -12,7 +12,7 @@
 
 #include "exporters/alert_push/alert_book.hpp"
 #include "exporters/alert_push/alert_labels.hpp"
-#include "exporters/alert_push/http_post.hpp"
+#include "exporters/alert_push/resolve_host.hpp"
 #include "exporters/exporter.hpp"
 #include "exporters/metric_set.hpp"
 

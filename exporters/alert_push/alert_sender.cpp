@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "exporters/alert_push/http_post.hpp"
 #include "exporters/signals_blocked.hpp"
 #include "record/clocks.hpp"
 

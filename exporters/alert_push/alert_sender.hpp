@@ -6,7 +6,8 @@
 #include <string>
 
 #include "exporters/alert_push/alert_book.hpp"
-#include "exporters/alert_push/http_post.hpp"
+#include "exporters/alert_push/alert_url.hpp"
+#include "exporters/alert_push/resolve_host.hpp"
 #include "record/incident.hpp"
 
 namespace gradvane::exporters {

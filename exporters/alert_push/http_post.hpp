@@ -4,20 +4,14 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "exporters/alert_push/alert_url.hpp"
+#include "exporters/alert_push/resolve_host.hpp"
 
 namespace gradvane::exporters {
-
-/// The addresses of a host, in the order in which they are to be tried; empty where there are none.
-using ResolveHost = std::function<std::vector<std::string>(const std::string& host)>;
-
-/// As the system does it. May block for as long as the system likes.
-[[nodiscard]] std::vector<std::string> resolve_host(const std::string& host);
 
 struct HttpAnswer {
   int status = 0;     ///< 0: there was none

@@ -43,7 +43,8 @@ std::string url_of(const EndpointOptions& options, std::uint16_t port) {
   std::string host = options.address;
   if (host == "0.0.0.0" || host == "::") host = options.host.empty() ? "127.0.0.1" : options.host;
   if (host.find(':') != std::string::npos) host = '[' + host + ']';
-  return "http://" + host + ':' + std::to_string(port);
+  const bool has_tls = options.http.web && options.http.web->has_tls();
+  return (has_tls ? "https://" : "http://") + host + ':' + std::to_string(port);
 }
 
 struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {

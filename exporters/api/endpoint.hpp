@@ -46,7 +46,7 @@ struct EndpointStart {
   std::string error = {};  ///< why it did not start, for a person
 };
 
-/// http://address:port, as others on the network write it.
+/// http://address:port, as others on the network write it, or https where the web config has TLS.
 [[nodiscard]] std::string url_of(const EndpointOptions& options, std::uint16_t port);
 
 /// How often /metrics was delivered to its last byte. `last` is when the latest of them was begun: it

@@ -14,12 +14,13 @@
 namespace gradvane::exporters {
 
 EndpointFile::EndpointFile(std::shared_ptr<RunDirectory> directory, const record::RunInfo& run,
-                           std::string node_url, std::string token)
+                           std::string node_url, std::string token, std::string socket)
     : directory_(std::move(directory)),
       name_("endpoint.rank" + std::to_string(run.rank) + ".json"),
       run_(run),
       node_url_(std::move(node_url)),
-      token_(std::move(token)) {}
+      token_(std::move(token)),
+      socket_(std::move(socket)) {}
 
 std::string EndpointFile::write(std::string_view url, record::RunState state) noexcept try {
   const int directory = directory_->use();
@@ -43,6 +44,7 @@ std::string EndpointFile::write(std::string_view url, record::RunState state) no
       {"started", to_json(run_.start_time)},
   };
   if (!token_.empty()) json["token"] = token_;
+  if (!socket_.empty()) json["socket"] = socket_;
   std::string text = to_text(json) + '\n';
   const FileSignalsBlocked signals;
   const std::array<std::string_view, 1> parts{text};

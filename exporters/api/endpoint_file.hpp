@@ -16,8 +16,9 @@ class EndpointFile {
  public:
   /// @param node_url  of the port that all ranks of this node have; empty: there is none
   /// @param token     that the endpoint asks for; empty: none
+  /// @param socket    name in the run directory of the unix socket on which this rank answers; empty: none
   EndpointFile(std::shared_ptr<RunDirectory> directory, const record::RunInfo& run,
-               std::string node_url = {}, std::string token = {});
+               std::string node_url = {}, std::string token = {}, std::string socket = {});
 
   /// Writes the file as a whole, mode 0600: a reader sees the old one or the new one. A later run of the same
   /// name and rank takes the file over; after that this run leaves it alone.
@@ -34,6 +35,7 @@ class EndpointFile {
   record::RunInfo run_;
   std::string node_url_;
   std::string token_;
+  std::string socket_;
   std::string written_;  ///< what we wrote last
 };
 

@@ -80,8 +80,6 @@ std::optional<std::string> without_token(std::string_view target, std::string_vi
 std::optional<HttpResponse> token_refusal(const Request& request, std::string_view target,
                                           const AccessToken& token) {
   if (token.text.empty()) return std::nullopt;
-  const std::string_view path = target.substr(0, target.find('?'));
-  if (path == "/-/healthy" || path == "/-/ready") return std::nullopt;
   // Two slashes at the beginning would be the name of another machine.
   if (auto rest = without_token(target, token.text);
       rest && rest->starts_with('/') && !rest->starts_with("//"))

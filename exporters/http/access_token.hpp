@@ -15,8 +15,7 @@ struct AccessToken {
   std::string cookie = {};  ///< name of the cookie in which a browser keeps it
 };
 
-/// Absent for a request that is let through: with the token in `Authorization: Bearer` or in the cookie, or for
-/// /-/healthy and /-/ready, which orchestrators ask without one. A browser that a person sends with ?token= gets
+/// Absent for a request that is let through: with the token in `Authorization: Bearer` or in the cookie. A browser that a person sends with ?token= gets
 /// the cookie and is sent on (303), so that the token does not stay in its address line. All others get 401. How long it takes
 /// does not depend on what of the token is right.
 /// @param target  path and query, as sent

@@ -21,10 +21,11 @@ bool is_of_another_site(const Request& request) {
          field_of(request, "Sec-Fetch-Dest") != "document";
 }
 
-}  // namespace
+constexpr std::string_view kBearer = "Bearer realm=\"gradvane\"";
+constexpr std::string_view kBasic = "Basic realm=\"gradvane\", charset=\"UTF-8\"";
 
-std::optional<HttpResponse> refusal_of(const Request& request, std::string_view path,
-                                       const std::optional<HostRule>& hosts) {
+Admission host_refusal(const Request& request, std::string_view path,
+                       const std::optional<HostRule>& hosts) {
   const auto count = request.count(http::field::host);
   if (count > 1 || (count == 0 && request.version() >= 11))
     return HttpResponse{.status = 400, .body = "a request names its host, once\n"};
@@ -41,6 +42,43 @@ std::optional<HttpResponse> refusal_of(const Request& request, std::string_view 
   if (is_of_another_site(request))
     return HttpResponse{.status = 403, .body = "pages of other sites may not read this\n"};
   return std::nullopt;
+}
+
+/// Browsers ask a person for the name and the password.
+HttpResponse password_refusal(bool has_token) {
+  const std::string_view also = has_token ? ", or a token" : "";
+  return {.status = 401,
+          .body = "This endpoint asks for a user's name and password" + std::string(also) +
+                  ". `gradvane top` on the machine of the run needs neither.\n",
+          .challenge = std::string(kBasic)};
+}
+
+}  // namespace
+
+std::optional<Admission> admission_of(const Request& request, std::string_view path,
+                                      const AdmissionRules& rules) {
+  if (auto refusal = host_refusal(request, path, rules.hosts)) return refusal;
+  if (path == "/-/healthy" || path == "/-/ready") return Admission();
+  if (rules.web != nullptr && rules.is_first && !rules.web->is_within_limit())
+    return HttpResponse{.status = 429, .body = "there are more requests than rate_limit allows\n"};
+  const auto target = request.target();
+  const bool has_token = !rules.token.text.empty();
+  Admission refusal = token_refusal(request, {target.data(), target.size()}, rules.token);
+  const bool has_users = rules.web != nullptr && rules.web->has_users();
+  if (!has_users) {
+    if (refusal && refusal->status == 401) refusal->challenge = kBearer;
+    return refusal;
+  }
+  if (has_token && (!refusal || refusal->status != 401)) return refusal;
+  switch (rules.web->admits(rules.peer, field_of(request, "Authorization"))) {
+    case WebAccess::Verdict::yes:
+      return Admission();
+    case WebAccess::Verdict::not_yet:
+      return std::nullopt;
+    case WebAccess::Verdict::no:
+      break;
+  }
+  return password_refusal(has_token);
 }
 
 }  // namespace gradvane::exporters

@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "exporters/http/accept_header.hpp"
-#include "exporters/http/gzip.hpp"
 #include "exporters/http/http_admission.hpp"
+#include "exporters/http/http_answer.hpp"
 #include "exporters/http/http_head.hpp"
 
 namespace gradvane::exporters {
@@ -30,26 +30,24 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kDrainTime{500};
 constexpr std::size_t kDrainBytes = 64 * 1024;
 
+// A password that nobody has given yet waits for its turn.
+constexpr std::chrono::milliseconds kAskAgain{20};
+constexpr std::chrono::seconds kPasswordPatience{15};
+
 // Answers of this size are never refused for want of room: as many of them as there are connections take
 // little, and a probe that asks whether the process is well must be answered.
 constexpr std::size_t kSmallAnswer = 64 * 1024;
 
 std::string text_of(beast::string_view view) { return {view.data(), view.size()}; }
 
-/// Of what is asked for, without the query.
-std::string path_of(const http::request_header<>& request) {
-  const std::string target = text_of(request.target());
-  return target.substr(0, target.find('?'));
-}
-
 class Connection final : public HttpConnection, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(HttpShared& shared, tcp::socket socket, std::function<void()> closed)
+  Connection(HttpShared& shared, HttpWire wire, std::function<void()> closed)
       : shared_(shared),
         closed_(std::move(closed)),
-        socket_(std::move(socket)),
-        deadline_(socket_.get_executor()),
-        pause_(socket_.get_executor()) {}
+        wire_(std::move(wire)),
+        deadline_(wire_.get_executor()),
+        pause_(wire_.get_executor()) {}
 
   ~Connection() override { close(); }
 
@@ -67,10 +65,11 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   [[nodiscard]] HttpClaim claim() const override {
     if (stream_ || is_answering_) return {HttpStanding::answering, since_};
-    if (!is_idle_) return {HttpStanding::reading, since_};
     error_code ignored;
-    const bool has_spoken = socket_.available(ignored) > 0;  // we have not looked yet
-    return {has_spoken ? HttpStanding::reading : HttpStanding::idle, since_};
+    const bool has_spoken = wire_.socket().available(ignored) > 0;  // we have not looked yet
+    if (has_spoken || (!is_idle_ && (wire_.has_received() || buffer_.size() > 0)))
+      return {HttpStanding::reading, since_};
+    return {is_idle_ ? HttpStanding::idle : HttpStanding::silent, since_};
   }
 
   void evict() override { claim().standing == HttpStanding::idle ? close() : abort(); }
@@ -84,14 +83,15 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     hold(0);
     if (stream_) end_stream();
     if (closed_) std::exchange(closed_, nullptr)();
+    wire_.say_end();
     error_code ignored;
-    socket_.close(ignored);
+    wire_.socket().close(ignored);
   }
 
   /// Closes with a reset, so that the kernel does not go on holding what was not yet taken.
   void abort() {
     error_code ignored;
-    socket_.set_option(asio::socket_base::linger(true, 0), ignored);
+    wire_.socket().set_option(asio::socket_base::linger(true, 0), ignored);
     close();
   }
 
@@ -125,14 +125,14 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     is_answering_ = false;
     since_ = Clock::now();
     if (shared_.is_stopping) return close();
-    if (buffer_.size() > 0) return read_request();  // a pipelined one is here already
+    if (buffer_.size() > 0 || wire_.has_pending()) return read_request();  // one is here already
     is_idle_ = true;
     arm(shared_.options.idle_deadline, std::nullopt);
-    socket_.async_wait(tcp::socket::wait_read,
-                       [self = shared_from_this()](const error_code& error) {
-                         if (error) return self->close();
-                         self->read_request();
-                       });
+    wire_.socket().async_wait(tcp::socket::wait_read,
+                              [self = shared_from_this()](const error_code& error) {
+                                if (error) return self->close();
+                                self->read_request();
+                              });
   }
 
   void read_request() {
@@ -141,7 +141,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     arm(shared_.options.header_deadline, HttpDrop::header_deadline);
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(shared_.options.header_limit));
-    http::async_read_header(socket_, buffer_, *parser_,
+    http::async_read_header(wire_, buffer_, *parser_,
                             [self = shared_from_this()](const error_code& error, std::size_t) {
                               self->on_header(error);
                             });
@@ -164,6 +164,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
       if (error.category() == http::make_error_code(http::error::bad_method).category()) {
         return refuse(400);
       }
+      if (wire_.was_plain_http()) say_it_is_tls();
       return close();
     }
 
@@ -174,42 +175,51 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (request.count(http::field::content_length) > 1) return refuse(400);
 
     is_head_ = request.method() == http::verb::head;
-    auto refusal = refusal_of(request, path_of(request), shared_.options.hosts);
-    if (!refusal) refusal = token_refusal(request, text_of(request.target()), shared_.token);
-    if (refusal) {
+    if (shared_.options.web) shared_.options.web->look();
+    admit({.hosts = shared_.options.hosts,
+           .token = shared_.token,
+           .web = shared_.options.web.get(),
+           .peer = shared_.options.web ? peer() : "",
+           .is_first = true});
+  }
+
+  void admit(AdmissionRules rules) {
+    const auto& request = parser_->get();
+    std::optional<Admission> admission = admission_of(request, path_of(request), rules);
+    if (!admission) {
+      rules.is_first = false;
+      arm(kPasswordPatience, HttpDrop::header_deadline);
+      pause_.expires_after(kAskAgain);
+      return pause_.async_wait([self = shared_from_this(), rules](const error_code& error) {
+        if (error || !self->wire_.socket().is_open()) return;
+        self->disarm();
+        self->admit(rules);
+      });
+    }
+    if (*admission) {
       is_refused_ = true;
-      return respond(std::move(*refusal), {});
+      return respond(**std::move(admission), {});
     }
     keep_alive_ = request.keep_alive() && !shared_.is_stopping;
     if (!is_head_ && request.method() != http::verb::get) {
       return respond({.status = 405, .body = "only GET and HEAD are allowed here\n"}, {});
     }
-    respond(answer(request), text_of(request[http::field::accept_encoding]));
+    respond(answer_of(request, shared_.routes, shared_.options.otherwise),
+            text_of(request[http::field::accept_encoding]));
   }
 
-  HttpResponse answer(const http::request_header<>& request) const {
-    const std::string target = text_of(request.target());
-    const auto question = target.find('?');
-    const std::string path = path_of(request);
-    const auto route = shared_.routes.find(path);
-    const HttpHandler& handler =
-        route == shared_.routes.end() ? shared_.options.otherwise : route->second;
-    if (!handler) return {.status = 404, .body = "not found\n"};
-    try {
-      const std::string known = text_of(request[http::field::if_none_match]);
-      HttpResponse response =
-          handler({.path = path,
-                   .query = question == std::string::npos ? "" : target.substr(question + 1),
-                   .accept = text_of(request[http::field::accept]),
-                   .last_event_id = text_of(request["Last-Event-ID"])});
-      if (response.etag.empty() || known.find(response.etag) == std::string::npos) return response;
-      response.status = 304;
-      response.packed = {};
-      response.body.clear();
-      return response;
-    } catch (...) {
-      return {.status = 500, .body = "this page could not be made\n"};
-    }
+  [[nodiscard]] std::string peer() const {
+    error_code error;
+    const auto endpoint = wire_.socket().remote_endpoint(error);
+    return error ? "" : endpoint.address().to_string();
+  }
+
+  void say_it_is_tls() {
+    constexpr std::string_view kSaid =
+        "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\n\r\n"
+        "This endpoint speaks TLS: ask by https://\n";
+    error_code ignored;
+    wire_.socket().write_some(asio::buffer(kSaid), ignored);
   }
 
   /// For a request that cannot be followed to its end: the connection closes after the answer.
@@ -225,15 +235,16 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (response.stream && shared_.streams >= shared_.options.max_streams) {
       response = {.status = 503, .body = "as many viewers as there may be\n"};
     }
-    bool is_packed = pack(response, accepts_gzip(accept_encoding));
+    bool is_packed = pack(response, accepts_gzip(accept_encoding), shared_.options.gzip_from_bytes);
     if (!has_room_for(response)) {
       response = {.status = 503, .body = "too many large answers are on their way; ask again\n"};
       is_packed = false;
     }
     if (response.stream) keep_alive_ = false;
-    head_ = head_of(
-        response,
-        {.length = response.body.size(), .is_packed = is_packed, .keep_alive = keep_alive_});
+    head_ = head_of(response, {.length = response.body.size(),
+                               .is_packed = is_packed,
+                               .keep_alive = keep_alive_,
+                               .web = shared_.options.web.get()});
     body_ = is_head_ ? std::string() : std::move(response.body);
     hold(body_.size());
     delivered_ = is_head_ ? nullptr : std::move(response.delivered);
@@ -254,26 +265,10 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     return with_reserve ? most : most - most / 4;
   }
 
-  /// True where the body is gzip's.
-  [[nodiscard]] bool pack(HttpResponse& response, bool may_be_packed) const {
-    if (!response.packed.empty()) {
-      if (may_be_packed) {
-        response.body = response.packed;
-      } else {
-        response.body = gunzip(response.packed).value_or("");
-      }
-      return may_be_packed;
-    }
-    if (!may_be_packed || response.body.size() < shared_.options.gzip_from_bytes) return false;
-    auto packed = gzip(response.body);
-    if (packed) response.body = std::move(*packed);
-    return packed.has_value();
-  }
-
   void send() {
     arm(shared_.options.write_deadline, HttpDrop::write_deadline);
     const std::array<asio::const_buffer, 2> parts{asio::buffer(head_), asio::buffer(body_)};
-    asio::async_write(socket_, parts,
+    asio::async_write(wire_, parts,
                       [self = shared_from_this()](const error_code& error, std::size_t) {
                         if (error) return self->close();
                         self->on_sent();
@@ -288,8 +283,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (delivered_) std::exchange(delivered_, nullptr)();
     if (keep_alive_) return wait_for_next();
     if (!is_refused_) return close();
+    wire_.say_end();
     error_code ignored;
-    socket_.shutdown(tcp::socket::shutdown_send, ignored);
+    wire_.socket().shutdown(tcp::socket::shutdown_send, ignored);
     is_answering_ = false;
     arm(kDrainTime, std::nullopt);
     drain(0);
@@ -313,11 +309,11 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   /// Whoever left is noticed now, and not when there is something to send. What is sent here is not read.
   void watch_for_end() {
-    socket_.async_read_some(asio::buffer(drained_),
-                            [self = shared_from_this()](const error_code& error, std::size_t) {
-                              if (error) return self->close();
-                              if (self->stream_) self->watch_for_end();
-                            });
+    wire_.async_read_some(asio::buffer(drained_),
+                          [self = shared_from_this()](const error_code& error, std::size_t) {
+                            if (error) return self->close();
+                            if (self->stream_) self->watch_for_end();
+                          });
   }
 
   void send_part() {
@@ -336,7 +332,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
     if (body_.empty()) return shared_.is_stopping ? close() : pause();
     is_sending_ = true;
     arm(shared_.options.write_deadline, HttpDrop::write_deadline);
-    asio::async_write(socket_, asio::buffer(body_),
+    asio::async_write(wire_, asio::buffer(body_),
                       [self = shared_from_this()](const error_code& error, std::size_t) {
                         if (error || !self->stream_) return self->close();
                         self->disarm();
@@ -357,8 +353,8 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   void drain(std::size_t so_far) {
-    socket_.async_read_some(asio::buffer(drained_), [self = shared_from_this(), so_far](
-                                                        const error_code& error, std::size_t more) {
+    wire_.async_read_some(asio::buffer(drained_), [self = shared_from_this(), so_far](
+                                                      const error_code& error, std::size_t more) {
       if (error || so_far + more > kDrainBytes) return self->close();
       self->drain(so_far + more);
     });
@@ -366,7 +362,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
   HttpShared& shared_;
   std::function<void()> closed_;
-  tcp::socket socket_;
+  HttpWire wire_;
   asio::steady_timer deadline_;
   std::uint64_t turn_ = 0;
   beast::flat_buffer buffer_{16 * 1024};  // headers, and what a client pipelines behind them
@@ -389,9 +385,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
 
 }  // namespace
 
-std::shared_ptr<HttpConnection> make_http_connection(HttpShared& shared, tcp::socket socket,
+std::shared_ptr<HttpConnection> make_http_connection(HttpShared& shared, HttpWire wire,
                                                      std::function<void()> closed) {
-  return std::make_shared<Connection>(shared, std::move(socket), std::move(closed));
+  return std::make_shared<Connection>(shared, std::move(wire), std::move(closed));
 }
 
 }  // namespace gradvane::exporters

@@ -1,7 +1,5 @@
 #pragma once
 // One connection of the HTTP server. Private to http_server.cpp and http_connection.cpp.
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <compare>
 #include <cstddef>
@@ -13,6 +11,7 @@
 
 #include "exporters/http/access_token.hpp"
 #include "exporters/http/http_server.hpp"
+#include "exporters/http/http_wire.hpp"
 
 namespace gradvane::exporters {
 
@@ -29,6 +28,7 @@ struct HttpShared {
 /// How much is lost by closing a connection now, least first.
 enum class HttpStanding : std::uint8_t {
   idle,       ///< between requests
+  silent,     ///< fresh, and has not said a word
   reading,    ///< has not said yet what it wants
   answering,  ///< in an answer, or a stream
 };
@@ -58,7 +58,8 @@ class HttpConnection {
 };
 
 /// `closed` is called on destruction, right before the descriptor is closed.
-[[nodiscard]] std::shared_ptr<HttpConnection> make_http_connection(
-    HttpShared& shared, boost::asio::ip::tcp::socket socket, std::function<void()> closed);
+[[nodiscard]] std::shared_ptr<HttpConnection> make_http_connection(HttpShared& shared,
+                                                                   HttpWire wire,
+                                                                   std::function<void()> closed);
 
 }  // namespace gradvane::exporters

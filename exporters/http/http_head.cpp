@@ -1,20 +1,37 @@
 #include "exporters/http/http_head.hpp"
 
+#include <algorithm>
 #include <array>
 #include <ctime>
 #include <string_view>
+#include <utility>
 
 namespace gradvane::exporters {
 namespace {
 
 // Only what we serve is ever loaded, nothing frames it, and no page of another site gets hold of it. The
 // page paints its icon itself: a data: image.
-constexpr std::string_view kPolicy =
-    "\r\nContent-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-    "\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer"
-    "\r\nCross-Origin-Resource-Policy: same-origin\r\nCross-Origin-Opener-Policy: same-origin";
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kPolicy{{
+    {"Content-Security-Policy",
+     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "
+     "data:; "
+     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"},
+    {"X-Content-Type-Options", "nosniff"},
+    {"Referrer-Policy", "no-referrer"},
+    {"Cross-Origin-Resource-Policy", "same-origin"},
+    {"Cross-Origin-Opener-Policy", "same-origin"},
+}};
+
+/// Our own, and those of the web config, which come first where both have one.
+void add_policy(std::string& text, const WebAccess* web) {
+  static const WebAccess::Headers kNone;
+  const WebAccess::Headers& given = web == nullptr ? kNone : web->headers();
+  for (const auto& [name, value] : given)
+    text.append("\r\n").append(name).append(": ").append(value);
+  for (const auto& [name, value] : kPolicy)
+    if (std::ranges::find(given, name, &std::pair<std::string, std::string>::first) == given.end())
+      text.append("\r\n").append(name).append(": ").append(value);
+}
 
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
@@ -41,8 +58,8 @@ std::string head_of(const HttpResponse& response, const HttpHead& head) {
   if (!response.cookie.empty()) text.append("\r\nSet-Cookie: ").append(response.cookie);
   text.append("\r\nVary: ").append(response.vary);
   text.append("\r\nCache-Control: ").append(response.cache_control);
-  text.append(kPolicy);
-  if (response.status == 401) text.append("\r\nWWW-Authenticate: Bearer realm=\"gradvane\"");
+  add_policy(text, head.web);
+  if (!response.challenge.empty()) text.append("\r\nWWW-Authenticate: ").append(response.challenge);
   if (response.status == 405) text.append("\r\nAllow: GET, HEAD");
   if (response.status == 503) text.append("\r\nRetry-After: 5");
   text.append(head.keep_alive ? "\r\nConnection: keep-alive" : "\r\nConnection: close");
@@ -74,6 +91,8 @@ std::string_view reason_phrase(int status) noexcept {
       return "Content Too Large";
     case 421:
       return "Misdirected Request";
+    case 429:
+      return "Too Many Requests";
     case 431:
       return "Request Header Fields Too Large";
     case 503:

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "exporters/http/http_message.hpp"
+#include "exporters/http/web_access.hpp"
 
 namespace gradvane::exporters {
 
@@ -11,6 +12,7 @@ struct HttpHead {
   std::size_t length = 0;  ///< bytes of the body; not said for one that goes on
   bool is_packed = false;  ///< the body is gzip's
   bool keep_alive = false;
+  const WebAccess* web = nullptr;  ///< has headers of its own; null: none
 };
 
 /// Status line and headers, to the empty line.

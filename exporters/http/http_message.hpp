@@ -23,9 +23,10 @@ struct HttpResponse {
   /// In place of `body`: an answer that goes on until one side ends it. Called four times a second, on the
   /// server's thread, unless what it returned last is still on its way. What it returns is sent. Absent: it is over.
   std::function<std::optional<std::string>()> stream = {};
-  std::string etag = {};      ///< with its quotes; a request that names it gets 304
-  std::string location = {};  ///< of a redirect
-  std::string cookie = {};    ///< for the browser to keep
+  std::string etag = {};       ///< with its quotes; a request that names it gets 304
+  std::string location = {};   ///< of a redirect
+  std::string cookie = {};     ///< for the browser to keep
+  std::string challenge = {};  ///< of a 401: what is asked for, as WWW-Authenticate says it
   std::string vary = "Accept-Encoding";
   std::string cache_control = "no-store";
   /// Called on the server's thread once all of the response is with the kernel; never for HEAD.

@@ -260,14 +260,24 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     slot->descriptor = descriptor;
     try {
-      const auto connection =
-          make_http_connection(shared_, std::move(socket), [slot] { slot->descriptor = -1; });
+      const auto connection = make_http_connection(shared_, {std::move(socket), tls_session()},
+                                                   [slot] { slot->descriptor = -1; });
       slot->connection = connection;
       connection->start();
     } catch (...) {
       slot->descriptor = -1;
       throw;
     }
+  }
+
+  std::unique_ptr<TlsSession> tls_session() {
+    const auto& web = shared_.options.web;
+    if (!web) return nullptr;
+    web->look();
+    if (!web->has_tls()) return nullptr;
+    auto session = web->session();
+    if (!session) throw std::bad_alloc();
+    return session;
   }
 
   void finish() {

@@ -2,8 +2,7 @@
 // A small HTTP/1.1 server for reading: GET and HEAD, no bodies, on one thread of its own.
 //
 // Made to be left open next to training: whoever connects cannot make it hold more than a bounded amount
-// of memory, wait for ever, or keep others from being answered. It is not made for public networks: there
-// is no TLS.
+// of memory, wait for ever, or keep others from being answered.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +14,7 @@
 
 #include "exporters/http/host_rule.hpp"
 #include "exporters/http/http_message.hpp"
+#include "exporters/http/web_access.hpp"
 
 namespace gradvane::exporters {
 
@@ -42,6 +42,8 @@ struct HttpServerOptions {
   std::optional<HostRule> hosts = {};
   /// What requests have to show (access_token.hpp). Empty: nothing.
   std::string token = {};
+  /// TLS, users and a limit, on ports only: a unix socket has none of them. Absent: none.
+  std::shared_ptr<WebAccess> web = {};
   /// For paths that are no route. Absent: they get 404.
   HttpHandler otherwise = {};
 

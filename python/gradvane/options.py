@@ -20,6 +20,7 @@ class Options(TypedDict, total=False):
     run_dir: Path
     address: str
     token: str
+    web_config: str
     insecure: bool
     allowed_hosts: str | Iterable[str]
     port: int

@@ -44,7 +44,7 @@ required_packages=(
   build-essential ninja-build ccache git binutils curl ca-certificates
   python3 python3-venv python3-dev
   prometheus-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev libyaml-cpp-dev libcli11-dev
-  nlohmann-json3-dev zlib1g-dev
+  nlohmann-json3-dev zlib1g-dev libssl-dev libcrypt-dev
 )
 # Without these `make lint` or the tests of the page say so, and the linker falls back to the default one.
 optional_packages=(shellcheck mold chromium fonts-dejavu-core)

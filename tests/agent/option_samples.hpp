@@ -22,6 +22,7 @@ inline const std::vector<OptionSample>& option_samples() {
       {"config", "", "", {}},  // the tests make their own files
       {"run_dir", "runs", "elsewhere/runs", {}},
       {"token", "auto", "0123456789abcdef", {"short", "0123456789abcde", "01234567 89abcdef"}},
+      {"web_config", "web.yml", "elsewhere/web.yml", {}},
       {"insecure", "on", "off", {"", "maybe", "2"}},
       {"address", "0.0.0.0", "::1", {"", "here", "127.0.0", "127.0.0.1:80", "[::1]", "1.2.3.4.5"}},
       {"allowed_hosts",

@@ -24,7 +24,7 @@ constexpr std::size_t kCodeOnly = 3;
 /// agent/public/option_table.cpp and in tests/agent/option_samples.hpp, and a name here.
 std::size_t members() {
   const Options options;
-  const auto& [enabled, run, run_id, config, run_dir, address, token, insecure, allowed_hosts, port,
+  const auto& [enabled, run, run_id, config, run_dir, address, token, web_config, insecure, allowed_hosts, port,
                share_port, mode, weight_every, update_sample, groups, max_groups, group_series,
                max_series, vanishing_threshold, exploding_threshold, ring_slots, history_steps,
                step_log, step_log_max_bytes, stall_seconds, stall_pause_seconds, linger_seconds,
@@ -46,6 +46,7 @@ std::size_t members() {
                              &run_dir,
                              &address,
                              &token,
+                             &web_config,
                              &insecure,
                              &allowed_hosts,
                              &port,

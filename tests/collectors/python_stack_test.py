@@ -38,7 +38,8 @@ ran: dict[str, set[str]] = {}
 def run(python: str, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
     # What is set for the Python of the build would lead another one to the wrong modules.
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LD_"))}
-    env.update(PYTHONIOENCODING="utf-8", **extra)
+    # The Pythons of .deps come without compiled modules.
+    env.update(PYTHONIOENCODING="utf-8", PYTHONPYCACHEPREFIX=os.environ["GRADVANE_BUILD_DIR"] + "/pycache", **extra)
     return subprocess.run([python, *arguments], env=env, capture_output=True, text=True, encoding="utf-8",
                           timeout=300)
 
@@ -86,7 +87,7 @@ def cases():
 def test_the_frames_are_those_that_python_tells_of(name, python, scenario):
     if name is None:
         pytest.skip(f"Python {python} is not on this machine; scripts/setup/fetch_pythons.py brings it")
-    done = run(python, "-B", str(SCRIPT), PROBE, scenario)
+    done = run(python, str(SCRIPT), PROBE, scenario)
     said = f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert done.returncode == 0, said
     assert done.stdout.endswith("done\n" + AFTERWARDS.get(scenario, "")), said
@@ -100,7 +101,7 @@ def test_a_process_without_python_has_no_frames():
 
 def test_an_interpreter_that_is_not_set_up_yet_has_no_frames_until_it_is():
     for python in found().values():
-        done = run(python, "-B", str(SCRIPT), PROBE, "called_back_by_c", LD_PRELOAD=PROBE, GRADVANE_PROBE_AT_LOAD="1")
+        done = run(python, str(SCRIPT), PROBE, "called_back_by_c", LD_PRELOAD=PROBE, GRADVANE_PROBE_AT_LOAD="1")
         assert done.stderr.endswith(f"state {READABLE}\nframes 0\n") and "\ndone\n" in done.stdout, done
         # Where python3.X is a script, the shell and what it starts load the probe before that.
         assert done.stderr.count(f"state {READABLE}\n") == 1, done
@@ -112,7 +113,7 @@ def test_a_debug_build_is_not_read():
     if not pythons:
         pytest.skip("no debug build of Python is on this machine")
     for python in pythons:
-        done = run(python, "-B", str(SCRIPT), PROBE, "look")
+        done = run(python, str(SCRIPT), PROBE, "look")
         assert f"state {UNKNOWN_LAYOUT} " in done.stdout and "\ndone\n" in done.stdout, done
 
 

@@ -1,6 +1,7 @@
 // Serves a made-up run, for tests in other languages and for looking at the page by hand.
 //   fake_server [--steps N] [--layers N] [--poison STEP] [--state STATE] [--live MS] [--port P]
 //               [--syncs cupti|yielded|taken|off] [--dir DIR]   for the endpoint file and the step log
+//               [--web-config FILE] [--token TOKEN]
 // Prints the URL, then serves until its standard input ends.
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "exporters/exporter_set.hpp"
 #include "exporters/prometheus/prometheus_exporter.hpp"
 #include "exporters/step_log/step_log.hpp"
+#include "exporters/web/configured_access.hpp"
 #include "record/names.hpp"
 #include "tests/exporters/fake_run.hpp"
 #include "tests/exporters/files/claimed.hpp"
@@ -50,7 +52,8 @@ int main(int argc, char** argv) {
   std::map<std::string, std::string> options{
       {"--steps", "120"},     {"--layers", "2"},    {"--poison", "0"},
       {"--state", "running"}, {"--live", "0"},      {"--port", "0"},
-      {"--dir", ""},          {"--syncs", "cupti"}, {"--max-series", "2000"}};
+      {"--dir", ""},          {"--syncs", "cupti"}, {"--max-series", "2000"},
+      {"--web-config", ""},   {"--token", ""}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const auto number = [&](const char* key) { return std::atoi(options[key].c_str()); };
 
@@ -93,7 +96,18 @@ int main(int argc, char** argv) {
   }
 
   gx::Endpoint endpoint(metrics, board, history);
-  const auto started = endpoint.start({.port = static_cast<std::uint16_t>(number("--port"))});
+  gx::EndpointOptions wanted{.port = static_cast<std::uint16_t>(number("--port"))};
+  wanted.http.token = options["--token"];
+  try {
+    if (!options["--web-config"].empty())
+      wanted.http.web = std::make_shared<gx::ConfiguredAccess>(
+          options["--web-config"],
+          [](const std::string& note) { std::fprintf(stderr, "%s\n", note.c_str()); });
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  const auto started = endpoint.start(wanted);
   if (!started.error.empty()) {
     std::fprintf(stderr, "%s\n", started.error.c_str());
     return 1;

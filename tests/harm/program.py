@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import shutil
 import signal
+import tempfile
 import textwrap
 from dataclasses import dataclass, field, replace
 
@@ -40,6 +44,21 @@ class Place:
 
 ONE_OF_TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
 """environment of a rank that shares its machine's port with another, and serves it"""
+
+
+CERTIFICATE = os.path.join(tempfile.gettempdir(), f"gradvane-harm-{os.getppid()}-{os.getpid()}")
+"""a folder, made where a program needs one"""
+atexit.register(shutil.rmtree, CERTIFICATE, ignore_errors=True)
+
+
+def with_tls() -> Place:
+    """The endpoint has TLS and passwords, with the same certificate in each way that a program runs."""
+    made = (f"t=$(mktemp -d) && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout $t/server.key "
+            f"-out $t/server.crt -subj /CN=localhost -days 30 2> $t/said && rm $t/said && {{ mv -T $t {CERTIFICATE} || rm -r $t; }}")
+    config = ("tls_server_config: {cert_file: server.crt, key_file: server.key}\\n"
+              "basic_auth_users: {alice: $2y$05$mDwo.lAisC94iLAyP81MCesa29IzH37oigHC/42V2pdJlUprsJPze}\\n")
+    return Place(prepare=f"[ -d {CERTIFICATE} ] || {{ {made}; }}; cp {CERTIFICATE}/* .; printf '{config}' > web.yml",
+                 environment={"GRADVANE_WEB_CONFIG": "web.yml"})
 
 
 @dataclass(frozen=True)

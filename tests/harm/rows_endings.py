@@ -1,6 +1,6 @@
 """Programs that end in every way that there is: with the same status and the same last words."""
 
-from program import ONE_OF_TWO, WITHOUT_ATTACH, Place, Program
+from program import ONE_OF_TWO, WITHOUT_ATTACH, Place, Program, with_tls
 
 PROGRAMS = [
     Program("sys.exit with a number", "sys.exit(3)"),
@@ -170,6 +170,16 @@ PROGRAMS = [
         """, place=Place(environment=ONE_OF_TWO),
             differs={"the run directory": "its files were closed under the agent",
                      "descriptors": "the agent's are gone"}),
+    Program("the endpoint has TLS and passwords, and a child that was forked outlives the program", """
+        reader, writer = os.pipe()
+        if os.fork() == 0:
+            os.close(writer)
+            os.read(reader, 1)  # until the parent is gone
+            tiny.train(model, optimizer)
+            open("of the child", "w").write(str(model[0].weight.sum().item()))
+            os._exit(0)
+        tiny.train(model, optimizer)
+        """, place=with_tls()),
     Program("a rank that serves the port of its machine forks, and the child outlives it", """
         reader, writer = os.pipe()
         if os.fork() == 0:

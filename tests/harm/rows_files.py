@@ -2,7 +2,7 @@
 
 import signal
 
-from program import ONE_OF_TWO, WITHOUT_ATTACH, Act, Place, Program
+from program import ONE_OF_TWO, WITHOUT_ATTACH, Act, Place, Program, with_tls
 
 TRAIN_A_WHILE = """
 for _ in range(15):
@@ -97,6 +97,19 @@ PROGRAMS = [
                 time.sleep(0.2)
         os.remove("config.yaml")
         """, place=Place(prepare="echo weight_every: 10 > config.yaml", environment={"GRADVANE_CONFIG": "config.yaml"})),
+    Program("the endpoint has TLS and passwords, and its files change, are broken, and are FIFOs", """
+        for text in ("basic_auth_users: {}", "basic_auth_users: {", None):
+            for name in ("web.yml", "server.key"):
+                os.remove(name)
+                if text is None:
+                    os.mkfifo(name)
+                else:
+                    with open(name, "w") as file:
+                        file.write(text)
+            for _ in range(12):
+                tiny.train(model, optimizer, 5)
+                time.sleep(0.2)
+        """, place=with_tls()),
     Program("the user may have no further process or thread", """
         model, optimizer = tiny.make()
         try:

@@ -2,7 +2,7 @@
 
 import signal
 
-from program import ONE_OF_TWO, Act, Place, Program
+from program import ONE_OF_TWO, Act, Place, Program, with_tls
 
 TRAIN_ON = """
 def train_on():
@@ -35,6 +35,7 @@ PROGRAMS = [
         "standard error": "the line of the traceback that runs when the signal comes is another each time"}),
     in_the_loop("SIGTERM in the loop of a rank that serves the port of its machine", signal.SIGTERM,
                 place=Place(environment=ONE_OF_TWO)),
+    in_the_loop("SIGTERM in the loop, and the endpoint has TLS and passwords", signal.SIGTERM, place=with_tls()),
     in_the_loop("SIGUSR1 in the loop", signal.SIGUSR1),
     in_the_loop("SIGHUP in the loop", signal.SIGHUP),
     in_the_loop("SIGQUIT in the loop", signal.SIGQUIT),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
+import io
 import ipaddress
 import json
 import os
+import socket
 import urllib.error
 import urllib.request
 from email.message import Message
 from typing import IO, Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 _MOST_BYTES = 256 * 1024 * 1024
 """of one answer"""
@@ -26,8 +29,17 @@ _tokens: dict[str, str] = {}
 """that endpoints ask for, by address: of the runs whose endpoint files were read"""
 
 
+_sockets: dict[str, tuple[str, str]] = {}
+"""of this user's runs, by address: the run directory, and the name of the unix socket in it"""
+
+
 def remember_token(url: str, token: str) -> None:
     _tokens[url] = token
+
+
+def remember_socket(url: str, directory: str, name: str) -> None:
+    """From now on fetch() asks there, where neither a certificate nor a password is needed, as long as somebody answers."""
+    _sockets[url] = (directory, name)
 
 
 def token_of(url: str) -> str:
@@ -52,11 +64,9 @@ def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UnreachableError(plain(f"'{url}' is no address of an agent; one looks like http://127.0.0.1:9464"))
-        request = urllib.request.Request(url + path)
-        if token := token_of(url):
-            request.add_header("Authorization", f"Bearer {token}")
-        with _opener(parts.hostname).open(request, timeout=timeout) as answer:
-            body = answer.read(_MOST_BYTES + 1)
+        body = _ask_socket(url, path, timeout)
+        if body is None:
+            body = _ask(url, path, timeout)
         if len(body) > _MOST_BYTES:
             raise UnreachableError(plain(f"the answer of {url} is larger than {_MOST_BYTES >> 20} MiB"))
         values = json.loads(body)
@@ -71,6 +81,58 @@ def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
     if not isinstance(values, dict) or "run" not in values:
         raise stranger
     return values
+
+
+def _ask(url: str, path: str, timeout: float) -> bytes:
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
+    address = parts._replace(netloc=host + (f":{parts.port}" if parts.port else "")).geturl()
+    request = urllib.request.Request(address + path)
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        request.add_header("Authorization", "Basic " + base64.b64encode(user.encode()).decode())
+    elif token := token_of(url):
+        request.add_header("Authorization", f"Bearer {token}")
+    with _opener(str(parts.hostname)).open(request, timeout=timeout) as answer:
+        return answer.read(_MOST_BYTES + 1)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, directory: str, name: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._place = (directory, name)
+
+    def connect(self) -> None:
+        """A socket's path may have 107 bytes; that of its directory may have more."""
+        directory, name = self._place
+        there = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(f"/proc/self/fd/{there}/{name}")
+        finally:
+            os.close(there)
+
+
+def _ask_socket(url: str, path: str, timeout: float) -> bytes | None:
+    """None if there is no socket for this address, or nobody listens on it."""
+    place = _sockets.get(url.rstrip("/"))
+    if place is None:
+        return None
+    connection = _UnixConnection(*place, timeout)
+    try:
+        connection.connect()
+    except OSError:
+        return None
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read(_MOST_BYTES + 1)
+        if answer.status != 200:
+            raise urllib.error.HTTPError(url, answer.status, answer.reason, answer.headers, io.BytesIO(body))
+        return body
+    finally:
+        connection.close()
 
 
 def _opener(host: str) -> urllib.request.OpenerDirector:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gradvane.cli.agent_api import UnreachableError, fetch, remember_token
+from gradvane.cli.agent_api import UnreachableError, fetch, remember_socket, remember_token
 
 _LONGEST_FILE = 64 * 1024
 _ANSWER_WITHIN = 2.0
@@ -151,4 +151,6 @@ def _read(path: Path) -> LiveRun | None:
     if is_address and isinstance(token := values.get("token"), str):
         remember_token(entry.url, token)
         remember_token(entry.node_url, token)
+    if is_address and isinstance(name := values.get("socket"), str) and "/" not in name:
+        remember_socket(entry.url, str(path.parent), name)
     return entry if is_address else None

@@ -23,7 +23,7 @@ from gradvane.cli.telling import complain, say, write
 _DESCRIPTION = """\
 Prints your live runs on this machine as targets for Prometheus, in the format of file_sd and http_sd. The ranks of a
 run that share a port are one target. The labels __meta_gradvane_run, __meta_gradvane_run_id, __meta_gradvane_rank (the
-lowest one of the target) and __meta_gradvane_world_size are for relabelling.
+lowest one of the target) and __meta_gradvane_world_size are for relabelling. __scheme__ is set where the endpoint has TLS.
 """
 _LOOPBACK = "127.0.0.1"
 
@@ -93,6 +93,8 @@ def _target(entry: LiveRun, address: str | None) -> dict[str, Any]:
     host = address or parts.hostname or _LOOPBACK
     labels = {"__meta_gradvane_run": entry.run, "__meta_gradvane_run_id": entry.run_id,
               "__meta_gradvane_rank": str(entry.rank), "__meta_gradvane_world_size": str(entry.world_size)}
+    if parts.scheme == "https":
+        labels["__scheme__"] = "https"
     return {"targets": [f"[{host}]:{parts.port}" if ":" in host else f"{host}:{parts.port}"], "labels": labels}
 
 

@@ -1,4 +1,4 @@
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { HeatMap as Answer } from "../data/api";
 import type { TabProps } from "./props";
 import { csvOf, fileName, save } from "../words/csv";
@@ -125,10 +125,18 @@ const TYPING_MS = 250;
 /** Tells of what was typed once the typing has paused. */
 export function Search({ text, onChange }: { text: string; onChange: (text: string) => void }) {
   const [typed, setTyped] = useState(text);
-  useEffect(() => setTyped(text), [text]);
+  const told = useRef(text);
+  useEffect(() => {
+    if (text === told.current) return;  // our own word comes back; more may have been typed since
+    told.current = text;
+    setTyped(text);
+  }, [text]);
   useEffect(() => {
     if (typed === text) return;
-    const timer = setTimeout(() => onChange(typed), TYPING_MS);
+    const timer = setTimeout(() => {
+      told.current = typed;
+      onChange(typed);
+    }, TYPING_MS);
     return () => clearTimeout(timer);
   }, [typed]);
   return (

@@ -1,0 +1,63 @@
+#pragma once
+// What a web config file asks for, as it is now.
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "exporters/web/password_check.hpp"
+#include "exporters/web/web_config.hpp"
+
+namespace gradvane::exporters {
+
+/// The file and those that it names are looked at once per second, and are taken when they have changed and stay so for
+/// that long: certificates are renewed while a run lasts. A file that is wrong changes nothing. TLS can be neither
+/// switched on nor off, as the address of the endpoint says which.
+class ConfiguredAccess final : public WebAccess {
+ public:
+  /// Throws std::runtime_error, with what to change.
+  /// @param note  called on the server's thread, with what has become of a changed file
+  ConfiguredAccess(std::filesystem::path file, std::function<void(const std::string&)> note);
+
+  [[nodiscard]] bool has_tls() const noexcept override { return server_ != nullptr; }
+  void look() override;
+  [[nodiscard]] std::unique_ptr<TlsSession> session() override { return server_->session(); }
+  [[nodiscard]] bool is_within_limit() override;
+  [[nodiscard]] bool has_users() const noexcept override { return passwords_.has_value(); }
+  [[nodiscard]] Verdict admits(std::string_view peer, std::string_view authorization) override;
+  [[nodiscard]] const Headers& headers() const noexcept override { return config_.headers; }
+
+ private:
+  /// Of one file; all zero where it is not there.
+  struct Mark {
+    std::uint64_t device = 0;
+    std::uint64_t number = 0;
+    std::int64_t size = 0;
+    std::int64_t seconds = 0;
+    std::int64_t nanoseconds = 0;
+    auto operator<=>(const Mark&) const = default;
+  };
+  using Clock = std::chrono::steady_clock;
+
+  void take(WebConfig config);
+  [[nodiscard]] static std::vector<Mark> marks_of(const std::vector<std::filesystem::path>& files);
+
+  std::filesystem::path file_;
+  std::function<void(const std::string&)> note_;
+  WebConfig config_;
+  std::unique_ptr<TlsServer> server_;
+  std::optional<PasswordCheck> passwords_;
+  double requests_ = 0;  ///< that may still come
+  Clock::time_point counted_;
+  std::vector<Mark> taken_;  ///< of what is in force, or was refused
+  std::vector<Mark> seen_;   ///< at the last look
+  std::string error_;        ///< why the file as it is now is not in force; empty: it is
+  Clock::time_point next_look_;
+};
+
+}  // namespace gradvane::exporters
