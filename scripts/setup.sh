@@ -34,7 +34,9 @@ fi
 run_apt
 run_servers
 run_python
+run_page &  # beside the next one: both wait for the network, and install different packages
+page=$!
 run_tools
-run_page
+wait "$page" || exit 1
 run_cuda
 write_settings

@@ -34,7 +34,7 @@ using boost::system::error_code;
 
 namespace {
 
-constexpr int kBacklog = 1024;      // a full one makes clients wait for a whole second
+constexpr int kBacklog = 4096;      // a full one makes clients wait for a whole second
 constexpr int kAcceptsAtOnce = 16;  // then those that were taken are read, before more make them go
 constexpr int kNiceness = 5;        // training goes first; the agent's pages can wait a moment
 constexpr std::chrono::milliseconds kFirstPause{50};

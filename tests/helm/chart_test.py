@@ -8,6 +8,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import time
 import urllib.request
 from pathlib import Path
@@ -18,6 +19,10 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "exporters" / "web"))
+
+from web_server import Authority, hashed  # noqa: E402
+
 CHART = ROOT / "helm" / "gradvane"
 HELMS = [Path(path) for path in os.environ["HELM_BINARIES"].split(":")]
 CRDS = Path(os.environ["MONITORING_CRDS"])
@@ -164,6 +169,9 @@ def test_the_training_fits_the_restricted_profile(program):
     ("pods.namespaces[0]=Training", "namespaces"),
     ("token.secret=Not_A_Name", "secret"),
     ("tests.prometheus=prometheus:9090", "prometheus"),
+    ("webConfig.scheme=tls", "scheme"),
+    ("podMonitor.enabled=true,webConfig.basicAuth.username.name=a", "webConfig.secret is empty: name the Secret"),
+    ("podMonitor.enabled=true,webConfig.secret=web,token.create=true,webConfig.basicAuth.username.name=a", "a scrape can send one of them"),
     ("exampleJob.enabled=true", "exampleJob.image is empty: name an image with torch"),
     ("exampleJob.enabled=true,exampleJob.image=torch,exampleJob.install.enabled=true", "exampleJob.install.image is empty"),
     ("alertmanagerConfig.enabled=true", "alertmanagerConfig.receiver is empty: say where alerts go"),
@@ -249,6 +257,54 @@ def test_the_training_runs_here_as_its_pod_would_and_prometheus_scrapes_it(progr
         with urllib.request.urlopen(request, timeout=10) as answer:
             settings = {row["key"]: row["value"] for row in json.load(answer)["process"]["settings"]}
         assert settings["stall_seconds"] == "77", "the ConfigMap is read"
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def test_a_training_with_a_web_config_runs_as_its_pod_would_and_is_scraped_as_the_monitor_says(program, tmp_path):
+    """As above, with the Secret's files in place of the mount."""
+    objects = rendered(program, *OPERATOR, values=CHART / "ci" / "web-config-values.yaml")
+    [job] = of_kind(objects, "Job")
+    spec = job["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    environment = {row["name"]: row.get("value", "") for row in container["env"]}
+    assert "GRADVANE_INSECURE" not in environment and "GRADVANE_TOKEN" not in environment
+    [mount] = [mount for mount in container["volumeMounts"] if mount["name"] == "web"]
+    assert environment["GRADVANE_WEB_CONFIG"] == f"{mount['mountPath']}/web.yml"
+    assert {"name": "web", "secret": {"secretName": "gradvane-web", "defaultMode": 0o440}} in spec["volumes"]
+    ca = Authority(tmp_path)
+    ca.issue("server", "DNS:gradvane")
+    ca.issue("client")
+    (tmp_path / "web.yml").write_text(
+        "tls_server_config: {cert_file: server.crt, key_file: server.key, client_auth_type: RequireAndVerifyClientCert, "
+        f"client_ca_file: ca.crt}}\nbasic_auth_users: {{scrape: '{hashed('right')}'}}\n")
+    script = next(one["data"]["train.py"] for one in of_kind(objects, "ConfigMap") if "train.py" in one["data"])
+    (tmp_path / "train.py").write_text(script.replace("20_000", "200_000"))
+    process = subprocess.Popen(
+        [os.environ["GRADVANE_VENV_PYTHON"], "-m", "gradvane", "run", "train.py"], cwd=tmp_path, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+        env={"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "GRADVANE_PORT": "0", "TMPDIR": str(tmp_path), "GRADVANE_RUN": "web",
+             "PYTHONPATH": os.environ["PYTHONPATH"], "GRADVANE_ADDRESS": "0.0.0.0", "GRADVANE_WEB_CONFIG": str(tmp_path / "web.yml")})
+    try:
+        file = wait_for(lambda: next(iter(tmp_path.glob("gradvane-*/*/endpoint.rank0.json")), None), process)
+        port = json.loads(file.read_text())["url"].rpartition(":")[2]
+        [monitor] = of_kind(objects, "PodMonitor")
+        [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+        assert set(endpoint["tlsConfig"]) == {"ca", "cert", "keySecret", "serverName"} and "authorization" not in endpoint
+        (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [{
+            "job_name": "pods", "scrape_interval": "1s", "scheme": endpoint["scheme"],
+            "tls_config": {"ca_file": "ca.crt", "cert_file": "client.crt", "key_file": "client.key",
+                           "server_name": endpoint["tlsConfig"]["serverName"]},
+            "basic_auth": {"username": "scrape", "password": "right"},
+            "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}]}))
+        server = subprocess.Popen([SERVERS / "prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
+                                   "--web.listen-address=127.0.0.1:19990"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            assert wait_for(lambda: asked('gradvane_steps_total{run="web"} > 0'), process)
+        finally:
+            server.kill()
+            server.wait()
     finally:
         process.terminate()
         process.communicate(timeout=60)

@@ -42,7 +42,26 @@ interval: {{ .Values.podMonitor.interval }}
 {{- with .Values.podMonitor.scrapeTimeout }}
 scrapeTimeout: {{ . }}
 {{- end }}
-{{- with include "gradvane.tokenSecret" . }}
+{{- $token := include "gradvane.tokenSecret" . }}
+{{- with .Values.webConfig }}
+{{- if .secret }}
+{{- if and $token .basicAuth }}
+{{- fail "webConfig.basicAuth and token are both set: a scrape can send one of them" }}
+{{- end }}
+scheme: {{ .scheme }}
+{{- with .tlsConfig }}
+tlsConfig:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .basicAuth }}
+basicAuth:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- else if or .tlsConfig .basicAuth }}
+{{- fail "webConfig.secret is empty: name the Secret with the web config, or leave tlsConfig and basicAuth out" }}
+{{- end }}
+{{- end }}
+{{- with $token }}
 authorization:
   credentials:
     name: {{ . }}

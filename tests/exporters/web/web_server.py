@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-BUILD = Path(os.environ["GRADVANE_BUILD_DIR"])
+BUILD = Path(os.environ.get("GRADVANE_BUILD_DIR", ""))
 
 
 def openssl(folder: Path, *words: str) -> None:
