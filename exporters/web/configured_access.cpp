@@ -13,7 +13,7 @@ constexpr std::chrono::seconds kLookEvery{1};
 
 }  // namespace
 
-ConfiguredAccess::ConfiguredAccess(std::filesystem::path file,
+ConfiguredAccess::ConfiguredAccess(const std::filesystem::path& file,
                                    std::function<void(const std::string&)> note)
     : file_(std::filesystem::absolute(file)), note_(std::move(note)) {
   WebConfig config = read_web_config(file_);

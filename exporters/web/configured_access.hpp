@@ -22,7 +22,7 @@ class ConfiguredAccess final : public WebAccess {
  public:
   /// Throws std::runtime_error, with what to change.
   /// @param note  called on the server's thread, with what has become of a changed file
-  ConfiguredAccess(std::filesystem::path file, std::function<void(const std::string&)> note);
+  ConfiguredAccess(const std::filesystem::path& file, std::function<void(const std::string&)> note);
 
   [[nodiscard]] bool has_tls() const noexcept override { return server_ != nullptr; }
   void look() override;

@@ -8,7 +8,7 @@ import re
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ class _Message:
 
 
 _message = _Message()
-_filter = ("ignore", _message, DeprecationWarning, None, 0)
+_filter: Any = ("ignore", _message, DeprecationWarning, None, 0)
 
 
 def leave_out(is_watched: Callable[[], bool]) -> None:
@@ -42,8 +42,9 @@ def leave_out(is_watched: Callable[[], bool]) -> None:
     def before() -> None:
         _message.is_ours = is_watched() and _program_has_one_thread()
         # In front of the program's own: one of them may turn warnings into errors.
-        if _message.is_ours and (not warnings.filters or warnings.filters[0] is not _filter):
-            warnings.filters.insert(0, _filter)  # type: ignore[attr-defined]
+        filters: Any = warnings.filters  # said to be a sequence, and is a list
+        if _message.is_ours and (not filters or filters[0] is not _filter):
+            filters.insert(0, _filter)
 
     def in_child() -> None:
         _message.is_ours = False

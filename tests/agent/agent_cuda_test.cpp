@@ -170,7 +170,7 @@ TEST_F(AgentOnCuda, AddsNoHostSyncLaggedAndOneAStepImmediateOrWithAPolicy) {
 }
 
 /// The weights' bytes after ten steps; gradients of those in `bad` hold a NaN, and those in `left_out` are not taken.
-std::vector<char> weights_after(Options options, const std::vector<int>& bad,
+std::vector<char> weights_after(const Options& options, const std::vector<int>& bad,
                                 const std::vector<int>& left_out = {}) {
   Training training(7, at::kCUDA);
   Agent agent(options);

@@ -50,10 +50,9 @@ void export_syncs(gx::Exporter& exporter, const std::string& how, int steps) {
 
 int main(int argc, char** argv) {
   std::map<std::string, std::string> options{
-      {"--steps", "120"},     {"--layers", "2"},    {"--poison", "0"},
-      {"--state", "running"}, {"--live", "0"},      {"--port", "0"},
-      {"--dir", ""},          {"--syncs", "cupti"}, {"--max-series", "2000"},
-      {"--web-config", ""},   {"--token", ""}};
+      {"--steps", "120"},       {"--layers", "2"},    {"--poison", "0"}, {"--state", "running"},
+      {"--live", "0"},          {"--port", "0"},      {"--dir", ""},     {"--syncs", "cupti"},
+      {"--max-series", "2000"}, {"--web-config", ""}, {"--token", ""}};
   for (int i = 1; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const auto number = [&](const char* key) { return std::atoi(options[key].c_str()); };
 

@@ -68,9 +68,9 @@ struct Options {
   /// Directory of endpoint.rank<R>.json. Empty: gradvane-<uid>/<run> under the temporary directory.
   std::string run_dir = {};
   std::string address = "127.0.0.1";  ///< where the endpoint listens
-  std::string token;      ///< that requests have to show; auto: made once for each run directory
-  std::string web_config = {};  ///< path of a YAML file with TLS, users and a limit; empty: none
-  bool insecure = false;  ///< whether the endpoint may listen on a network with neither
+  std::string token;  ///< that requests have to show; auto: made once for each run directory
+  std::string web_config = {};     ///< path of a YAML file with TLS, users and a limit; empty: none
+  bool insecure = false;           ///< whether the endpoint may listen on a network with neither
   std::string allowed_hosts = {};  ///< further host names that requests may use
   /// If it is taken, the next free one is used. 0: any free port. -1: no endpoint.
   int port = 9464;

@@ -115,8 +115,8 @@ std::vector<std::string> names_of(const X509* certificate) {
 
 /// The place of the settings' names in a context.
 int names_index() {
-  static const int index = ::SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
-  return index;
+  static const int kIndex = ::SSL_CTX_get_ex_new_index(0, nullptr, nullptr, nullptr, nullptr);
+  return kIndex;
 }
 
 int look_at_client(int is_good, X509_STORE_CTX* store, bool has_to_be_good) {

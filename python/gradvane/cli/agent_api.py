@@ -94,7 +94,8 @@ def _ask(url: str, path: str, timeout: float) -> bytes:
     elif token := token_of(url):
         request.add_header("Authorization", f"Bearer {token}")
     with _opener(str(parts.hostname)).open(request, timeout=timeout) as answer:
-        return answer.read(_MOST_BYTES + 1)
+        body: bytes = answer.read(_MOST_BYTES + 1)
+    return body
 
 
 class _UnixConnection(http.client.HTTPConnection):

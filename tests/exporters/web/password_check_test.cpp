@@ -62,8 +62,9 @@ TEST_F(PasswordCheckTest, LetsInWhoHasTheNameAndThePassword) {
 }
 
 TEST_F(PasswordCheckTest, LetsNobodyElseIn) {
-  for (const char* one : {kWrong, kUnknown, kEmpty, "Basic", "Basic ", "Basic !!!!", "Bearer YWxpY2U6cmlnaHQ=", "",
-                          "Basic YWxpY2U=", "Basic YWxpY2U6cmlnaHQ=!", "YWxpY2U6cmlnaHQ="}) {
+  for (const char* one :
+       {kWrong, kUnknown, kEmpty, "Basic", "Basic ", "Basic !!!!", "Bearer YWxpY2U6cmlnaHQ=", "",
+        "Basic YWxpY2U=", "Basic YWxpY2U6cmlnaHQ=!", "YWxpY2U6cmlnaHQ="}) {
     now_ += 1s;
     EXPECT_EQ(ask(one), Verdict::no) << one;
   }
@@ -112,7 +113,8 @@ TEST_F(PasswordCheckTest, GivesEachAddressItsTurn) {
   EXPECT_EQ(ask("Basic YTph", "10.6.6.6"), Verdict::no);
   EXPECT_EQ(ask(kRight, "10.0.0.1"), Verdict::not_yet);
   now_ += 100ms;
-  EXPECT_EQ(ask("Basic YTpi", "10.6.6.6"), Verdict::not_yet);  // the other one has waited for longer
+  EXPECT_EQ(ask("Basic YTpi", "10.6.6.6"),
+            Verdict::not_yet);  // the other one has waited for longer
   EXPECT_EQ(ask(kRight, "10.0.0.1"), Verdict::yes);
 }
 

@@ -88,8 +88,10 @@ rate_limit:
 }
 
 TEST_F(WebConfigTest, TakesAnEmptyFileAndEmptySections) {
-  for (const char* text : {"", "# nothing\n", "tls_server_config:\nbasic_auth_users:\nrate_limit:\nhttp_server_config:\n",
-                           "rate_limit: {interval: 0s, burst: 0}", "http_server_config: {headers: {}}"}) {
+  for (const char* text :
+       {"", "# nothing\n",
+        "tls_server_config:\nbasic_auth_users:\nrate_limit:\nhttp_server_config:\n",
+        "rate_limit: {interval: 0s, burst: 0}", "http_server_config: {headers: {}}"}) {
     const WebConfig config = read_web_config(file(text));
     EXPECT_FALSE(config.tls) << text;
     EXPECT_FALSE(config.limit) << text;
@@ -116,15 +118,22 @@ TEST_F(WebConfigTest, SaysWhatIsWrong) {
       {"tls_server_config: {cert: a, key: b, cert_file: c}", "both there"},
       {"tls_server_config: {cert_file: none.crt, key: b}", "none.crt"},
       {"tls_server_config: {cert_file: ., key: b}", "is no regular file"},
-      {"tls_server_config: {cert: a, key: b, passphrase: c}", "tls_server_config.passphrase is not known"},
-      {"tls_server_config: {cert: a, key: b, min_version: TLS10}", "'TLS10' is not allowed; allowed are TLS12, TLS13"},
-      {"tls_server_config: {cert: a, key: b, min_version: TLS13, max_version: TLS12}", "min_version is above"},
+      {"tls_server_config: {cert: a, key: b, passphrase: c}",
+       "tls_server_config.passphrase is not known"},
+      {"tls_server_config: {cert: a, key: b, min_version: TLS10}",
+       "'TLS10' is not allowed; allowed are TLS12, TLS13"},
+      {"tls_server_config: {cert: a, key: b, min_version: TLS13, max_version: TLS12}",
+       "min_version is above"},
       {"tls_server_config: {cert: a, key: b, client_auth_type: Maybe}", "'Maybe' is not allowed"},
-      {"tls_server_config: {cert: a, key: b, client_auth_type: RequireAndVerifyClientCert}", "needs client_ca_file"},
-      {"tls_server_config: {cert: a, key: b, client_ca: c}", "does nothing without client_auth_type"},
-      {"tls_server_config: {cert: a, key: b, client_allowed_sans: [c]}", "client_allowed_sans needs"},
+      {"tls_server_config: {cert: a, key: b, client_auth_type: RequireAndVerifyClientCert}",
+       "needs client_ca_file"},
+      {"tls_server_config: {cert: a, key: b, client_ca: c}",
+       "does nothing without client_auth_type"},
+      {"tls_server_config: {cert: a, key: b, client_allowed_sans: [c]}",
+       "client_allowed_sans needs"},
       {"tls_server_config: {cert: a, key: b, cipher_suites: c}", "cipher_suites has to be a list"},
-      {"tls_server_config: {cert: a, key: b, prefer_server_cipher_suites: 2}", "has to be true or false"},
+      {"tls_server_config: {cert: a, key: b, prefer_server_cipher_suites: 2}",
+       "has to be true or false"},
       {"basic_auth_users: {alice: secret}", "basic_auth_users.alice is no bcrypt hash"},
       {"basic_auth_users: [alice]", "has to be a mapping of names"},
       {"basic_auth_users: {'a:b': '" + hash + "'}", "a name has no colon"},
@@ -132,8 +141,10 @@ TEST_F(WebConfigTest, SaysWhatIsWrong) {
       {"rate_limit: {interval: soon, burst: 1}", "'soon' is no duration"},
       {"rate_limit: {interval: 1s}", "rate_limit.burst is 0"},
       {"rate_limit: {interval: 1s, burst: -1}", "'-1' is no number of requests"},
-      {"http_server_config: {headers: {Server: me}}", "http_server_config.headers.Server is not known"},
-      {"http_server_config: {headers: {X-Frame-Options: \"deny\\r\\nEvil: 1\"}}", "one line of ASCII"},
+      {"http_server_config: {headers: {Server: me}}",
+       "http_server_config.headers.Server is not known"},
+      {"http_server_config: {headers: {X-Frame-Options: \"deny\\r\\nEvil: 1\"}}",
+       "one line of ASCII"},
       {"http_server_config: {http2: perhaps}", "http2 has to be true or false"},
       {"a: [", "web.yml: "},
   };
@@ -153,7 +164,8 @@ TEST(GoDuration, IsReadAsGoWritesIt) {
   EXPECT_EQ(go_duration("1h1m1s1ms1us1ns"), 3661001001001ns);
   EXPECT_EQ(go_duration(".5s"), 500ms);
   EXPECT_EQ(go_duration("2.5ms"), 2500000ns);
-  for (const char* text : {"", "1", "s", "-1s", "1x", "1s ", "1e3s", "nan", "99999999999h", "1ss", "0x1s"})
+  for (const char* text :
+       {"", "1", "s", "-1s", "1x", "1s ", "1e3s", "nan", "99999999999h", "1ss", "0x1s"})
     EXPECT_EQ(go_duration(text), std::nullopt) << text;
 }
 
