@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from alert_rules.files import ABSENT, absent_file, rule_files  # noqa: E402
+from alert_rules.files import ABSENT, absent_file, prometheus_rules, rule_files  # noqa: E402
 from alert_rules.windows import Settings, windows_of  # noqa: E402
 
 
@@ -25,6 +25,7 @@ def main() -> int:
                         help="GradvaneTrainingTargetDown also for targets of these jobs that no run was ever seen on")
     parser.add_argument("--absent-run", default="", metavar="REGEX",
                         help=f"write {ABSENT} too: an alert when no run of that name is there")
+    parser.add_argument("--kubernetes", type=Path, metavar="FILE", help="write the rules as objects of Prometheus Operator too")
     arguments = parser.parse_args()
     try:
         windows = windows_of(arguments.windows)
@@ -37,6 +38,8 @@ def main() -> int:
     arguments.out.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (arguments.out / name).write_text(text, encoding="utf-8")
+    if arguments.kubernetes:
+        arguments.kubernetes.write_text(prometheus_rules(files), encoding="utf-8")
     return 0
 
 

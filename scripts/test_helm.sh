@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds Helm 3 and 4 from their Go modules into .deps/helm (some minutes the first time), and tests helm/gradvane with both.
+# Builds Helm 3 and 4 and Kustomize from their Go modules into .deps/helm (some minutes the first time), and tests
+# helm/gradvane and deploy/kustomize with them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=versions.env
@@ -25,6 +26,11 @@ for version in "$HELM_3_VERSION" "$HELM_4_VERSION"; do
     mv "$place/bin/helm" "$place/bin/helm-v$version"
   fi
 done
+if [[ ! -x $place/bin/kustomize-v$KUSTOMIZE_VERSION ]]; then
+  echo "building Kustomize $KUSTOMIZE_VERSION"
+  "$go" install "sigs.k8s.io/kustomize/kustomize/v5@v$KUSTOMIZE_VERSION"
+  mv "$place/bin/kustomize" "$place/bin/kustomize-v$KUSTOMIZE_VERSION"
+fi
 operator=github.com/prometheus-operator/prometheus-operator
 "$go" mod download "$operator@v$PROMETHEUS_OPERATOR_VERSION"
 if [[ ! -d $place/python/kubernetes_validate ]]; then
@@ -32,6 +38,7 @@ if [[ ! -d $place/python/kubernetes_validate ]]; then
 fi
 
 export HELM_BINARIES=$place/bin/helm-v$HELM_3_VERSION:$place/bin/helm-v$HELM_4_VERSION
+export KUSTOMIZE_BINARY=$place/bin/kustomize-v$KUSTOMIZE_VERSION
 export MONITORING_CRDS=$place/modules/pkg/mod/$operator@v$PROMETHEUS_OPERATOR_VERSION/example/prometheus-operator-crd-full
 export PYTHONPATH=$PWD/build/release/python:$place/python GRADVANE_VENV_PYTHON GRADVANE_SERVERS_DIR=$GRADVANE_SERVERS
 exec "$GRADVANE_VENV_PYTHON" -B -m pytest -q -p no:cacheprovider tests/helm/chart_test.py "$@"

@@ -45,6 +45,16 @@ def rule_files(settings: Settings) -> dict[str, str]:
     }
 
 
+def prometheus_rules(files: dict[str, str]) -> str:
+    """The same files as objects PrometheusRule of Prometheus Operator."""
+    texts = [f"# {HEAD}\n"]
+    for name, text in sorted(files.items()):
+        groups = "".join(f"  {line}" if line.strip() else line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+        texts.append("---\napiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\nmetadata:\n"
+                     f"  name: {name.removesuffix('.yaml')}\nspec:\n{groups}")
+    return "".join(texts)
+
+
 def absent_file(settings: Settings, run: str) -> str:
     bases = settings.runbook_base.rstrip("/"), settings.dashboard_base.rstrip("/")
     return file_text(HEAD, [Group("gradvane-absent", (absent(settings.windows, run),))], *bases)

@@ -1,7 +1,7 @@
 """The chart helm/gradvane, rendered by real Helm: what it makes, what it refuses, and that what it makes is valid.
 
-`make test-helm` runs it. HELM_BINARIES: helm programs with colons between them. MONITORING_CRDS: a folder with the
-definitions of Prometheus Operator.
+`make test-helm` runs it. HELM_BINARIES: helm programs with colons between them. KUSTOMIZE_BINARY: kustomize.
+MONITORING_CRDS: a folder with the definitions of Prometheus Operator.
 """
 
 import json
@@ -140,6 +140,29 @@ def test_rules_and_dashboards_are_those_of_the_project(program, tmp_path):
             shown.update(one["data"])
             assert len(json.dumps(one)) < 1_000_000, "a ConfigMap holds 1 MiB"
     assert shown == {path.name: path.read_text() for path in (ROOT / "dashboards/grafana").glob("*.json")}
+
+
+def test_the_kustomize_base_makes_the_same_objects_as_the_chart(definitions):
+    done = subprocess.run([os.environ["KUSTOMIZE_BINARY"], "build", ROOT / "deploy" / "kustomize"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    objects = [one for one in yaml.safe_load_all(done.stdout) if one]
+    for one in objects:
+        assert one["metadata"]["labels"]["app.kubernetes.io/name"] == "gradvane" and "namespace" not in one["metadata"]
+        if one["kind"] == "ConfigMap":
+            kubernetes_validate.validate(one, KUBERNETES, strict=True)
+        else:
+            schema = definitions[one["kind"], one["apiVersion"].partition("/")[2]]
+            jsonschema.Draft202012Validator(closed(schema)).validate({"spec": one["spec"]})
+
+    def short(one):
+        return one["kind"], one["metadata"]["name"].removeprefix("watch-").removeprefix("gradvane").removeprefix("-")
+
+    ours = {short(one): one.get("spec") or one["data"] for one in objects}
+    theirs = {short(one): one.get("spec") or one["data"] for one in rendered(HELMS[0], *OPERATOR)}
+    assert ours.pop(("ConfigMap", "agent")).keys() == theirs.pop(("ConfigMap", "agent")).keys() == {"gradvane.yaml"}
+    assert ours == theirs
+    shown = [one for one in objects if one["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    assert len(shown) == len(list((ROOT / "dashboards" / "grafana").glob("*.json"))), "each dashboard is in dashboards/grafana/kustomization.yaml"
 
 
 def test_the_training_fits_the_restricted_profile(program):
