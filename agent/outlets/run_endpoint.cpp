@@ -48,6 +48,12 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   if (!options.web_config.empty())
     endpoint.http.web = std::make_shared<exporters::ConfiguredAccess>(
         options.web_config, [notes = notes_](const std::string& note) { notes->add(note); });
+  if (endpoint.http.web && !endpoint.http.web->has_tls() && !endpoint.http.web->has_users() &&
+      endpoint.http.token.empty() && !options.insecure && !exporters::is_loopback(options.address))
+    throw std::invalid_argument("web_config " + options.web_config +
+                                " has neither TLS nor users, and address = '" + options.address +
+                                "' would let everyone on the network read this run; add them, set "
+                                "token, or insecure to on if the network is yours alone");
   // The commands on this machine ask over the unix socket, and need no certificate and no password.
   if (options.share_port && (run.world_size > 1 || endpoint.http.web)) {
     started = share_port(endpoint, run);

@@ -83,11 +83,12 @@ std::optional<HttpResponse> token_refusal(const Request& request, std::string_vi
   // Two slashes at the beginning would be the name of another machine.
   if (auto rest = without_token(target, token.text);
       rest && rest->starts_with('/') && !rest->starts_with("//"))
-    return HttpResponse{
-        .status = 303,
-        .body = "the token is taken\n",
-        .location = *std::move(rest),
-        .cookie = token.cookie + '=' + token.text + "; Path=/; HttpOnly; SameSite=Strict"};
+    return HttpResponse{.status = 303,
+                        .body = "the token is taken\n",
+                        .location = *std::move(rest),
+                        .cookie = token.cookie + '=' + token.text +
+                                  "; Path=/; HttpOnly; SameSite=Strict" +
+                                  (token.is_secure ? "; Secure" : "")};
   if (has_bearer(request, token.text) || has_cookie(request, token)) return std::nullopt;
   return HttpResponse{
       .status = 401,

@@ -13,6 +13,7 @@ namespace gradvane::exporters {
 struct AccessToken {
   std::string text = {};    ///< empty: everyone may read
   std::string cookie = {};  ///< name of the cookie in which a browser keeps it
+  bool is_secure = false;   ///< the cookie goes over TLS only
 };
 
 /// Absent for a request that is let through: with the token in `Authorization: Bearer` or in the cookie. A browser that a person sends with ?token= gets

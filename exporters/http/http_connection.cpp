@@ -54,7 +54,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void start() override { read_request(); }
 
   void finish() override {
-    if (stream_) {
+    if (is_waiting_) {
+      close();
+    } else if (stream_) {
       if (!is_sending_) send_part();  // what there is to say at the end; closes after it
     } else if (is_answering_) {
       keep_alive_ = false;
@@ -64,6 +66,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   }
 
   [[nodiscard]] HttpClaim claim() const override {
+    if (is_waiting_) return {HttpStanding::waiting, since_};
     if (stream_ || is_answering_) return {HttpStanding::answering, since_};
     error_code ignored;
     const bool has_spoken = wire_.socket().available(ignored) > 0;  // we have not looked yet
@@ -186,14 +189,13 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void admit(AdmissionRules rules) {
     const auto& request = parser_->get();
     std::optional<Admission> admission = admission_of(request, path_of(request), rules);
+    is_waiting_ = !admission;
     if (!admission) {
+      if (rules.is_first) arm(kPasswordPatience, HttpDrop::header_deadline);
       rules.is_first = false;
-      arm(kPasswordPatience, HttpDrop::header_deadline);
       pause_.expires_after(kAskAgain);
       return pause_.async_wait([self = shared_from_this(), rules](const error_code& error) {
-        if (error || !self->wire_.socket().is_open()) return;
-        self->disarm();
-        self->admit(rules);
+        if (!error && self->wire_.socket().is_open()) self->admit(rules);
       });
     }
     if (*admission) {
@@ -369,6 +371,7 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   std::optional<http::request_parser<http::empty_body>> parser_;
   bool is_idle_ = false;
   bool is_answering_ = false;
+  bool is_waiting_ = false;                 ///< for its password to be checked
   Clock::time_point since_ = Clock::now();  ///< when it last went on
   std::size_t held_ = 0;                    ///< bytes of body_ that shared_ knows of
   bool keep_alive_ = false;

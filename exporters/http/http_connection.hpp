@@ -28,6 +28,7 @@ struct HttpShared {
 /// How much is lost by closing a connection now, least first.
 enum class HttpStanding : std::uint8_t {
   idle,       ///< between requests
+  waiting,    ///< for its password to be checked
   silent,     ///< fresh, and has not said a word
   reading,    ///< has not said yet what it wants
   answering,  ///< in an answer, or a stream

@@ -104,7 +104,9 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
                        ": " + std::strerror(errno)};
     }
     port_ = port_of(descriptor);
-    shared_.token = {shared_.options.token, "gradvane_token_" + std::to_string(port_)};
+    shared_.token = {.text = shared_.options.token,
+                     .cookie = "gradvane_token_" + std::to_string(port_),
+                     .is_secure = shared_.options.web && shared_.options.web->has_tls()};
     serve(descriptor);
     return {.port = port_};
   }

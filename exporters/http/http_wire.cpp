@@ -12,6 +12,8 @@ namespace {
 namespace asio = boost::asio;
 
 constexpr std::size_t kRecord = 16 * 1024;  // what one record of TLS holds
+constexpr std::size_t kMostUnsent =
+    64 * 1024;  // alerts, to one that asks for them and does not read
 
 }  // namespace
 
@@ -19,6 +21,8 @@ void TlsPipe::read(std::span<char> into, Done done) {
   std::size_t count = 0;
   const TlsSession::Progress progress = session_->read(into, count);
   send(nullptr);  // an answer of the handshake, or an alert
+  if (is_sending_ && session_->unsent() > kMostUnsent)
+    return finish(std::move(done), asio::error::no_buffer_space, 0);
   switch (progress) {
     case TlsSession::Progress::done:
       return finish(std::move(done), {}, count);
@@ -53,7 +57,7 @@ void TlsPipe::write(std::span<const char> from, Done done) {
 /// One piece at a time is with the socket. What is made meanwhile goes after it.
 void TlsPipe::send(Done done) {
   if (is_sending_) {
-    if (done) waiting_ = std::move(done);
+    if (const auto waiting = waiting_.lock(); done && waiting) *waiting = std::move(done);
     return;
   }
   sending_ = session_->outgoing();
@@ -62,15 +66,16 @@ void TlsPipe::send(Done done) {
     return;
   }
   is_sending_ = true;
+  const auto next = std::make_shared<Done>();
+  waiting_ = next;
   const auto buffer = asio::buffer(sending_);
   asio::async_write(
       socket_, buffer,
-      [self = shared_from_this(), done = std::move(done)](const Error& error, std::size_t) {
+      [self = shared_from_this(), next, done = std::move(done)](const Error& error, std::size_t) {
         self->is_sending_ = false;
         self->sending_ = {};
-        const Done next = std::exchange(self->waiting_, nullptr);
-        if (error && next) next(error, 0);
-        if (!error) self->send(next);
+        if (error && *next) (*next)(error, 0);
+        if (!error) self->send(std::move(*next));
         if (done) done(error, 0);
       });
 }

@@ -23,7 +23,10 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
 
   /// @param session  null: no TLS
   TlsPipe(Socket socket, std::unique_ptr<TlsSession> session)
-      : socket_(std::move(socket)), session_(std::move(session)) {}
+      : socket_(std::move(socket)), session_(std::move(session)) {
+    Error ignored;
+    if (session_) socket_.non_blocking(true, ignored);  // for say_end(), else Asio would wait
+  }
 
   [[nodiscard]] Socket& socket() noexcept { return socket_; }
   [[nodiscard]] bool has_received() const noexcept { return has_received_; }
@@ -48,7 +51,8 @@ class TlsPipe : public std::enable_shared_from_this<TlsPipe> {
   std::string sending_;  ///< with the socket
   bool is_sending_ = false;
   bool has_received_ = false;
-  Done waiting_;  ///< for what goes after it
+  /// Who waits for what goes after it. The write that is on owns it: as a member it would keep this alive by itself.
+  std::weak_ptr<Done> waiting_;
 };
 
 /// What Beast reads from and Asio writes to: an AsyncReadStream and AsyncWriteStream. At most one read and one write at a

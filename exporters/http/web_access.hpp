@@ -39,6 +39,8 @@ class TlsSession {
   [[nodiscard]] virtual std::string outgoing() = 0;
   /// There is something to read without more input.
   [[nodiscard]] virtual bool has_pending() const = 0;
+  /// Bytes that outgoing() would take.
+  [[nodiscard]] virtual std::size_t unsent() const = 0;
   /// It failed because the other side speaks HTTP without TLS.
   [[nodiscard]] virtual bool was_plain_http() const = 0;
 };
@@ -67,6 +69,8 @@ class WebAccess {
   /// Takes one request from the limit.
   [[nodiscard]] virtual bool is_within_limit() = 0;
   [[nodiscard]] virtual bool has_users() const noexcept = 0;
+  /// Only who is known may read: by a password, or by a certificate.
+  [[nodiscard]] virtual bool knows_readers() const noexcept = 0;
   /// Precondition: has_users().
   /// @param peer           the address that asks, without its port: each gets its turn
   /// @param authorization  the header's value

@@ -16,26 +16,46 @@ constexpr std::chrono::seconds kLookEvery{1};
 ConfiguredAccess::ConfiguredAccess(const std::filesystem::path& file,
                                    std::function<void(const std::string&)> note)
     : file_(std::filesystem::absolute(file)), note_(std::move(note)) {
-  WebConfig config = read_web_config(file_);
-  taken_ = seen_ = marks_of(config.files);
+  auto [config, marks] = read(file_);
+  taken_ = seen_ = std::move(marks);
   next_look_ = Clock::now() + kLookEvery;
   take(std::move(config));
+}
+
+std::pair<WebConfig, std::vector<ConfiguredAccess::Mark>> ConfiguredAccess::read(
+    const std::filesystem::path& file) {
+  const auto files = read_web_config(file).files;
+  auto marks = marks_of(files);
+  WebConfig config = read_web_config(file);
+  if (config.files != files || marks_of(files) != marks) marks.clear();
+  return {std::move(config), std::move(marks)};
 }
 
 /// All of it, or nothing.
 void ConfiguredAccess::take(WebConfig config) {
   std::unique_ptr<TlsServer> server;
   std::optional<PasswordCheck> passwords;
+  const bool keeps_users =
+      passwords_ && config.users == config_.users;  // and what is known of them
+  bool knows_readers = !config.users.empty();
   if (config.tls) {
     std::string error;
     server = tls_library().server(*config.tls, error);
     if (!server)
       throw std::runtime_error("web_config " + file_.string() + ": tls_server_config: " + error);
+    knows_readers |= config.tls->client_auth == ClientAuth::require_and_verify;
   }
-  if (!config.users.empty()) passwords.emplace(tls_library(), config.users);
+  if (knows_readers_ && !knows_readers)
+    throw std::runtime_error("web_config " + file_.string() +
+                             ": neither users nor clients' certificates are left, which would let "
+                             "everyone read");
+  if (!config.users.empty() && !keeps_users) passwords.emplace(tls_library(), config.users);
   server_ = std::move(server);
-  passwords_.reset();
-  if (passwords) passwords_.emplace(*std::move(passwords));
+  if (!keeps_users) {
+    passwords_.reset();
+    if (passwords) passwords_.emplace(*std::move(passwords));
+  }
+  knows_readers_ = knows_readers;
   config.tls.reset();  // the server has the key now
   config_ = std::move(config);
   requests_ = config_.limit ? config_.limit->burst : 0;
@@ -47,16 +67,15 @@ void ConfiguredAccess::look() {
   if (now < next_look_) return;
   next_look_ = now + kLookEvery;
   const auto marks = marks_of(config_.files);
-  const bool is_settled = marks == std::exchange(seen_, marks);
+  const bool is_settled = marks == std::exchange(seen_, marks) || are_settled(marks);
   // While a file is wrong, others that it names may be what is missing, and are not looked at here.
   if ((marks == taken_ && error_.empty()) || !is_settled) return;
   taken_ = marks;
   try {
-    WebConfig config = read_web_config(file_);
+    auto [config, marks_now] = read(file_);  // of other files than before, it may be
     if (config.tls.has_value() != has_tls())
       throw std::runtime_error("web_config " + file_.string() +
                                ": TLS cannot be switched on or off while the run lasts");
-    auto marks_now = marks_of(config.files);  // which may be other files than before
     take(std::move(config));
     taken_ = seen_ = std::move(marks_now);
     error_.clear();
@@ -65,6 +84,16 @@ void ConfiguredAccess::look() {
     if (std::exchange(error_, error.what()) == error.what()) return;
     note_(error_ + "; what was in force stays");
   }
+}
+
+/// Nobody has written to a file within the last second.
+bool ConfiguredAccess::are_settled(const std::vector<Mark>& marks) noexcept {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::ranges::all_of(marks, [&](const Mark& mark) {
+    const auto written =
+        std::chrono::seconds(mark.seconds) + std::chrono::nanoseconds(mark.nanoseconds);
+    return mark != Mark() && written < now && now - written > kLookEvery;
+  });
 }
 
 bool ConfiguredAccess::is_within_limit() {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "exporters/web/password_check.hpp"
@@ -15,9 +16,10 @@
 
 namespace gradvane::exporters {
 
-/// The file and those that it names are looked at once per second, and are taken when they have changed and stay so for
-/// that long: certificates are renewed while a run lasts. A file that is wrong changes nothing. TLS can be neither
-/// switched on nor off, as the address of the endpoint says which.
+/// The file and those that it names are looked at once per second, and are taken when they have changed, at the latest with
+/// the second look since: an editor may write in parts. Certificates are renewed while a run lasts. A file that is wrong
+/// changes nothing. TLS can be neither switched on nor off, as the address of the endpoint says which, and a file that
+/// lets everyone read does not take the place of one that does not.
 class ConfiguredAccess final : public WebAccess {
  public:
   /// Throws std::runtime_error, with what to change.
@@ -29,6 +31,7 @@ class ConfiguredAccess final : public WebAccess {
   [[nodiscard]] std::unique_ptr<TlsSession> session() override { return server_->session(); }
   [[nodiscard]] bool is_within_limit() override;
   [[nodiscard]] bool has_users() const noexcept override { return passwords_.has_value(); }
+  [[nodiscard]] bool knows_readers() const noexcept override { return knows_readers_; }
   [[nodiscard]] Verdict admits(std::string_view peer, std::string_view authorization) override;
   [[nodiscard]] const Headers& headers() const noexcept override { return config_.headers; }
 
@@ -44,7 +47,11 @@ class ConfiguredAccess final : public WebAccess {
   };
   using Clock = std::chrono::steady_clock;
 
+  /// A config, and the marks of its files while it was read; no marks where they changed meanwhile.
+  [[nodiscard]] static std::pair<WebConfig, std::vector<Mark>> read(
+      const std::filesystem::path& file);
   void take(WebConfig config);
+  [[nodiscard]] static bool are_settled(const std::vector<Mark>& marks) noexcept;
   [[nodiscard]] static std::vector<Mark> marks_of(const std::vector<std::filesystem::path>& files);
 
   std::filesystem::path file_;
@@ -52,6 +59,7 @@ class ConfiguredAccess final : public WebAccess {
   WebConfig config_;
   std::unique_ptr<TlsServer> server_;
   std::optional<PasswordCheck> passwords_;
+  bool knows_readers_ = false;
   double requests_ = 0;  ///< that may still come
   Clock::time_point counted_;
   std::vector<Mark> taken_;  ///< of what is in force, or was refused

@@ -37,7 +37,8 @@ class PasswordCheck {
 
   const TlsLibrary& library_;
   std::map<std::string, std::string> users_;
-  std::string salt_;  ///< of the digests
+  std::string slowest_;  ///< the hash that takes longest, for names that are not known
+  std::string salt_;     ///< of the digests
   std::set<std::string> right_;
   std::set<std::string> wrong_;
   std::map<std::string, Turn, std::less<>> turns_;

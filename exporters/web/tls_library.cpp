@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "exporters/web/tls.hpp"
 
@@ -25,7 +26,9 @@ std::filesystem::path own_folder() {
 const TlsLibrary& load() {
   const std::filesystem::path own = own_folder();
   std::string said;
-  for (const auto& path : {own / kFile, own / "../lib" / kFile, std::filesystem::path(kFile)}) {
+  std::vector<std::filesystem::path> places{kFile};
+  if (!own.empty()) places = {own / kFile, own / "../lib" / kFile, kFile};
+  for (const auto& path : places) {
     void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
       const char* error = ::dlerror();

@@ -28,6 +28,10 @@ class _Message:
         self.is_ours = False
         """whether the fork that was begun last found no thread of the program's but its own"""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Where filters are sent to other processes: there it leaves out nothing."""
+        return re.compile, ("(?!)",)
+
     def match(self, text: str) -> bool:
         return self.is_ours and _TEXT.match(text) is not None
 
@@ -44,6 +48,8 @@ def leave_out(is_watched: Callable[[], bool]) -> None:
         # In front of the program's own: one of them may turn warnings into errors.
         filters: Any = warnings.filters  # said to be a sequence, and is a list
         if _message.is_ours and (not filters or filters[0] is not _filter):
+            while _filter in filters:  # others were put before it
+                filters.remove(_filter)
             filters.insert(0, _filter)
 
     def in_child() -> None:

@@ -60,7 +60,7 @@ def test_the_component_for_cpp_is_header_libraries_cmake_files_and_licences(tmp_
         f"include/{path.relative_to(SOURCE / 'agent' / 'include')}" for path in headers)
     rest = [name for name in files if not name.startswith(("include/", "share/doc/"))]
     assert {name for name in rest if "/cmake/gradvane/" not in name} == {
-        f"{built_libraries(tmp_path)}/{name}" for name in ("libgradvane.so", "libgradvane_inject.so")}
+        f"{built_libraries(tmp_path)}/{name}" for name in ("libgradvane.so", "libgradvane_inject.so", "libgradvane_tls.so")}
     assert all(name.endswith(".cmake") for name in rest if "/cmake/gradvane/" in name)
 
 

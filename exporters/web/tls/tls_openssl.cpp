@@ -1,4 +1,5 @@
 // libgradvane_tls.so. Nothing here touches a socket or a file.
+#include <arpa/inet.h>
 #include <crypt.h>
 #include <openssl/bio.h>
 #include <openssl/crypto.h>
@@ -12,6 +13,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -75,27 +78,20 @@ std::string text_of(const ASN1_STRING* text) {
           static_cast<std::size_t>(::ASN1_STRING_length(text))};
 }
 
-/// As a person writes it. Empty where it is none.
-std::string address_of(const ASN1_OCTET_STRING* bytes) {
-  const unsigned char* data = ::ASN1_STRING_get0_data(bytes);
-  const int length = ::ASN1_STRING_length(bytes);
-  std::string text;
-  if (length == 4) {
-    for (int i = 0; i < length; ++i) text += (i > 0 ? "." : "") + std::to_string(data[i]);
-  } else if (length == 16) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    for (int i = 0; i < length; i += 2) {
-      const unsigned part = static_cast<unsigned>(data[i]) << 8U | data[i + 1];
-      if (i > 0) text += ':';
-      bool is_begun = false;
-      for (int shift = 12; shift >= 0; shift -= 4) {
-        const unsigned digit = part >> static_cast<unsigned>(shift) & 15U;
-        is_begun |= digit != 0 || shift == 0;
-        if (is_begun) text += kDigits[digit];
-      }
-    }
-  }
-  return text;
+/// As the system writes it. Empty where it is none.
+std::string address_of(std::span<const unsigned char> bytes) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const int family = bytes.size() == sizeof(in6_addr) ? AF_INET6 : AF_INET;
+  if (bytes.size() != sizeof(in6_addr) && bytes.size() != sizeof(in_addr)) return {};
+  const char* written = ::inet_ntop(family, bytes.data(), text.data(), text.size());
+  return written == nullptr ? std::string() : std::string(written);
+}
+
+/// An address may be written in several ways. All else stays as it is.
+std::string normal(const std::string& name) {
+  std::array<unsigned char, sizeof(in6_addr)> bytes{};
+  const bool is_v6 = ::inet_pton(AF_INET6, name.c_str(), bytes.data()) == 1;
+  return is_v6 ? address_of(bytes) : name;
 }
 
 /// Names, mail and IP addresses and URIs that a certificate is for.
@@ -108,7 +104,9 @@ std::vector<std::string> names_of(const X509* certificate) {
     const auto* value = static_cast<const ASN1_STRING*>(
         ::GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names.get(), i), &type));
     if (type == GEN_DNS || type == GEN_EMAIL || type == GEN_URI) all.push_back(text_of(value));
-    if (type == GEN_IPADD) all.push_back(address_of(value));
+    if (type == GEN_IPADD)
+      all.push_back(address_of(
+          {::ASN1_STRING_get0_data(value), static_cast<std::size_t>(::ASN1_STRING_length(value))}));
   }
   return all;
 }
@@ -119,7 +117,8 @@ int names_index() {
   return kIndex;
 }
 
-int look_at_client(int is_good, X509_STORE_CTX* store, bool has_to_be_good) {
+/// Called by OpenSSL's C: nothing may be thrown through it.
+int look_at_client(int is_good, X509_STORE_CTX* store, bool has_to_be_good) noexcept try {
   if (has_to_be_good && is_good == 0) return 0;
   if (::X509_STORE_CTX_get_error_depth(store) != 0) return 1;
   const auto* ssl = static_cast<const SSL*>(
@@ -133,6 +132,9 @@ int look_at_client(int is_good, X509_STORE_CTX* store, bool has_to_be_good) {
   });
   if (!is_wanted) ::X509_STORE_CTX_set_error(store, X509_V_ERR_APPLICATION_VERIFICATION);
   return is_wanted ? 1 : 0;
+} catch (...) {
+  ::X509_STORE_CTX_set_error(store, X509_V_ERR_OUT_OF_MEM);
+  return 0;
 }
 
 int verified(int is_good, X509_STORE_CTX* store) { return look_at_client(is_good, store, true); }
@@ -152,7 +154,8 @@ int choose_protocol(SSL* /*ssl*/, const unsigned char** chosen, unsigned char* l
 
 class OpenSession final : public TlsSession {
  public:
-  explicit OpenSession(SSL_CTX* context) : ssl_(::SSL_new(context)) {
+  OpenSession(SSL_CTX* context, std::shared_ptr<const std::vector<std::string>> client_names)
+      : client_names_(std::move(client_names)), ssl_(::SSL_new(context)) {
     BIO* in = ::BIO_new(::BIO_s_mem());
     BIO* out = ::BIO_new(::BIO_s_mem());
     if (!ssl_ || in == nullptr || out == nullptr) {
@@ -212,9 +215,13 @@ class OpenSession final : public TlsSession {
     return !is_over_ && (::SSL_has_pending(ssl_.get()) == 1 ||
                          ::BIO_ctrl_pending(::SSL_get_rbio(ssl_.get())) > 0);
   }
+  [[nodiscard]] std::size_t unsent() const override {
+    return ::BIO_ctrl_pending(::SSL_get_wbio(ssl_.get()));
+  }
   [[nodiscard]] bool was_plain_http() const override { return was_plain_; }
 
  private:
+  std::shared_ptr<const std::vector<std::string>> client_names_;  ///< which the context points to
   Session ssl_;
   bool is_over_ = false;
   bool was_plain_ = false;
@@ -223,10 +230,12 @@ class OpenSession final : public TlsSession {
 class OpenServer final : public TlsServer {
  public:
   explicit OpenServer(const TlsSettings& settings)
-      : client_names_(settings.client_names), context_(::SSL_CTX_new(::TLS_server_method())) {
+      : client_names_(std::make_shared<const std::vector<std::string>>(normal_names(settings))),
+        context_(::SSL_CTX_new(::TLS_server_method())) {
     if (!context_) throw not_allowed("TLS");
     SSL_CTX* context = context_.get();
-    ::SSL_CTX_set_ex_data(context, names_index(), &client_names_);
+    ::SSL_CTX_set_ex_data(context, names_index(),
+                          const_cast<std::vector<std::string>*>(client_names_.get()));
     // Renegotiation and compression are gone from TLS 1.3; sessions are not kept, as clients stay connected.
     ::SSL_CTX_set_options(context,
                           SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
@@ -244,12 +253,18 @@ class OpenServer final : public TlsServer {
   }
 
   std::unique_ptr<TlsSession> session() override try {
-    return std::make_unique<OpenSession>(context_.get());
+    return std::make_unique<OpenSession>(context_.get(), client_names_);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
 
  private:
+  static std::vector<std::string> normal_names(const TlsSettings& settings) {
+    std::vector<std::string> names;
+    for (const std::string& name : settings.client_names) names.push_back(normal(name));
+    return names;
+  }
+
   static int version_of(int version) { return version == 13 ? TLS1_3_VERSION : TLS1_2_VERSION; }
 
   void take_certificate(const TlsSettings& settings) {
@@ -312,6 +327,7 @@ class OpenServer final : public TlsServer {
       if (std::string_view(::SSL_CIPHER_get_version(found)) != "TLSv1.3")
         chosen.append(chosen.empty() ? "" : ":").append(::SSL_CIPHER_get_name(found));
     }
+    if (chosen.empty()) ::SSL_CTX_set_min_proto_version(context_.get(), TLS1_3_VERSION);
     if (!chosen.empty() && ::SSL_CTX_set_cipher_list(context_.get(), chosen.c_str()) != 1)
       throw not_allowed("cipher_suites");
   }
@@ -336,7 +352,8 @@ class OpenServer final : public TlsServer {
       throw not_allowed("curve_preferences");
   }
 
-  std::vector<std::string> client_names_;
+  /// A handshake may still be on when a renewed certificate has taken this server's place.
+  std::shared_ptr<const std::vector<std::string>> client_names_;
   Context context_;
 };
 

@@ -29,8 +29,9 @@ _tokens: dict[str, str] = {}
 """that endpoints ask for, by address: of the runs whose endpoint files were read"""
 
 
-_sockets: dict[str, tuple[str, str]] = {}
-"""of this user's runs, by address: the run directory, and the name of the unix socket in it"""
+_sockets: dict[str, list[tuple[str, str]]] = {}
+"""of this user's runs, by address: the run directory, and the name of the unix socket in it. Runs that are gone may have had
+the same address"""
 
 
 def remember_token(url: str, token: str) -> None:
@@ -39,7 +40,9 @@ def remember_token(url: str, token: str) -> None:
 
 def remember_socket(url: str, directory: str, name: str) -> None:
     """From now on fetch() asks there, where neither a certificate nor a password is needed, as long as somebody answers."""
-    _sockets[url] = (directory, name)
+    places = _sockets.setdefault(url, [])
+    if (directory, name) not in places:
+        places.append((directory, name))
 
 
 def token_of(url: str) -> str:
@@ -59,14 +62,17 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
     """`timeout`: seconds. Raises UnreachableError, with a sentence that a terminal may show."""
-    stranger = UnreachableError(plain(f"what answers at {url} is no agent of Gradvane"))
+    asked = url
+    stranger = UnreachableError("this is no address of an agent; one looks like http://127.0.0.1:9464")
     try:
         parts = urlsplit(url)
+        url = _without_user(url)  # in what is said: a password is not for a log
+        stranger = UnreachableError(plain(f"what answers at {url} is no agent of Gradvane"))
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UnreachableError(plain(f"'{url}' is no address of an agent; one looks like http://127.0.0.1:9464"))
-        body = _ask_socket(url, path, timeout)
+        body = _ask_socket(asked, path, timeout)
         if body is None:
-            body = _ask(url, path, timeout)
+            body = _ask(asked, path, timeout)
         if len(body) > _MOST_BYTES:
             raise UnreachableError(plain(f"the answer of {url} is larger than {_MOST_BYTES >> 20} MiB"))
         values = json.loads(body)
@@ -83,11 +89,14 @@ def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
     return values
 
 
+def _without_user(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
 def _ask(url: str, path: str, timeout: float) -> bytes:
     parts = urlsplit(url)
-    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else str(parts.hostname)
-    address = parts._replace(netloc=host + (f":{parts.port}" if parts.port else "")).geturl()
-    request = urllib.request.Request(address + path)
+    request = urllib.request.Request(_without_user(url) + path)
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_header("Authorization", "Basic " + base64.b64encode(user.encode()).decode())
@@ -117,14 +126,17 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def _ask_socket(url: str, path: str, timeout: float) -> bytes | None:
     """None if there is no socket for this address, or nobody listens on it."""
-    place = _sockets.get(url.rstrip("/"))
-    if place is None:
-        return None
-    connection = _UnixConnection(*place, timeout)
-    try:
-        connection.connect()
-    except OSError:
-        return None
+    for place in _sockets.get(url.rstrip("/"), []):
+        connection = _UnixConnection(*place, timeout)
+        try:
+            connection.connect()
+        except OSError:
+            continue
+        return _ask_connected(connection, url, path)
+    return None
+
+
+def _ask_connected(connection: http.client.HTTPConnection, url: str, path: str) -> bytes:
     try:
         connection.request("GET", path)
         answer = connection.getresponse()

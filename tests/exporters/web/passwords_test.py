@@ -1,5 +1,7 @@
 """Users with passwords, and the limit of requests."""
 
+import base64
+import socket
 import statistics
 import threading
 import time
@@ -101,6 +103,30 @@ def test_wrong_passwords_at_rate_keep_no_scrape_waiting(tmp_path):
             thread.join()
         assert set(answers) == {401}
         assert longest < 1, longest
+
+
+def test_who_waits_for_a_password_and_hangs_up_keeps_nobody_out(tmp_path):
+    """Each of them waits with a password that nobody has checked, on as many connections as there may be."""
+    with Server(tmp_path, f"basic_auth_users: {{alice: '{hashed('right', 10)}'}}") as server:
+        url = f"{server.url}/metrics"
+        assert ask(url, user="alice:right")[0] == 200
+        waiting = []
+        for number in range(64):
+            wire = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+            word = base64.b64encode(f"alice:{number}".encode())
+            wire.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic " + word + b"\r\n\r\n")
+            waiting.append(wire)
+        for wire in waiting[::2]:
+            wire.close()
+        for _ in range(20):
+            begin = time.monotonic()
+            assert ask(url, user="alice:right")[0] == 200
+            assert ask(f"{server.url}/-/healthy")[0] == 200
+            assert time.monotonic() - begin < 1
+        begin = time.monotonic()
+    assert time.monotonic() - begin < 3, "nor does the end wait for them"
+    for wire in waiting[1::2]:
+        wire.close()
 
 
 def test_more_requests_than_the_limit_are_refused_and_probes_are_not(tmp_path):

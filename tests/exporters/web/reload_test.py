@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import socket
 import ssl
 import threading
 import time
@@ -105,6 +106,56 @@ def test_passwords_change_and_a_file_that_is_wrong_changes_nothing(tmp_path):
         (tmp_path / "server.crt").write_text("")
         wait_for("what was in force stays", 3)
         assert status("new") == 200
+
+
+def test_a_handshake_that_began_before_a_renewal_comes_to_its_end(ca):
+    """The server that it began with is gone by then; the names of clients were its."""
+    client = ca.issue("client", "DNS:prometheus.example")
+    config = TLS + ", client_auth_type: RequireAndVerifyClientCert, client_ca_file: ca.crt, client_allowed_sans: [prometheus.example]}"
+    with Server(ca.folder, config) as server:
+        begun = []
+        for _ in range(8):
+            incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+            session = trusting(ca.certificate, client).wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+            with pytest.raises(ssl.SSLWantReadError):
+                session.do_handshake()
+            wire = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+            wire.sendall(outgoing.read())
+            begun.append((session, incoming, outgoing, wire))
+        ca.issue("server")
+        until = time.monotonic() + 4  # a handshake has five seconds
+        while IN_FORCE not in server.errors:
+            assert time.monotonic() < until, server.errors
+            ask(f"{server.url}/-/healthy", trusting(ca.certificate, client))
+            time.sleep(0.1)
+        for session, incoming, outgoing, wire in begun:
+            incoming.write(wire.recv(1 << 16))
+            session.do_handshake()
+            session.write(b"GET /-/healthy HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            wire.sendall(outgoing.read())
+            incoming.write(wire.recv(1 << 16))
+            assert session.read(4096).startswith(b"HTTP/1.1 200 OK")
+            wire.close()
+
+
+def test_a_file_that_would_let_everyone_read_does_not_take_the_place_of_one_with_users(tmp_path):
+    with Server(tmp_path, f"basic_auth_users: {{alice: '{hashed('right')}'}}") as server:
+        server.file.write_text("")
+        until = time.monotonic() + 20
+        while "which would let everyone read; what was in force stays" not in server.errors:
+            assert time.monotonic() < until, server.errors
+            assert ask(f"{server.url}/metrics")[0] == 401
+            time.sleep(0.2)
+        assert ask(f"{server.url}/metrics")[0] == 401
+
+
+def test_a_user_who_was_removed_long_ago_is_not_let_in_once_more(tmp_path):
+    """Nobody has asked since."""
+    with Server(tmp_path, f"basic_auth_users: {{alice: '{hashed('right')}', bob: '{hashed('right')}'}}") as server:
+        assert ask(f"{server.url}/metrics", user="alice:right")[0] == 200
+        server.file.write_text(f"basic_auth_users: {{bob: '{hashed('right')}'}}")
+        time.sleep(2.5)
+        assert ask(f"{server.url}/metrics", user="alice:right")[0] == 401
 
 
 def test_tls_is_neither_switched_off_nor_on(ca):

@@ -148,6 +148,15 @@ def test_a_client_has_to_show_a_certificate_of_the_right_ca_and_name(ca, tmp_pat
                 assert (done.stdout == "healthy\n") == (certificate in allowed), (names, certificate, done.stderr)
 
 
+def test_addresses_match_however_they_are_written(ca):
+    client = ca.issue("sixth", "IP:2001:db8::1,IP:10.0.0.7")
+    config = TLS + ", client_auth_type: RequireAndVerifyClientCert, client_ca_file: ca.crt, client_allowed_sans: ['%s']}"
+    for name, is_allowed in (("2001:db8::1", True), ("2001:DB8:0:0:0:0:0:1", True), ("10.0.0.7", True), ("2001:db8::2", False), ("10.0.0.70", False)):
+        with Server(ca.folder, config % name) as server:
+            done = curl("--cacert", ca.certificate, "--cert", client, "--key", client.with_suffix(".key"), f"{server.url}/-/healthy")
+            assert (done.stdout == "healthy\n") == is_allowed, (name, done.stderr)
+
+
 def test_certificates_are_optional_where_the_config_says_so(ca, tmp_path):
     stranger = Authority(tmp_path, "stranger").issue("client")
     good = ca.issue("client")
@@ -167,6 +176,12 @@ def test_versions_ciphers_and_curves_are_those_of_the_config(ca):
     with Server(ca.folder, TLS + ", max_version: TLS12, cipher_suites: [TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256]}") as server:
         assert "ECDHE-ECDSA-CHACHA20-POLY1305" in handshake(server, ca).stdout
         assert handshake(server, ca, "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256", "-tls1_2").returncode != 0
+
+
+def test_suites_of_tls_1_3_alone_leave_no_older_version(ca):
+    with Server(ca.folder, TLS + ", cipher_suites: [TLS_AES_128_GCM_SHA256]}") as server:
+        assert handshake(server, ca, "-tls1_3").returncode == 0
+        assert handshake(server, ca, "-tls1_2").returncode != 0
 
 
 def test_keys_of_rsa_and_chains_and_texts_in_the_file_are_taken(ca):
