@@ -370,7 +370,8 @@ class OpenLibrary final : public TlsLibrary {
   bool fits(const std::string& password, const std::string& hash) const override {
     if (password.find('\0') != std::string::npos) return false;
     crypt_data data{};
-    const char* made = ::crypt_r(password.c_str(), hash.c_str(), &data);
+    // Not crypt_r: sanitizers put a function of that name in its place, which looks for the real one elsewhere.
+    const char* made = ::crypt_rn(password.c_str(), hash.c_str(), &data, sizeof data);
     const bool is_same = made != nullptr && std::strlen(made) == hash.size() &&
                          ::CRYPTO_memcmp(made, hash.data(), hash.size()) == 0;
     ::OPENSSL_cleanse(&data, sizeof data);

@@ -136,7 +136,7 @@ def test_no_scrape_takes_a_second_while_others_do_their_worst(ca):
         print(f"scrapes {len(took)}, longest {max(took):.3f} s, lost {lost}, peak {memory} kB, attacks {counts}")
         assert all(counts.values()), counts
         assert lost == 0 and max(took) < 1, (lost, sorted(took)[-5:])
-        assert memory < 200_000
+        assert memory < 200_000 or os.environ.get("GRADVANE_SANITIZE"), memory  # a sanitizer keeps what was freed
         assert ask(url, context, user="alice:right")[0] == 200
 
 
