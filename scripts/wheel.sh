@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds dist/gradvane-*.whl: one file for CPython 3.10 to 3.14 and every torch from 2.9 on, with no compiler and no
-# CUDA toolkit where it is installed. It carries prometheus-cpp, yaml-cpp and the CUDA runtime.
+# CUDA toolkit where it is installed. It carries prometheus-cpp, yaml-cpp, OpenSSL and the CUDA runtime.
 #
 #   GRADVANE_WHEEL_DIR      where the file goes; default dist
 #   GRADVANE_WHEEL_PYTHONS  which Pythons it is for beside that of .deps/venv, as "3.13 3.14"; default: all there are
