@@ -21,42 +21,36 @@ _MANY = 32
 class _Message:
     """The message of a filter of warnings: its `match` is called with the text of each warning.
 
-    The filter has to stay. From 3.13 on the warning comes after the last hook of the fork.
+    From 3.13 on the warning comes after the last hook of the fork, so the filter takes itself away.
     """
 
-    def __init__(self) -> None:
-        self.is_ours = False
-        """whether the fork that was begun last found no thread of the program's but its own"""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Where filters are sent to other processes: there it leaves out nothing."""
-        return re.compile, ("(?!)",)
-
     def match(self, text: str) -> bool:
-        return self.is_ours and _TEXT.match(text) is not None
+        if _TEXT.match(text) is None:
+            return False
+        _take_away()
+        return True
 
 
-_message = _Message()
-_filter: Any = ("ignore", _message, DeprecationWarning, None, 0)
+_filter: Any = ("ignore", _Message(), DeprecationWarning, None, 0)
+
+
+def _take_away() -> None:
+    filters: Any = warnings.filters  # said to be a sequence, and is a list
+    while _filter in filters:
+        filters.remove(_filter)
 
 
 def leave_out(is_watched: Callable[[], bool]) -> None:
     """From now on. `is_watched` tells whether threads of Gradvane's may run."""
 
     def before() -> None:
-        _message.is_ours = is_watched() and _program_has_one_thread()
-        # In front of the program's own: one of them may turn warnings into errors.
-        filters: Any = warnings.filters  # said to be a sequence, and is a list
-        if _message.is_ours and (not filters or filters[0] is not _filter):
-            while _filter in filters:  # others were put before it
-                filters.remove(_filter)
-            filters.insert(0, _filter)
-
-    def in_child() -> None:
-        _message.is_ours = False
+        _take_away()  # there was no warning the last time
+        if is_watched() and _program_has_one_thread():
+            filters: Any = warnings.filters
+            filters.insert(0, _filter)  # in front of the program's own: one of them may turn warnings into errors
 
     if sys.version_info >= (3, 12) and hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_child=in_child)
+        os.register_at_fork(before=before, after_in_child=_take_away)
 
 
 def _program_has_one_thread() -> bool:
