@@ -54,11 +54,9 @@ class Connection final : public HttpConnection, public std::enable_shared_from_t
   void start() override { read_request(); }
 
   void finish() override {
-    if (is_waiting_) {
-      close();
-    } else if (stream_) {
+    if (stream_) {
       if (!is_sending_) send_part();  // what there is to say at the end; closes after it
-    } else if (is_answering_) {
+    } else if (is_answering_ && !is_waiting_) {
       keep_alive_ = false;
     } else {
       close();

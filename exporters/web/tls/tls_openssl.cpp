@@ -290,25 +290,17 @@ class OpenServer final : public TlsServer {
             ::SSL_CTX_add_client_CA(context_.get(), ca.get()) != 1)
           throw not_allowed("the clients' CA");
     }
-    switch (settings.client_auth) {
-      case ClientAuth::none:
-        ::SSL_CTX_set_verify(context_.get(), SSL_VERIFY_NONE, nullptr);
-        return;
-      case ClientAuth::request:
-        ::SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, unverified);
-        return;
-      case ClientAuth::require_any:
-        ::SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
-                             unverified);
-        return;
-      case ClientAuth::verify_if_given:
-        ::SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, verified);
-        return;
-      case ClientAuth::require_and_verify:
-        ::SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT,
-                             verified);
-        return;
-    }
+    const ClientAuth auth = settings.client_auth;
+    const bool has_to_come =
+        auth == ClientAuth::require_any || auth == ClientAuth::require_and_verify;
+    const bool has_to_be_good =
+        auth == ClientAuth::verify_if_given || auth == ClientAuth::require_and_verify;
+    if (auth == ClientAuth::none)
+      ::SSL_CTX_set_verify(context_.get(), SSL_VERIFY_NONE, nullptr);
+    else
+      ::SSL_CTX_set_verify(context_.get(),
+                           SSL_VERIFY_PEER | (has_to_come ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0),
+                           has_to_be_good ? verified : unverified);
   }
 
   /// Those of TLS 1.3 cannot be chosen, in Go either.
