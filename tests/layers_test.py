@@ -68,7 +68,7 @@ ROOMS = {
         "replay": {"", "json", "recording", "text"},
         "step_log": {"", "files", "json"},
         "page": {"", "board", "http", "json", "text"},
-        "web": {"", "http"},
+        "web": {"", "files", "http"},
         "api": {"", "board", "files", "history", "http", "json", "page", "prometheus"},
         "node": {"", "api", "files", "http", "json", "prometheus"},
     },

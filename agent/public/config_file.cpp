@@ -1,7 +1,5 @@
 #include "agent/public/config_file.hpp"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -32,23 +30,17 @@ bool may_change(std::string_view key) noexcept { return std::ranges::count(kMayC
 ConfigFile::ConfigFile(const ResolvedOptions& resolved, std::vector<record::Setting> shown)
     : resolved_(resolved), asked_for_(resolved.settings) {
   // A pipe, say, was read once, and cannot be read again.
-  if (const Stamp now = stamp(); now.is_there && now.size < 0) read_ = seen_ = now;
+  if (const exporters::FileStamp now = stamp(); now.is_there && now.size < 0) read_ = seen_ = now;
   resolved_.settings = std::move(shown);
 }
 
-ConfigFile::Stamp ConfigFile::stamp() const noexcept {
-  struct stat file{};
-  if (::stat(resolved_.config_path.c_str(), &file) != 0) return {};
-  return {.is_there = true,
-          .device = file.st_dev,
-          .inode = file.st_ino,
-          .size = S_ISREG(file.st_mode) ? file.st_size : -1,
-          .modified = std::int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec};
+exporters::FileStamp ConfigFile::stamp() const noexcept {
+  return exporters::stamp_of(resolved_.config_path);
 }
 
 std::optional<ConfigChange> ConfigFile::look(double now) {
   if (!resolved_.again) return std::nullopt;
-  const Stamp found = stamp();
+  const exporters::FileStamp found = stamp();
   if (found == read_) {
     seen_ = found;
     return std::nullopt;

@@ -1,6 +1,5 @@
 #pragma once
 // The YAML file of options, read again when it changes while the run lasts.
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +7,7 @@
 
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/public/options.hpp"
+#include "exporters/files/file_stamp.hpp"
 #include "record/run_info.hpp"
 
 namespace gradvane::agent {
@@ -38,26 +38,15 @@ class ConfigFile {
   [[nodiscard]] std::optional<ConfigChange> look(double now);
 
  private:
-  /// What tells one content of the file from another.
-  struct Stamp {
-    bool is_there = false;
-    std::uint64_t device = 0;
-    std::uint64_t inode = 0;
-    std::int64_t size = 0;
-    std::int64_t modified = 0;  ///< nanoseconds
-
-    bool operator==(const Stamp&) const = default;
-  };
-
-  [[nodiscard]] Stamp stamp() const noexcept;
+  [[nodiscard]] exporters::FileStamp stamp() const noexcept;
   [[nodiscard]] ConfigChange read(double now);
   [[nodiscard]] std::string why_unreadable() const;
 
   ResolvedOptions resolved_;
   std::vector<record::Setting> asked_for_;  ///< as they were resolved last, in force or not
   /// First that of no file: the file may have changed since the options were resolved.
-  Stamp read_{.is_there = true};
-  Stamp seen_ = read_;
+  exporters::FileStamp read_{.is_there = true};
+  exporters::FileStamp seen_ = read_;
 };
 
 }  // namespace gradvane::agent

@@ -1,8 +1,9 @@
 #include "exporters/http/access_token.hpp"
 
 #include <algorithm>
-#include <boost/beast/core/string.hpp>
 #include <cstddef>
+
+#include "exporters/http/authorization.hpp"
 
 namespace gradvane::exporters {
 namespace {
@@ -10,7 +11,7 @@ namespace {
 namespace http = boost::beast::http;
 using Request = http::request_header<>;
 
-constexpr std::string_view kScheme = "bearer ";
+constexpr std::string_view kScheme = "bearer";
 constexpr std::string_view kParameter = "token=";
 
 unsigned byte_of(char c) noexcept { return static_cast<unsigned char>(c); }
@@ -20,12 +21,6 @@ bool is_same(std::string_view given, std::string_view wanted) noexcept {
   for (std::size_t i = 0; i < given.size(); ++i)
     difference |= byte_of(given[i]) ^ byte_of(wanted[i % wanted.size()]);
   return difference == 0;
-}
-
-std::string_view trimmed(std::string_view text) noexcept {
-  while (text.starts_with(' ')) text.remove_prefix(1);
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return text;
 }
 
 /// Calls `each` with the parts of `text` between separators.
@@ -40,9 +35,8 @@ void split(std::string_view text, char separator, Each each) {
 
 bool has_bearer(const Request& request, std::string_view token) {
   const auto value = request[http::field::authorization];
-  const std::string_view text{value.data(), value.size()};
-  if (!boost::beast::iequals(text.substr(0, kScheme.size()), kScheme)) return false;
-  return is_same(trimmed(text.substr(kScheme.size())), token);
+  const auto given = credentials_after(kScheme, {value.data(), value.size()});
+  return given && is_same(*given, token);
 }
 
 bool has_cookie(const Request& request, const AccessToken& token) {
@@ -50,7 +44,7 @@ bool has_cookie(const Request& request, const AccessToken& token) {
   const auto [begin, end] = request.equal_range(http::field::cookie);
   for (auto field = begin; field != end; ++field)
     split({field->value().data(), field->value().size()}, ';', [&](std::string_view pair) {
-      pair = trimmed(pair);
+      pair = without_blanks(pair);
       if (pair.size() <= token.cookie.size() || !pair.starts_with(token.cookie) ||
           pair[token.cookie.size()] != '=')
         return;

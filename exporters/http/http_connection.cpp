@@ -30,7 +30,7 @@ using boost::system::error_code;
 constexpr std::chrono::milliseconds kDrainTime{500};
 constexpr std::size_t kDrainBytes = 64 * 1024;
 
-// A password that nobody has given yet waits for its turn.
+// A password that is not known yet waits for its turn.
 constexpr std::chrono::milliseconds kAskAgain{20};
 constexpr std::chrono::seconds kPasswordPatience{15};
 

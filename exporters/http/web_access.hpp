@@ -69,8 +69,6 @@ class WebAccess {
   /// Takes one request from the limit.
   [[nodiscard]] virtual bool is_within_limit() = 0;
   [[nodiscard]] virtual bool has_users() const noexcept = 0;
-  /// Only who is known may read: by a password, or by a certificate.
-  [[nodiscard]] virtual bool knows_readers() const noexcept = 0;
   /// Precondition: has_users().
   /// @param peer           the address that asks, without its port: each gets its turn
   /// @param authorization  the header's value

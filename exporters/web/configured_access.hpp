@@ -1,14 +1,10 @@
 #pragma once
 // What a web config file asks for, as it is now.
 #include <chrono>
-#include <cstdint>
-#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "exporters/web/password_check.hpp"
@@ -30,41 +26,26 @@ class ConfiguredAccess final : public WebAccess {
   void look() override;
   [[nodiscard]] std::unique_ptr<TlsSession> session() override { return server_->session(); }
   [[nodiscard]] bool is_within_limit() override;
-  [[nodiscard]] bool has_users() const noexcept override { return passwords_.has_value(); }
-  [[nodiscard]] bool knows_readers() const noexcept override { return knows_readers_; }
+  [[nodiscard]] bool has_users() const noexcept override { return passwords_ != nullptr; }
   [[nodiscard]] Verdict admits(std::string_view peer, std::string_view authorization) override;
   [[nodiscard]] const Headers& headers() const noexcept override { return config_.headers; }
 
  private:
-  /// Of one file; all zero where it is not there.
-  struct Mark {
-    std::uint64_t device = 0;
-    std::uint64_t number = 0;
-    std::int64_t size = 0;
-    std::int64_t seconds = 0;
-    std::int64_t nanoseconds = 0;
-    auto operator<=>(const Mark&) const = default;
-  };
   using Clock = std::chrono::steady_clock;
 
-  /// A config, and the marks of its files while it was read; no marks where they changed meanwhile.
-  [[nodiscard]] static std::pair<WebConfig, std::vector<Mark>> read(
-      const std::filesystem::path& file);
   void take(WebConfig config);
-  [[nodiscard]] static bool are_settled(const std::vector<Mark>& marks) noexcept;
-  [[nodiscard]] static std::vector<Mark> marks_of(const std::vector<std::filesystem::path>& files);
 
   std::filesystem::path file_;
   std::function<void(const std::string&)> note_;
   WebConfig config_;
   std::unique_ptr<TlsServer> server_;
-  std::optional<PasswordCheck> passwords_;
-  bool knows_readers_ = false;
-  double requests_ = 0;  ///< that may still come
+  std::unique_ptr<PasswordCheck> passwords_;  ///< null: no users
+  bool knows_readers_ = false;                ///< by a password, or by a certificate
+  double requests_ = 0;                       ///< that may still come
   Clock::time_point counted_;
-  std::vector<Mark> taken_;  ///< of what is in force, or was refused
-  std::vector<Mark> seen_;   ///< at the last look
-  std::string error_;        ///< why the file as it is now is not in force; empty: it is
+  std::vector<FileStamp> taken_;  ///< of what is in force, or was refused
+  std::vector<FileStamp> seen_;   ///< at the last look
+  std::string error_;             ///< why the file as it is now is not in force; empty: it is
   Clock::time_point next_look_;
 };
 

@@ -2,21 +2,22 @@
 
 #include <algorithm>
 #include <boost/beast/core/detail/base64.hpp>
-#include <boost/beast/core/string.hpp>
 #include <optional>
 #include <stdexcept>
 #include <utility>
+
+#include "exporters/http/authorization.hpp"
 
 namespace gradvane::exporters {
 namespace {
 
 using Verdict = WebAccess::Verdict;
 
-constexpr std::string_view kScheme = "basic ";
+constexpr std::string_view kScheme = "basic";
 constexpr std::size_t kMostRemembered = 256;
 constexpr std::size_t kMostPeers = 256;
 constexpr std::size_t kSaltBytes = 32;
-constexpr int kRest = 3;                // after a check, so many times as long as it took
+constexpr int kRest = 3;                // times as long as a check took, after it
 constexpr std::size_t kCostBegins = 4;  // of $2b$10$
 constexpr std::size_t kCostEnds = 6;
 constexpr std::chrono::seconds kLongestCheck{1};
@@ -26,15 +27,12 @@ constexpr std::chrono::seconds kTurnLasts{60};
 /// `user:password`. Absent for what is no basic authentication.
 std::optional<std::string> credentials_of(std::string_view authorization) {
   namespace base64 = boost::beast::detail::base64;
-  if (!boost::beast::iequals(authorization.substr(0, kScheme.size()), kScheme)) return std::nullopt;
-  authorization.remove_prefix(kScheme.size());
-  while (authorization.starts_with(' ')) authorization.remove_prefix(1);
-  while (authorization.ends_with(' ')) authorization.remove_suffix(1);
-  std::string text(base64::decoded_size(authorization.size() + 3), '\0');
-  const auto [written, read] =
-      base64::decode(text.data(), authorization.data(), authorization.size());
+  const auto given = credentials_after(kScheme, authorization);
+  if (!given) return std::nullopt;
+  std::string text(base64::decoded_size(given->size() + 3), '\0');
+  const auto [written, read] = base64::decode(text.data(), given->data(), given->size());
   text.resize(written);
-  const bool is_whole = authorization.find_first_not_of('=', read) == std::string_view::npos;
+  const bool is_whole = given->find_first_not_of('=', read) == std::string_view::npos;
   if (!is_whole || text.find(':') == std::string::npos) return std::nullopt;
   return text;
 }

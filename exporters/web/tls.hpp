@@ -21,7 +21,7 @@ enum class ClientAuth : std::uint8_t {
 struct TlsSettings {
   std::string certificate = {};  ///< PEM, with its chain
   std::string key = {};          ///< PEM, without a passphrase
-  std::string client_ca = {};    ///< PEM; empty: nobody
+  std::string client_ca = {};    ///< PEM; empty: none
   ClientAuth client_auth = ClientAuth::none;
   std::vector<std::string> client_names =
       {};                ///< one of which a client's certificate must have as a SAN; empty: any

@@ -26,7 +26,8 @@ constexpr std::size_t kBcryptLength = 60;
 
 [[noreturn]] void refuse(const std::string& what) { throw std::runtime_error(what); }
 
-std::string text_of_file(const std::filesystem::path& path) {
+std::string text_of_file(const std::filesystem::path& path, WebConfig& config) {
+  config.files.emplace_back(path, stamp_of(path.string()));
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error))
     refuse(path.string() + (error ? ": " + error.message() : " is no regular file"));
@@ -126,8 +127,7 @@ std::string pem(const Section& tls, const char* key, const char* file_key, WebCo
     refuse(tls.name_of(key) + " and " + file_key + " are both there; one of them will do");
   const std::string name = tls.text(file_key);
   if (name.empty()) return tls.text(key);
-  config.files.push_back(folder / name);
-  return text_of_file(config.files.back());
+  return text_of_file(folder / name, config);
 }
 
 void take_tls(const Section& tls, WebConfig& config, const std::filesystem::path& folder) {
@@ -269,8 +269,7 @@ std::optional<std::chrono::nanoseconds> go_duration(std::string_view text) {
 WebConfig read_web_config(const std::filesystem::path& file) {
   try {
     WebConfig config;
-    config.files.push_back(file);
-    const Section all(YAML::Load(text_of_file(file)), "");
+    const Section all(YAML::Load(text_of_file(file, config)), "");
     all.allow({"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"});
     if (all.has("tls_server_config"))
       take_tls(all.section("tls_server_config"), config, file.parent_path());

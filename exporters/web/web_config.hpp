@@ -6,8 +6,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "exporters/files/file_stamp.hpp"
 #include "exporters/web/tls.hpp"
 
 namespace gradvane::exporters {
@@ -22,7 +24,8 @@ struct WebConfig {
   std::map<std::string, std::string> users;  ///< bcrypt hashes of their passwords
   std::optional<RequestLimit> limit;
   WebAccess::Headers headers;
-  std::vector<std::filesystem::path> files;  ///< that all this was read from
+  /// That all this was read from, each as it was before it was read.
+  std::vector<std::pair<std::filesystem::path, FileStamp>> files;
 };
 
 /// Names of files are relative to the folder of `file`. `http2` is taken, and does nothing: the endpoint speaks HTTP/1.1.

@@ -54,7 +54,7 @@ def leave_out(is_watched: Callable[[], bool]) -> None:
 
 
 def _program_has_one_thread() -> bool:
-    """Whether all threads of this process but the one that forks are Gradvane's. False where nobody can tell."""
+    """Whether all threads of this process but the one that forks are Gradvane's. False if that cannot be told."""
     try:
         threads = os.listdir("/proc/self/task")
         if len(threads) > _MANY:

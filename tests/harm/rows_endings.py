@@ -2,6 +2,17 @@
 
 from program import ONE_OF_TWO, WITHOUT_ATTACH, Place, Program, with_tls
 
+A_CHILD_LIVES_ON = """
+reader, writer = os.pipe()
+if os.fork() == 0:
+    os.close(writer)
+    os.read(reader, 1)  # until the parent is gone
+    tiny.train(model, optimizer)
+    open("of the child", "w").write(str(model[0].weight.sum().item()))
+    os._exit(0)
+tiny.train(model, optimizer)
+"""
+
 PROGRAMS = [
     Program("sys.exit with a number", "sys.exit(3)"),
     Program("sys.exit with a sentence", "sys.exit('no data')", is_cold=True),
@@ -170,24 +181,6 @@ PROGRAMS = [
         """, place=Place(environment=ONE_OF_TWO),
             differs={"the run directory": "its files were closed under the agent",
                      "descriptors": "the agent's are gone"}),
-    Program("the endpoint has TLS and passwords, and a child that was forked outlives the program", """
-        reader, writer = os.pipe()
-        if os.fork() == 0:
-            os.close(writer)
-            os.read(reader, 1)  # until the parent is gone
-            tiny.train(model, optimizer)
-            open("of the child", "w").write(str(model[0].weight.sum().item()))
-            os._exit(0)
-        tiny.train(model, optimizer)
-        """, place=with_tls()),
-    Program("a rank that serves the port of its machine forks, and the child outlives it", """
-        reader, writer = os.pipe()
-        if os.fork() == 0:
-            os.close(writer)
-            os.read(reader, 1)  # until the parent is gone
-            tiny.train(model, optimizer)
-            open("of the child", "w").write(str(model[0].weight.sum().item()))
-            os._exit(0)
-        tiny.train(model, optimizer)
-        """, place=Place(environment=ONE_OF_TWO)),
+    Program("the endpoint has TLS and passwords, and a child that was forked outlives the program", A_CHILD_LIVES_ON, place=with_tls()),
+    Program("a rank that serves the port of its machine forks, and the child outlives it", A_CHILD_LIVES_ON, place=Place(environment=ONE_OF_TWO)),
 ]

@@ -1,4 +1,4 @@
-// libcrypt makes salts, which nobody asks it for here, with a function that glibc has from 2.36 on. With this one in its
+// libcrypt makes salts, which are not needed here, with a function that glibc has from 2.36 on. With this one in its
 // place the library loads beside older ones too.
 #include <openssl/rand.h>
 

@@ -39,7 +39,7 @@ def remember_token(url: str, token: str) -> None:
 
 
 def remember_socket(url: str, directory: str, name: str) -> None:
-    """From now on fetch() asks there, where neither a certificate nor a password is needed, as long as somebody answers."""
+    """From now on fetch() asks there, where neither a certificate nor a password is needed, as long as the run answers."""
     places = _sockets.setdefault(url, [])
     if (directory, name) not in places:
         places.append((directory, name))
@@ -125,7 +125,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _ask_socket(url: str, path: str, timeout: float) -> bytes | None:
-    """None if there is no socket for this address, or nobody listens on it."""
+    """None if there is no socket for this address, or no one listens on it."""
     for place in _sockets.get(url.rstrip("/"), []):
         connection = _UnixConnection(*place, timeout)
         try:

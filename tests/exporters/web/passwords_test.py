@@ -106,7 +106,7 @@ def test_wrong_passwords_at_rate_keep_no_scrape_waiting(tmp_path):
 
 
 def test_who_waits_for_a_password_and_hangs_up_keeps_nobody_out(tmp_path):
-    """Each of them waits with a password that nobody has checked, on as many connections as there may be."""
+    """Each of them waits with a password that is not checked yet, on as many connections as there may be."""
     with Server(tmp_path, f"basic_auth_users: {{alice: '{hashed('right', 10)}'}}") as server:
         url = f"{server.url}/metrics"
         assert ask(url, user="alice:right")[0] == 200

@@ -85,7 +85,7 @@ def test_passwords_change_and_a_file_that_is_wrong_changes_nothing(tmp_path):
             until = time.monotonic() + 20
             while server.errors.count(words) < count:
                 assert time.monotonic() < until, server.errors
-                ask(f"{server.url}/-/healthy")  # it looks when somebody asks
+                ask(f"{server.url}/-/healthy")  # it looks when a request comes
                 time.sleep(0.2)
 
         assert (status("old"), status("new")) == (200, 401)
@@ -150,7 +150,7 @@ def test_a_file_that_would_let_everyone_read_does_not_take_the_place_of_one_with
 
 
 def test_a_user_who_was_removed_long_ago_is_not_let_in_once_more(tmp_path):
-    """Nobody has asked since."""
+    """No request has come since."""
     with Server(tmp_path, f"basic_auth_users: {{alice: '{hashed('right')}', bob: '{hashed('right')}'}}") as server:
         assert ask(f"{server.url}/metrics", user="alice:right")[0] == 200
         server.file.write_text(f"basic_auth_users: {{bob: '{hashed('right')}'}}")

@@ -1,4 +1,4 @@
-"""A run whose endpoint has TLS, certificates of clients and passwords: who gets in, and that the commands need none of them."""
+"""A run whose endpoint has TLS, certificates of clients and passwords: who may read, and that the commands need none of them."""
 
 import json
 import subprocess
@@ -13,24 +13,13 @@ sys.path.append(str(running.TESTS.parent / "exporters" / "web"))
 
 from web_server import Authority, ask, hashed, trusting  # noqa: E402
 
-TRAIN = """
-    import sys, torch
-    model = torch.nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for step in range(3):
-        optimizer.zero_grad()
-        model(torch.ones(2, 4)).sum().backward()
-        optimizer.step()
-    print("trained", flush=True)
-    sys.stdin.readline()
-"""
 CONFIG = "tls_server_config: {cert_file: server.crt, key_file: server.key%s}\nbasic_auth_users: {alice: '%s'}\n"
 
 
 @pytest.fixture(scope="module")
 def ca(tmp_path_factory):
     authority = Authority(tmp_path_factory.mktemp("tls"))
-    running.write(authority.folder, TRAIN)
+    running.write(authority.folder, running.TRAINS_AND_WAITS)
     authority.issue("server")
     authority.issue("client")
     return authority

@@ -11,23 +11,11 @@ import pytest
 import running
 from prometheus_server import Prometheus
 
-TRAIN = """
-    import sys, torch
-    model = torch.nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for step in range(3):
-        optimizer.zero_grad()
-        model(torch.ones(2, 4)).sum().backward()
-        optimizer.step()
-    print("trained", flush=True)
-    sys.stdin.readline()
-"""
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("token")
-    running.write(folder, TRAIN)
+    running.write(folder, running.TRAINS_AND_WAITS)
     return folder
 
 

@@ -76,6 +76,20 @@ def steps_in(log: Path) -> list[dict]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
+TRAINS_AND_WAITS = """
+    import sys, torch
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+    print("trained", flush=True)
+    sys.stdin.readline()
+"""
+"""three steps, a line on the standard output, and then until the standard input ends"""
+
+
 def write(folder: Path, source: str, name: str = "train.py") -> Path:
     path = folder / name
     path.write_text(textwrap.dedent(source))
