@@ -36,10 +36,10 @@ TRAIN = """
 class Training:
     """`gradvane run train.py`, which waits after three steps."""
 
-    def __init__(self, folder, *options, words=(), **environment):
-        script = folder / "train.py"
+    def __init__(self, folder, *options, name="train", words=(), **environment):
+        script = folder / f"{name}.py"
         if not script.exists():
-            running.write(folder, TRAIN)
+            running.write(folder, TRAIN, script.name)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "gradvane", "run", *options, script, *words], cwd=folder,
             env=running.environment(TMPDIR=str(folder), **environment), stdin=subprocess.PIPE,
@@ -183,15 +183,16 @@ def test_two_runs_of_one_script_at_once_have_two_names(tmp_path):
 
 
 def test_ranks_of_one_run_share_its_name_and_its_id(tmp_path):
-    srun = {"SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+    # Other tests of this user train at the same time, so a name that commands look up is this test's own.
+    srun = {"name": "ranked", "SLURM_JOB_ID": "1234", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}
     ranks = [Training(tmp_path, SLURM_PROCID=str(rank), SLURM_LOCALID=str(rank), **srun) for rank in range(2)]
     with trainings(*ranks), trainings(Training(tmp_path, SLURM_PROCID="1", **{**srun, "SLURM_JOB_ID": "1235"})):
         assert [(entry["run"], entry["run_id"], entry["rank"], entry["world_size"]) for entry in listed(tmp_path)] == [
-            ("train", "1234.0", 0, 2), ("train", "1234.0", 1, 2), ("train-1235.0", "1235.0", 1, 2)]
+            ("ranked", "1234.0", 0, 2), ("ranked", "1234.0", 1, 2), ("ranked-1235.0", "1235.0", 1, 2)]
         one = gradvane(tmp_path, "status", "1234.0", "--rank", "1", "--json").stdout
         assert json.loads(one)["rank"] == 1
-        assert json.loads(gradvane(tmp_path, "status", "train", "--json").stdout)["rank"] == 0
-        refused = gradvane(tmp_path, "status", "train", "--rank", "7", check=False)
+        assert json.loads(gradvane(tmp_path, "status", "ranked", "--json").stdout)["rank"] == 0
+        refused = gradvane(tmp_path, "status", "ranked", "--rank", "7", check=False)
         assert refused.returncode == 2
         assert refused.stderr == "gradvane status: no rank 7 of this run is live on this machine; there is 0, 1\n"
 
