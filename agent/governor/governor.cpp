@@ -49,12 +49,10 @@ std::string_view name_of(Verdict verdict) noexcept {
 }
 
 Governor::Governor(const Options& options)
-    : on_nonfinite_(options.on_nonfinite),
-      on_divergence_(options.on_divergence),
+    : policy_(ranks::policy_of(options)),
       acts_(options.enabled && (options.on_nonfinite != NonfinitePolicy::watch ||
                                 options.on_divergence != DivergencePolicy::watch)),
-      skip_limit_(options.skip_limit),
-      skip_norm_(options.skip_norm),
+      needs_norm_(acts_on_nonfinite() && options.skip_norm > 0),
       loss_in_a_row_(options.loss_in_a_row),
       pace_(pace_of(options)),
       rollback_limit_(options.rollback_limit),
@@ -69,6 +67,7 @@ Governor::Governor(const Options& options)
 
 Decision Governor::judge(const StepFinding& step) noexcept try {
   if (!acts_) return {};
+  if (!step.is_agreed) policy_.take_wanted();
   ++judged_;
   if (!step.is_measured) sees_devices_.store(true, std::memory_order_relaxed);
   if (owes_stop_.exchange(false, std::memory_order_relaxed)) {
@@ -101,7 +100,8 @@ Fault Governor::fault_of(const StepFinding& step) noexcept {
       !(step.has_scaler && step.gradients_are_bad))
     return Fault::loss;
   if (step.gradients_are_bad) return step.has_scaler ? Fault::overflow : Fault::gradient;
-  if (needs_norm() && step.norm && !(*step.norm <= skip_norm_)) return Fault::norm;
+  const double bound = policy_.norm_bound();
+  if (bound > 0 && step.norm && !(*step.norm <= bound)) return Fault::norm;
   return Fault::none;
 }
 
@@ -116,12 +116,11 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
     const auto incident = take_incident(step);
     if (!incident) return {};
     const bool diverges = record::is_divergence(incident->kind);
-    const Verdict wanted = diverges                                     ? verdict_of(on_divergence_)
-                           : on_nonfinite_ == NonfinitePolicy::rollback ? Verdict::rollback
-                                                                        : Verdict::stop;
-    return by_policy(wanted, Fault::incident, false);
+    if (diverges) return by_policy(verdict_of(policy_.on_divergence()), Fault::incident, false);
+    const bool goes_back = policy_.on_nonfinite() == NonfinitePolicy::rollback;
+    return by_policy(goes_back ? Verdict::rollback : Verdict::stop, Fault::incident, false);
   }
-  switch (on_nonfinite_) {
+  switch (policy_.on_nonfinite()) {
     case NonfinitePolicy::watch:
       return {};
     case NonfinitePolicy::stop:
@@ -133,7 +132,7 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
   }
   if (!step.can_skip) return {};
   skips_in_a_row_.store(++skips, std::memory_order_relaxed);
-  if (skips >= skip_limit_) {
+  if (skips >= policy_.skip_limit()) {
     skips = 0;  // another optimizer policy, or a loop that goes on, begins again
     return by_policy(pace_.is_on() ? Verdict::rollback : Verdict::stop, fault, true);
   }
@@ -160,7 +159,8 @@ std::optional<PendingIncident> Governor::take_incident(const StepFinding& step) 
 }
 
 ranks::RankRecord Governor::tell(const StepFinding& step) noexcept {
-  return lockstep_.tell(step, take_own_incident());
+  policy_.take_wanted();
+  return lockstep_.tell(step, take_own_incident(), policy_.all());
 }
 
 Decision Governor::judge_together(const StepFinding& step, std::span<const std::string> records,
@@ -172,6 +172,7 @@ Decision Governor::judge_together(const StepFinding& step, std::span<const std::
     return judge(step);
   }
   const ranks::Agreement& agreed = *outcome.agreement;
+  if (agreed.policy) policy_.follow(*agreed.policy);
   Decision decision = judge(lockstep_.join(step, agreed));
   decision.first_bad_rank = agreed.first_bad_rank;
   if (decision.verdict == Verdict::take || decision.fault == Fault::incident) return decision;
@@ -324,13 +325,14 @@ std::optional<std::int64_t> Governor::checkpoint_before(std::int64_t last_good_s
 void Governor::note_incident(const record::Incident& incident, bool is_new) noexcept {
   if (!is_new || incident.closed_at) return;
   const bool diverges =
-      record::is_divergence(incident.kind) && on_divergence_ != DivergencePolicy::watch;
+      record::is_divergence(incident.kind) && policy_.on_divergence() != DivergencePolicy::watch;
+  const NonfinitePolicy on_nonfinite = policy_.on_nonfinite();
   const bool is_late = incident.kind == IncidentClass::nonfinite_weight ||
                        (sees_devices_.load(std::memory_order_relaxed) &&
                         (is_alone_ || incident.kind == IncidentClass::nonfinite_grad));
   const bool goes_bad =
       record::is_nonfinite(incident.kind) && is_late &&
-      (on_nonfinite_ == NonfinitePolicy::stop || on_nonfinite_ == NonfinitePolicy::rollback);
+      (on_nonfinite == NonfinitePolicy::stop || on_nonfinite == NonfinitePolicy::rollback);
   if (!diverges && !goes_bad) return;
   // One that came back has the step of its first beginning. It was open again after as many bad
   // steps in a row as its class takes.
@@ -351,9 +353,10 @@ void Governor::note_state(std::optional<std::int64_t> last_good_step, bool is_go
 std::string Governor::reason() const {
   const Acted acted = latest_.load();
   std::string text = "step " + std::to_string(acted.run_step);
-  const bool skips = on_nonfinite_ == NonfinitePolicy::skip && acted.fault != Fault::incident;
+  const bool skips =
+      policy_.on_nonfinite() == NonfinitePolicy::skip && acted.fault != Fault::incident;
   if (acted.is_escalated && skips)
-    text += ", the last of " + std::to_string(skip_limit_) + " skipped in a row";
+    text += ", the last of " + std::to_string(policy_.skip_limit()) + " skipped in a row";
   switch (acted.fault) {
     case Fault::none:
       return {};

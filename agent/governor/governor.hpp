@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "agent/governor/lockstep.hpp"
+#include "agent/governor/policy_in_force.hpp"
 #include "agent/governor/step_finding.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/ranks/rank_record.hpp"
@@ -60,7 +61,7 @@ struct SnapshotPace {
 /// One for each run. It keeps the count of what it decided, and what the worker has found out about
 /// the state. Threading: judge(), note_rollback(), stop_instead(),
 /// stop_at_next_step(), count_snapshot(), set_newest_snapshot(), note_comparison(), log() and note_checkpoint() from the threads that train, one at a time;
-/// note_incident(), note_state(), checkpoint_before() and what begins with take_ from the
+/// note_incident(), note_state(), checkpoint_before(), want() and what begins with take_ from the
 /// worker's; all else from any.
 class Governor {
  public:
@@ -76,18 +77,16 @@ class Governor {
   [[nodiscard]] bool acts() const noexcept { return acts_; }
   /// Whether steps with non-finite values are left out.
   [[nodiscard]] bool acts_on_nonfinite() const noexcept {
-    return on_nonfinite_ != NonfinitePolicy::watch;
+    return policy_.on_nonfinite() != NonfinitePolicy::watch;
   }
-  /// Whether judge() needs StepFinding::norm.
-  [[nodiscard]] bool needs_norm() const noexcept {
-    return on_nonfinite_ == NonfinitePolicy::skip && skip_norm_ > 0;
-  }
+  /// Whether judge() needs StepFinding::norm, now or after a change.
+  [[nodiscard]] bool needs_norm() const noexcept { return needs_norm_; }
   /// When snapshots are due.
   [[nodiscard]] const SnapshotPace& pace() const noexcept { return pace_; }
   /// Whether a snapshot taken now may become one to go back to, as far as is known.
   [[nodiscard]] bool may_snapshot() const noexcept {
     return is_state_good_.load(std::memory_order_relaxed) &&
-           !(on_divergence_ == DivergencePolicy::rollback &&
+           !(policy_.on_divergence() == DivergencePolicy::rollback &&
              may_diverge_.load(std::memory_order_relaxed));
   }
 
@@ -140,6 +139,12 @@ class Governor {
   /// A checkpoint was written behind `run_step`.
   void note_checkpoint(std::int64_t run_step) noexcept;
 
+  /// From the next step on this is to hold. It must be one that why_fixed() allows. If ranks agree, rank 0's counts.
+  void want(const ranks::Policy& policy) noexcept { policy_.want(policy); }
+  /// Rank 0's, if it has come to hold here since the last call.
+  [[nodiscard]] std::optional<ranks::Policy> take_policy_of_ranks() noexcept {
+    return policy_.take_of_ranks();
+  }
   /// An incident opened, or was opened again. `is_new` false: more is known of one that is open.
   void note_incident(const record::Incident& incident, bool is_new) noexcept;
   /// `may_diverge`: the latest steps look like the beginning of a divergence.
@@ -185,11 +190,9 @@ class Governor {
   [[nodiscard]] std::optional<PendingIncident> take_incident(const StepFinding& step) noexcept;
   [[nodiscard]] int& entry(std::vector<int>& counts, int optimizer);
 
-  const NonfinitePolicy on_nonfinite_;
-  const DivergencePolicy on_divergence_;
+  PolicyInForce policy_;
   const bool acts_;
-  const int skip_limit_;
-  const double skip_norm_;
+  const bool needs_norm_;
   const int loss_in_a_row_;
   const SnapshotPace pace_;
   const int rollback_limit_;

@@ -5,8 +5,8 @@
 
 namespace gradvane::agent {
 
-ranks::RankRecord Lockstep::tell(const StepFinding& step,
-                                 const std::optional<PendingIncident>& own) noexcept {
+ranks::RankRecord Lockstep::tell(const StepFinding& step, const std::optional<PendingIncident>& own,
+                                 const ranks::Policy& policy) noexcept {
   ranks::RankRecord record;
   record.sequence = ++told_;
   record.run_step = step.run_step;
@@ -18,6 +18,7 @@ ranks::RankRecord Lockstep::tell(const StepFinding& step,
   record.norm = step.norm;
   record.is_part = step.is_part;
   record.snapshots = good_snapshots_;
+  record.policy = policy;
   // Workers find the same incident some steps apart. All ranks have gone back because of the first.
   if (own && own->bad_since > went_back_at_) {
     record.incident = own->kind;

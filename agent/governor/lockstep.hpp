@@ -28,7 +28,8 @@ class Lockstep {
 
   /// `own`: an incident that this rank has found and not told yet.
   [[nodiscard]] ranks::RankRecord tell(const StepFinding& step,
-                                       const std::optional<PendingIncident>& own) noexcept;
+                                       const std::optional<PendingIncident>& own,
+                                       const ranks::Policy& policy) noexcept;
 
   /// `step` as all ranks know it.
   [[nodiscard]] StepFinding join(const StepFinding& step, const ranks::Agreement& agreed) noexcept;

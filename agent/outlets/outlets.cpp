@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "exporters/alert_push/alert_labels.hpp"
+#include "exporters/http/unix_address.hpp"
 #include "exporters/prometheus/prometheus_exporter.hpp"
 #include "exporters/step_log/step_log.hpp"
+#include "exporters/web/configured_push.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -54,7 +56,9 @@ Outlets::Outlets(const Options& options, const record::RunInfo& run, UserCallbac
     start_exporters(options, run);
     if (options.port < 0) return;
     endpoint_.start(options, run, {metrics_, board_, history_}, directories_, callbacks_);
-    if (alerts_ != nullptr) alerts_->set_generator_url(endpoint_.url());
+    // No browser opens a unix socket, so a link to one would be of no use.
+    if (alerts_ != nullptr && !exporters::is_unix_address(endpoint_.url()))
+      alerts_->set_generator_url(endpoint_.url());
   } catch (...) {
     withdraw();
     throw;
@@ -95,6 +99,10 @@ void Outlets::add_alerts(const Options& options) {
   exporters::AlertPushOptions alerts;
   alerts.url = options.alertmanager_url;
   alerts.labels = exporters::parse_alert_labels(options.alertmanager_labels);
+  const exporters::AlertUrl url = exporters::parse_alert_url(alerts.url);
+  if (url.has_tls || !options.alertmanager_http_config.empty())
+    alerts.access =
+        std::make_shared<exporters::ConfiguredPush>(url, options.alertmanager_http_config);
   alerts_ = std::make_shared<exporters::AlertPush>(std::move(alerts), metrics_);
   exporters_.add(alerts_);
 }

@@ -12,6 +12,7 @@
 
 #include "agent/public/options.hpp"
 #include "exporters/files/run_token.hpp"
+#include "exporters/http/unix_address.hpp"
 #include "exporters/text/text_escape.hpp"
 #include "exporters/web/configured_access.hpp"
 
@@ -37,6 +38,7 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
       std::move(shown.metrics), std::move(shown.board), std::move(shown.history));
   exporters::EndpointOptions endpoint;
   endpoint.address = options.address;
+  const bool is_unix = exporters::is_unix_address(options.address);
   endpoint.allowed_hosts = options.allowed_hosts;
   endpoint.host = run.host;
   directory_ = directories.run();
@@ -66,6 +68,7 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
       throw std::invalid_argument("port: " + std::to_string(options.port) + " plus local rank " +
                                   std::to_string(run.local_rank) + " is above 65535");
     endpoint.port = static_cast<std::uint16_t>(port);
+    if (is_unix && run.local_rank > 0) endpoint.address += '.' + std::to_string(run.local_rank);
     started = endpoint_->start(endpoint);
   }
   if (started.url.empty())
@@ -74,12 +77,15 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   is_open_ = true;
   node_url_ = started.url;
   const bool has_others = node_ && run.world_size > 1;
-  url_ = has_others ? node_url_ + "/rank/" + std::to_string(run.rank) : node_url_;
-  const bool has_moved = endpoint.port != 0 && started.port != endpoint.port &&
-                         (node_ == nullptr || node_->is_serving());
+  url_ = has_others ? exporters::url_of_rank(node_url_, run.rank) : node_url_;
+  const bool is_elsewhere = is_unix ? started.url != endpoint.address
+                                    : endpoint.port != 0 && started.port != endpoint.port;
+  const bool has_moved = is_elsewhere && (node_ == nullptr || node_->is_serving());
+  const std::string asked_for =
+      is_unix ? endpoint.address : "port " + std::to_string(endpoint.port);
   if (has_moved)
-    callbacks.log("port " + std::to_string(endpoint.port) + " is taken, using " +
-                  std::to_string(started.port));
+    callbacks.log(asked_for + " is taken, using " +
+                  (is_unix ? started.url : std::to_string(started.port)));
   if (!own_port_because.empty() && run.world_size > 1)
     callbacks.log("this rank has a port of its own, as the ranks of this node cannot share one: " +
                   own_port_because);
@@ -99,9 +105,8 @@ void RunEndpoint::start(const Options& options, const record::RunInfo& run, Show
   // Who set no log would not learn where to look, nor that another run has the port that was asked
   // for.
   if (!callbacks.has_log() && run.local_rank == 0)
-    std::fprintf(
-        stderr, "gradvane: %s%s\n", exporters::plain(name).c_str(),
-        has_moved ? (" (port " + std::to_string(endpoint.port) + " is taken)").c_str() : "");
+    std::fprintf(stderr, "gradvane: %s%s\n", exporters::plain(name).c_str(),
+                 has_moved ? (" (" + exporters::plain(asked_for) + " is taken)").c_str() : "");
 }
 
 /// The endpoint on a unix socket, and the port of the node; an error if there can be none.

@@ -13,22 +13,50 @@ namespace gradvane::agent {
 namespace {
 
 /// Options that take effect at the next step. The others were used at the start.
-constexpr std::array<std::string_view, 15> kMayChange{
+constexpr std::array<std::string_view, 19> kMayChange{
     "weight_every",      "stall_seconds",     "stall_pause_seconds",
     "sync_budget",       "sync_budget_after", "detect",
     "loss_sigma",        "loss_ratio",        "loss_absolute",
     "random_guess_loss", "exploding_factor",  "vanishing_share",
-    "drift_threshold",   "dead_after",        "cost_budget"};
+    "drift_threshold",   "dead_after",        "cost_budget",
+    "on_nonfinite",      "on_divergence",     "skip_limit",
+    "skip_norm"};
+constexpr std::array<std::string_view, 4> kPolicy{"on_nonfinite", "on_divergence", "skip_limit",
+                                                  "skip_norm"};
 constexpr std::int64_t kLargestFile = std::int64_t{1} << 20;
 
 std::string shown(const std::string& value) { return value.empty() ? "empty" : value; }
+
+std::string line(const std::string& key, const std::string& value, const std::string& before,
+                 const std::string& because = {}) {
+  return "config: " + key + " is " + shown(value) + " from now on" + because + "; it was " +
+         shown(before);
+}
+
+bool is_policy(std::string_view key) noexcept { return std::ranges::count(kPolicy, key) > 0; }
+
+/// Why a policy cannot become `value`, from the options that the run began with: what acts on a step is set up at the
+/// start. Empty if it can.
+std::string why_fixed(std::string_view key, std::string_view value, const Options& start) {
+  const bool watches_steps = start.on_nonfinite == NonfinitePolicy::watch;
+  const bool watches_all = watches_steps && start.on_divergence == DivergencePolicy::watch;
+  const bool goes_back = start.on_nonfinite == NonfinitePolicy::rollback ||
+                         start.on_divergence == DivergencePolicy::rollback;
+  const bool keeps_snapshots = start.snapshot_every > 0 || start.snapshot_seconds > 0 || goes_back;
+  if (start.world_size > 1 && start.ranks != RankAgreement::agree)
+    return "the ranks of this run do not agree on steps (ranks: agree)";
+  if ((key == "on_nonfinite" && watches_steps) || watches_all) return "this run began with watch";
+  if (value == "rollback" && !keeps_snapshots) return "this run keeps no snapshots";
+  if (key == "skip_norm" && start.skip_norm == 0) return "it was 0 at the start";
+  return {};
+}
 
 }  // namespace
 
 bool may_change(std::string_view key) noexcept { return std::ranges::count(kMayChange, key) > 0; }
 
 ConfigFile::ConfigFile(const ResolvedOptions& resolved, std::vector<record::Setting> shown)
-    : resolved_(resolved), asked_for_(resolved.settings) {
+    : start_(resolved.options), resolved_(resolved), asked_for_(resolved.settings) {
   // A pipe, say, was read once, and cannot be read again.
   if (const exporters::FileStamp now = stamp(); now.is_there && now.size < 0) read_ = seen_ = now;
   resolved_.settings = std::move(shown);
@@ -80,16 +108,49 @@ ConfigChange ConfigFile::read(double now) {
     if (wanted.value == std::exchange(asked_for_[i], wanted).value) continue;
     record::Setting& held = resolved_.settings[i];
     if (wanted.value == held.value) continue;
-    if (!may_change(wanted.key)) {
-      change.lines.push_back("config: " + wanted.key +
-                             " cannot change while the run lasts; it will at the next start");
+    std::string why;
+    if (is_policy(wanted.key)) {
+      if (has_policy_of_ranks()) continue;
+      why = why_fixed(wanted.key, wanted.value, start_);
+    }
+    if (!why.empty() || !may_change(wanted.key)) {
+      change.lines.push_back("config: " + wanted.key + " cannot change while the run lasts" +
+                             (why.empty() ? "" : ", as ") + why + "; it will at the next start");
       continue;
     }
-    change.lines.push_back("config: " + wanted.key + " is " + shown(wanted.value) +
-                           " from now on; it was " + shown(held.value));
-    held = wanted;
-    held.since = now;
-    (void)find_option(wanted.key)->set(resolved_.options, wanted.value);
+    change.lines.push_back(line(wanted.key, wanted.value, held.value));
+    hold(held, wanted, now);
+    change.has_changed = true;
+  }
+  change.options = resolved_.options;
+  change.settings = resolved_.settings;
+  return change;
+}
+
+void ConfigFile::hold(record::Setting& held, const record::Setting& wanted, double now) {
+  held = wanted;
+  held.since = now;
+  (void)find_option(wanted.key)->set(resolved_.options, wanted.value);
+}
+
+/// Ranks that agree act alike, whatever their own files say and whenever these change.
+bool ConfigFile::has_policy_of_ranks() const noexcept {
+  return start_.world_size > 1 && start_.ranks == RankAgreement::agree && start_.rank > 0;
+}
+
+ConfigChange ConfigFile::follow(const ranks::Policy& policy, double now) {
+  Options theirs = resolved_.options;
+  theirs.on_nonfinite = policy.on_nonfinite;
+  theirs.on_divergence = policy.on_divergence;
+  theirs.skip_limit = policy.skip_limit;
+  theirs.skip_norm = policy.skip_norm;
+  ConfigChange change;
+  for (record::Setting& held : resolved_.settings) {
+    if (!is_policy(held.key)) continue;
+    const record::Setting wanted{held.key, find_option(held.key)->get(theirs), "rank 0"};
+    if (wanted.value == held.value) continue;
+    change.lines.push_back(line(held.key, wanted.value, held.value, ", as on rank 0"));
+    hold(held, wanted, now);
     change.has_changed = true;
   }
   change.options = resolved_.options;

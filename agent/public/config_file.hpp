@@ -7,6 +7,7 @@
 
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/public/options.hpp"
+#include "agent/ranks/policy.hpp"
 #include "exporters/files/file_stamp.hpp"
 #include "record/run_info.hpp"
 
@@ -37,11 +38,17 @@ class ConfigFile {
   /// @param now  seconds since the epoch
   [[nodiscard]] std::optional<ConfigChange> look(double now);
 
+  /// Rank 0's policy holds here too, from now on.
+  [[nodiscard]] ConfigChange follow(const ranks::Policy& policy, double now);
+
  private:
+  void hold(record::Setting& held, const record::Setting& wanted, double now);
+  [[nodiscard]] bool has_policy_of_ranks() const noexcept;
   [[nodiscard]] exporters::FileStamp stamp() const noexcept;
   [[nodiscard]] ConfigChange read(double now);
   [[nodiscard]] std::string why_unreadable() const;
 
+  Options start_;  ///< as the run began
   ResolvedOptions resolved_;
   std::vector<record::Setting> asked_for_;  ///< as they were resolved last, in force or not
   /// First that of no file: the file may have changed since the options were resolved.

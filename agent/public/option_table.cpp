@@ -1,19 +1,11 @@
 #include "agent/public/option_table.hpp"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <stdexcept>
 
 #include "agent/public/option_kinds.hpp"
-#include "collectors/grouping.hpp"
-#include "detectors/judge.hpp"
-#include "exporters/alert_push/alert_labels.hpp"
-#include "exporters/alert_push/alert_url.hpp"
-#include "exporters/files/run_token.hpp"
-#include "exporters/http/host_rule.hpp"
+#include "agent/public/option_setters.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -28,58 +20,6 @@ constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
 constexpr std::array<std::string_view, 4> kNonfinitePolicies{"watch", "skip", "stop", "rollback"};
 constexpr std::array<std::string_view, 3> kDivergencePolicies{"watch", "stop", "rollback"};
-
-/// `parse` throws for what it refuses.
-template <typename Parse>
-bool is_allowed(std::string_view value, Parse parse) {
-  try {
-    (void)parse(value);
-    return true;
-  } catch (const std::invalid_argument&) {
-    return false;
-  }
-}
-
-bool set_groups(Options& options, std::string_view value) {
-  if (!is_allowed(value, collectors::check_group_rule)) return false;
-  return options.groups = value, true;
-}
-
-bool set_address(Options& options, std::string_view value) {
-  const std::string address(value.substr(0, value.find('%')));  // "fe80::1%eth0" has a zone
-  std::array<unsigned char, sizeof(in6_addr)> parsed{};
-  if (::inet_pton(AF_INET, std::string(value).c_str(), parsed.data()) != 1 &&
-      ::inet_pton(AF_INET6, address.c_str(), parsed.data()) != 1 && value != "localhost")
-    return false;
-  return options.address = value, true;
-}
-
-bool set_token(Options& options, std::string_view value) {
-  if (!value.empty() && value != exporters::kTokenOfDirectory && !exporters::is_access_token(value))
-    return false;
-  return options.token = value, true;
-}
-
-bool set_allowed_hosts(Options& options, std::string_view value) {
-  if (!exporters::are_host_names(value)) return false;
-  return options.allowed_hosts = value, true;
-}
-
-bool set_alert_url(Options& options, std::string_view value) {
-  if (!value.empty() && !is_allowed(value, exporters::parse_alert_url)) return false;
-  return options.alertmanager_url = value, true;
-}
-
-bool set_alert_labels(Options& options, std::string_view value) {
-  if (!is_allowed(value, exporters::parse_alert_labels)) return false;
-  return options.alertmanager_labels = value, true;
-}
-
-bool set_detect(Options& options, std::string_view value) {
-  detectors::Judged judged{};
-  if (!detectors::parse_judged(value, judged).empty()) return false;
-  return options.detect = value, true;
-}
 
 constexpr std::array kTable{
     on_off<&Options::enabled>(
@@ -97,8 +37,10 @@ constexpr std::array kTable{
                             "Holds endpoint files and recordings. Default: a folder under "
                             "gradvane-<uid> in the temporary directory. docs/run-directory.md."),
     OptionSpec{
-        "address", "an IPv4 or IPv6 address, or localhost",
-        "Where the endpoint listens. Anything but loopback needs web_config, token or insecure.",
+        "address",
+        "an IPv4 or IPv6 address, localhost, or unix:/path with a path of at most 100 bytes",
+        "Where the endpoint listens. A unix socket is for this user alone. All but it and loopback "
+        "need web_config, token or insecure.",
         set_address, [](const Options& o) { return o.address; }},
     OptionSpec{
         "token", "auto, or 16 to 128 letters, digits and - . _ ~",
@@ -327,10 +269,14 @@ constexpr std::array kTable{
         "compare_replicas_every", "0 or more",
         "Steps between two comparisons of the weights of ranks that began with the same ones. They "
         "compare checksums; each comparison reads all weights once. 0: none. With ranks: agree."),
-    OptionSpec{"alertmanager_url", "http://host:port, with a path prefix if there is one",
+    OptionSpec{"alertmanager_url",
+               "http://host:port or https://host:port, with a path prefix if there is one",
                "Incidents that have an alert are sent to this Alertmanager at once, in addition to "
-               "what Prometheus sends. No TLS: name a proxy on this machine. Empty: none.",
+               "what Prometheus sends. Empty: none.",
                set_alert_url, [](const Options& o) { return o.alertmanager_url; }},
+    text<&Options::alertmanager_http_config>("alertmanager_http_config", "path of a YAML file",
+                                             "TLS, a password or a token for it, as Prometheus and "
+                                             "amtool have them. docs/alert-push.md."),
     OptionSpec{
         "alertmanager_labels", "name=value,name=value",
         "Labels that Prometheus' alerts have besides, above all job, so that Alertmanager sees "

@@ -20,6 +20,7 @@
 #include "agent/public/option_table.hpp"
 #include "exporters/files/run_token.hpp"
 #include "exporters/http/host_rule.hpp"
+#include "exporters/http/unix_address.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -145,6 +146,11 @@ void check_together(const Options& options) {
         "address = '" + options.address +
         "' would let everyone on the network read this run; set token to auto or to a text of your "
         "own, web_config to a file with users, or insecure to on if the network is yours alone");
+  if (options.enabled && options.port >= 0 && !options.web_config.empty() &&
+      exporters::is_unix_address(options.address))
+    throw std::invalid_argument(
+        "web_config is for ports, and address = '" + options.address +
+        "' has none: only this user can open it; leave web_config out, or set another address");
   if (options.ranks == RankAgreement::agree &&
       (options.snapshot_seconds > 0 || options.snapshot_budget > 0))
     throw std::invalid_argument(

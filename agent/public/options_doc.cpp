@@ -57,7 +57,8 @@ rank when it sees the change:
 The log has a line for each, and `/api/v1/status` and the page's Configuration tab say since when it holds. A key that is
 taken out of the file gets its value from the code, or its default. All other options stay as they are until the next
 start, and a line says so. A file that cannot be read, or that has an unknown key or a value that is not allowed, changes
-nothing. Values from the environment and the command line are stronger, as at the start.
+nothing. Values from the environment and the command line are stronger, as at the start. [governor.md](governor.md) says which
+changes of a policy are possible; ranks that agree follow rank 0's file there.
 
 A Kubernetes ConfigMap that is mounted as a folder works. One that is mounted by `subPath` never changes.
 

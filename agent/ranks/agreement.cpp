@@ -80,6 +80,7 @@ Outcome agree(std::span<const std::string> records) {
   }
   agreed.norm = joint_norm(all);
   agreed.snapshots = common_snapshots(all);
+  agreed.policy = all.front().policy;
   return {agreed, {}};
 }
 

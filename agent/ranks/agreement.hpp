@@ -27,6 +27,7 @@ struct Agreement {
   std::int64_t bad_since = 0;  ///< the earliest run step that a rank names for it
   /// Run steps of the snapshots that every rank has, the newest first; 0: none.
   std::array<std::int64_t, kGenerations> snapshots{};
+  std::optional<Policy> policy;  ///< rank 0's
 };
 
 struct Outcome {

@@ -7,7 +7,7 @@
 namespace gradvane::agent::ranks {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x56475232;  // changes with the layout
+constexpr std::uint32_t kMagic = 0x56475233;  // changes with the layout
 constexpr std::int32_t kNoIncident = -1;
 constexpr std::int32_t kNoParam = -1;
 
@@ -18,7 +18,9 @@ constexpr Flag kHasScaler = 4;
 constexpr Flag kHasNorm = 8;
 constexpr Flag kIsPart = 16;
 constexpr Flag kHasFingerprint = 32;
-constexpr Flag kAllFlags = 63;
+constexpr Flag kHasPolicy = 64;
+constexpr Flag kAllFlags = 127;
+constexpr std::uint32_t kDivergenceShift = 8;  // of the two policies in one number
 
 /// As they are sent.
 struct Fields {
@@ -35,10 +37,20 @@ struct Fields {
   std::uint64_t fingerprint = 0;
   std::int32_t params = 0;
   std::int32_t own_bad_param = kNoParam;
+  std::uint32_t policies = 0;
+  std::int32_t skip_limit = 0;
+  std::uint64_t skip_norm_bits = 0;
 };
 
 static_assert(std::endian::native == std::endian::little);
 static_assert(std::has_unique_object_representations_v<Fields> && sizeof(Fields) <= kRecordBytes);
+
+/// A number that came from elsewhere may be none of an enum's.
+bool is_allowed(const Policy& policy) noexcept {
+  return policy.on_nonfinite <= NonfinitePolicy::rollback &&
+         policy.on_divergence <= DivergencePolicy::rollback && policy.skip_limit >= 1 &&
+         policy.skip_norm >= 0;
+}
 
 std::uint32_t flag(bool is_set, Flag flag) noexcept { return is_set ? flag : 0U; }
 
@@ -49,7 +61,8 @@ std::array<char, kRecordBytes> encode(const RankRecord& record) noexcept {
   fields.flags =
       flag(record.loss_is_bad, kLossIsBad) | flag(record.gradients_are_bad, kGradientsAreBad) |
       flag(record.has_scaler, kHasScaler) | flag(record.norm.has_value(), kHasNorm) |
-      flag(record.is_part, kIsPart) | flag(record.fingerprint.has_value(), kHasFingerprint);
+      flag(record.is_part, kIsPart) | flag(record.fingerprint.has_value(), kHasFingerprint) |
+      flag(record.policy.has_value(), kHasPolicy);
   fields.sequence = record.sequence;
   fields.run_step = record.run_step;
   fields.optimizer = record.optimizer;
@@ -61,6 +74,12 @@ std::array<char, kRecordBytes> encode(const RankRecord& record) noexcept {
   fields.fingerprint = record.fingerprint.value_or(0);
   fields.params = record.params;
   fields.own_bad_param = record.own_bad_param.value_or(kNoParam);
+  if (record.policy) {
+    fields.policies = static_cast<std::uint32_t>(record.policy->on_nonfinite) |
+                      static_cast<std::uint32_t>(record.policy->on_divergence) << kDivergenceShift;
+    fields.skip_limit = record.policy->skip_limit;
+    fields.skip_norm_bits = std::bit_cast<std::uint64_t>(record.policy->skip_norm);
+  }
   std::array<char, kRecordBytes> bytes{};
   std::memcpy(bytes.data(), &fields, sizeof(fields));
   return bytes;
@@ -75,6 +94,10 @@ std::optional<RankRecord> decode(std::string_view bytes) noexcept {
       fields.incident >= classes || fields.params < 0 || fields.own_bad_param < kNoParam)
     return std::nullopt;
   const auto has = [&](Flag flag) { return (fields.flags & flag) != 0; };
+  const Policy policy{static_cast<NonfinitePolicy>(fields.policies & 0xFF),
+                      static_cast<DivergencePolicy>(fields.policies >> kDivergenceShift & 0xFF),
+                      fields.skip_limit, std::bit_cast<double>(fields.skip_norm_bits)};
+  if (has(kHasPolicy) && !is_allowed(policy)) return std::nullopt;
   RankRecord record;
   record.sequence = fields.sequence;
   record.run_step = fields.run_step;
@@ -91,6 +114,7 @@ std::optional<RankRecord> decode(std::string_view bytes) noexcept {
   record.params = fields.params;
   if (fields.own_bad_param != kNoParam) record.own_bad_param = fields.own_bad_param;
   if (has(kHasFingerprint)) record.fingerprint = fields.fingerprint;
+  if (has(kHasPolicy)) record.policy = policy;
   return record;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "agent/ranks/policy.hpp"
 #include "record/incident_classes.hpp"
 
 namespace gradvane::agent::ranks {
@@ -37,6 +38,8 @@ struct RankRecord {
   /// Of some of their values, before the update. Absent where it is not asked for, or the values
   /// cannot be read.
   std::optional<std::uint64_t> fingerprint = std::nullopt;
+  /// Which this rank has, or wants from the next step on.
+  std::optional<Policy> policy = std::nullopt;
 
   bool operator==(const RankRecord&) const = default;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/public/detector_settings.hpp"
+#include "agent/ranks/policy.hpp"
 #include "agent/worker/process_signals.hpp"
 #include "exporters/signals_blocked.hpp"
 #include "record/clocks.hpp"
@@ -121,16 +122,23 @@ void Worker::look_around() {
 }
 
 void Worker::look_at_config() {
-  const auto change = config_.look(record::unix_time());
-  if (!change) return;
-  for (const std::string& line : change->lines) callbacks_.log(line);
-  if (!change->has_changed) return;
-  const Options& options = change->options;
+  if (const auto change = config_.look(record::unix_time())) {
+    take(*change);
+    if (change->has_changed) governor_.want(ranks::policy_of(change->options));
+  }
+  if (const auto policy = governor_.take_policy_of_ranks())
+    take(config_.follow(*policy, record::unix_time()));
+}
+
+void Worker::take(const ConfigChange& change) {
+  for (const std::string& line : change.lines) callbacks_.log(line);
+  if (!change.has_changed) return;
+  const Options& options = change.options;
   incidents_.change(detector_settings(options));
   status_.set_stall_seconds(options.stall_seconds);
   pauses_.set_longest(options.stall_pause_seconds);
   handoff_.set_weight_every(options.weight_every);
-  (void)outlets_.exporters().export_settings(change->settings);
+  (void)outlets_.exporters().export_settings(change.settings);
 }
 
 void Worker::export_governor() {

@@ -81,6 +81,7 @@ class Worker final : public ProcessMember {
   [[nodiscard]] std::chrono::microseconds poll_pause(int idle_polls) const;
   void look_around();
   void look_at_config();
+  void take(const ConfigChange& change);
   void count_own_time();
   void export_governor();
   void wind_up(const Ending& ending) noexcept;

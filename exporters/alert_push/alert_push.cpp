@@ -13,7 +13,9 @@ namespace gradvane::exporters {
 
 AlertPush::AlertPush(AlertPushOptions options, std::shared_ptr<MetricSet> metrics)
     : options_(std::move(options)), metrics_(std::move(metrics)), owner_(::getpid()) {
-  (void)parse_alert_url(options_.url);
+  if (parse_alert_url(options_.url).has_tls && !options_.access)
+    throw std::invalid_argument("Alertmanager's URL '" + options_.url +
+                                "': AlertPushOptions::access is not set, which https needs");
   check_alert_labels(options_.labels);
   if (!options_.generator_url.empty() && !is_web_link(options_.generator_url))
     throw std::invalid_argument("generator URL of pushed alerts '" + options_.generator_url +
@@ -42,6 +44,7 @@ ExportResult AlertPush::on_start(const record::RunInfo& run,
                 .generator_url = options_.generator_url},
       .windows = windows,
       .resolve = options_.resolve,
+      .access = options_.access,
       .counted =
           [metrics = metrics_](bool taken, std::size_t alerts) {
             if (metrics)

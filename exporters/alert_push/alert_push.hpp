@@ -12,6 +12,7 @@
 
 #include "exporters/alert_push/alert_book.hpp"
 #include "exporters/alert_push/alert_labels.hpp"
+#include "exporters/alert_push/push_access.hpp"
 #include "exporters/alert_push/resolve_host.hpp"
 #include "exporters/exporter.hpp"
 #include "exporters/metric_set.hpp"
@@ -21,8 +22,10 @@ namespace gradvane::exporters {
 class AlertSender;
 
 struct AlertPushOptions {
-  std::string url;          ///< "http://host:9093", with Alertmanager's path prefix if it has one
-  AlertLabels labels = {};  ///< of each alert besides alertname, severity, component and run
+  std::string url;  ///< "http://host:9093" or https, with Alertmanager's path prefix if it has one
+  std::shared_ptr<PushAccess> access =
+      nullptr;                     ///< null: a plain request, which https does not allow
+  AlertLabels labels = {};         ///< of each alert besides alertname, severity, component and run
   std::string runbook_base = {};   ///< where the runbooks are; empty: the agent's own endpoint
   std::string generator_url = {};  ///< where a person looks for more; empty: nowhere
   AlertWindows windows = {};       ///< as of the rules that Prometheus has

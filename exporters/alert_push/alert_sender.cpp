@@ -34,7 +34,7 @@ class AlertSender::Impl : public std::enable_shared_from_this<AlertSender::Impl>
       : options_(std::move(options)),
         who_("Run " + options_.words.run + ", rank " + std::to_string(options_.words.rank) + ": "),
         book_(options_.windows),
-        post_(options_.url, options_.resolve) {}
+        post_(options_.url, options_.resolve, options_.access) {}
 
   void put(const record::Incident& incident) {
     const std::lock_guard lock(mutex_);

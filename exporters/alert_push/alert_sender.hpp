@@ -7,6 +7,7 @@
 
 #include "exporters/alert_push/alert_book.hpp"
 #include "exporters/alert_push/alert_url.hpp"
+#include "exporters/alert_push/push_access.hpp"
 #include "exporters/alert_push/resolve_host.hpp"
 #include "record/incident.hpp"
 
@@ -17,6 +18,7 @@ struct AlertSenderOptions {
   AlertWords words;
   AlertWindows windows = {};
   ResolveHost resolve = resolve_host;
+  std::shared_ptr<PushAccess> access = nullptr;  ///< null: a plain request
   /// On the sender's thread: so many alerts were taken, or were not.
   std::function<void(bool taken, std::size_t alerts)> counted = {};
   std::chrono::milliseconds deadline = std::chrono::seconds(2);  ///< of each try

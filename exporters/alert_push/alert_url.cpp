@@ -8,7 +8,8 @@
 namespace gradvane::exporters {
 namespace {
 
-constexpr std::string_view kScheme = "http://";
+constexpr std::string_view kHttp = "http://";
+constexpr std::string_view kHttps = "https://";
 constexpr std::string_view kPath = "/api/v2/alerts";
 
 [[noreturn]] void refuse(std::string_view url, const std::string& why) {
@@ -36,13 +37,11 @@ std::uint16_t parse_port(std::string_view url, std::string_view text) {
 }  // namespace
 
 AlertUrl parse_alert_url(std::string_view url) {
-  if (url.starts_with("https://"))
-    refuse(url,
-           "https is not spoken here; run a proxy on this machine that speaks it, and name the "
-           "proxy: http://localhost:9093");
-  if (!url.starts_with(kScheme)) refuse(url, "it begins with http://, as in http://host:9093");
+  const bool has_tls = url.starts_with(kHttps);
+  if (!has_tls && !url.starts_with(kHttp))
+    refuse(url, "it begins with http:// or https://, as in http://host:9093");
   if (!is_visible(url)) refuse(url, "blanks and characters beyond ASCII are not allowed");
-  const std::string_view rest = url.substr(kScheme.size());
+  const std::string_view rest = url.substr(has_tls ? kHttps.size() : kHttp.size());
   if (rest.find_first_of("?#") != std::string_view::npos)
     refuse(url, "a query or a fragment is not allowed");
 
@@ -50,10 +49,15 @@ AlertUrl parse_alert_url(std::string_view url) {
   const std::string_view authority = rest.substr(0, slash);
   std::string_view prefix = rest.substr(slash);
   if (authority.find('@') != std::string_view::npos)
-    refuse(url, "a user and a password are not supported; a proxy on this machine can add them");
+    refuse(
+        url.substr(url.find('@')),
+        "a user and a password do not stand here, where the run's page shows them; put them into "
+        "the file that alertmanager_http_config names");
 
   AlertUrl parsed;
   parsed.authority = authority;
+  parsed.has_tls = has_tls;
+  if (has_tls) parsed.port = 443;
   std::string_view after_host;
   if (authority.starts_with('[')) {
     const std::size_t bracket = authority.find(']');

@@ -9,11 +9,12 @@ namespace gradvane::exporters {
 struct AlertUrl {
   std::string host;  ///< a name, or an address without brackets
   std::uint16_t port = 80;
+  bool has_tls = false;
   std::string authority;  ///< as the Host header has it
   std::string target;     ///< path of the API, with the prefix that the URL had
 };
 
-/// Takes "http://host:port/prefix". Throws std::invalid_argument, which says what to change.
+/// Takes "http://host:port/prefix", or https. Throws std::invalid_argument, which says what to change.
 [[nodiscard]] AlertUrl parse_alert_url(std::string_view url);
 
 /// Whether it can stand in an alert as a link: Alertmanager refuses an alert for a link that is

@@ -1,29 +1,27 @@
 #include "exporters/alert_push/http_post.hpp"
 
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <boost/beast/http/write.hpp>
-#include <cerrno>
 #include <cstdint>
 #include <limits>
+#include <new>
+#include <sstream>
 #include <string_view>
+#include <utility>
+
+#include "exporters/alert_push/push_connection.hpp"
 
 namespace gradvane::exporters {
 namespace {
 
 namespace asio = boost::asio;
-namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
 constexpr std::size_t kHeaderBytes = 16 * 1024;
@@ -38,19 +36,7 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-/// Asio's own sockets would be inherited by programs that the training starts.
-boost::system::error_code open(asio::ip::tcp::socket& socket, const asio::ip::tcp& protocol) {
-  boost::system::error_code error;
-  const int descriptor =
-      ::socket(protocol.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-  if (descriptor < 0) {
-    error.assign(errno, boost::system::system_category());
-    return error;
-  }
-  socket.assign(protocol, descriptor, error);
-  if (error) ::close(descriptor);
-  return error;
-}
+bool is_good(unsigned status) { return status >= 200 && status < 300; }
 
 }  // namespace
 
@@ -89,86 +75,88 @@ void HttpPost::find_addresses() {
 
 HttpAnswer HttpPost::send(const std::string& body, Clock::time_point deadline) {
   deadline_ = deadline;
+  PushAccess::Way way;
+  try {
+    if (access_) way = access_->way(url_);
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    return {.error = error.what()};
+  }
   find_addresses();
   if (addresses_.empty()) return {.error = "no address of " + url_.host + " was found"};
-  Tcp::socket socket(context_);
-  const Error error = connect(socket);
-  if (!error) return exchange(socket, body);
-  is_stale_ = true;  // it may have moved
-  return {.error = "cannot connect to " + url_.authority + ": " + error.message()};
+  PushConnection connection(context_, std::move(way.tls), [this] { return limit(); });
+  if (const Error error = connect(connection)) {
+    is_stale_ = true;  // it may have moved
+    return {.error = "cannot connect to " + url_.authority + ": " + error.message()};
+  }
+  if (const Error error = connection.shake_hands())
+    return {.error = "no TLS with " + url_.authority + ": " + connection.words_of(error)};
+  return exchange(connection, way.authorization, body);
 }
 
 /// To the first of the addresses that answers. One that takes all the time is the last one next
 /// time.
-HttpPost::Error HttpPost::connect(Tcp::socket& socket) {
+HttpPost::Error HttpPost::connect(PushConnection& connection) {
   Error error = asio::error::timed_out;
   for (std::size_t i = 0; i < addresses_.size() && Clock::now() < limit(); ++i) {
-    const Tcp::endpoint endpoint(asio::ip::make_address(addresses_[i], error), url_.port);
-    if (!error) error = open(socket, endpoint.protocol());
-    if (error) continue;
-    std::optional<Error> outcome;
-    socket.async_connect(endpoint, [&](const Error& result) { outcome = result; });
-    error = wait(socket, outcome);
+    const PushConnection::Tcp::endpoint endpoint(asio::ip::make_address(addresses_[i], error),
+                                                 url_.port);
+    if (!error) error = connection.connect(endpoint);
     if (!error) return error;
-    Error ignored;
-    socket.close(ignored);
   }
   if (error == asio::error::timed_out)
     std::ranges::rotate(addresses_, std::next(addresses_.begin()));
   return error;
 }
 
-HttpAnswer HttpPost::exchange(Tcp::socket& socket, const std::string& body) {
+HttpAnswer HttpPost::exchange(PushConnection& connection, const std::string& authorization,
+                              const std::string& body) {
   http::request<http::string_body> request(http::verb::post, url_.target, 11, body);
   request.set(http::field::host, url_.authority);
   request.set(http::field::user_agent, "gradvane");
   request.set(http::field::content_type, "application/json");
+  if (!authorization.empty()) request.set(http::field::authorization, authorization);
   request.keep_alive(false);
   request.prepare_payload();
+  std::ostringstream text;
+  text << request;
+  if (const Error error = connection.write(text.str()))
+    return {.error = "cannot send to " + url_.authority + ": " + connection.words_of(error)};
 
-  std::optional<Error> outcome;
-  const auto note = [&](const Error& result, std::size_t) { outcome = result; };
-  http::async_write(socket, request, note);
-  if (const Error error = wait(socket, outcome))
-    return {.error = "cannot send to " + url_.authority + ": " + error.message()};
-
-  beast::flat_buffer buffer(kHeaderBytes);
   http::response_parser<http::buffer_body> parser;
+  parser.header_limit(kHeaderBytes);
   // As much of it is read as there is room for.
   parser.body_limit(std::numeric_limits<std::uint64_t>::max());
-  outcome.reset();
-  http::async_read_header(socket, buffer, parser, note);
-  if (const Error error = wait(socket, outcome))
-    return {.error = "no answer from " + url_.authority + ": " + error.message()};
+  parser.eager(true);
+  std::array<char, kErrorBytes> said{};
+  auto& into = parser.get().body();
+  into.data = said.data();
+  into.size = said.size();
+  into.more = true;
+  const auto is_answered = [&] {
+    return parser.is_header_done() && (parser.is_done() || is_good(parser.get().result_int()));
+  };
+  std::string pending;
+  Error error;
+  while (!error && into.size > 0 && !is_answered()) {
+    std::array<char, kHeaderBytes> piece;
+    std::size_t count = 0;
+    error = connection.read(piece, count);
+    if (error) break;
+    pending.append(piece.data(), count);
+    pending.erase(0, parser.put(asio::buffer(pending), error));
+    if (error == http::error::need_more) error = {};
+  }
+  if (!parser.is_header_done())
+    return {.error = "no answer from " + url_.authority + ": " + connection.words_of(error)};
 
   HttpAnswer answer{.status = static_cast<int>(parser.get().result_int()), .error = {}};
   if (answer.is_taken()) return answer;
-  std::array<char, kErrorBytes> text{};
-  auto& into = parser.get().body();
-  into.data = text.data();
-  into.size = text.size();
-  into.more = true;
-  if (!parser.is_done()) {
-    outcome.reset();
-    http::async_read(socket, buffer, parser, note);
-    (void)wait(socket, outcome);  // what has come until then is enough
-  }
-  const std::string said = one_line({text.data(), text.size() - into.size});
+  const std::string line = one_line({said.data(), said.size() - into.size});
   answer.error = url_.authority + " answered " + std::to_string(answer.status) +
-                 (said.empty() ? std::string() : ": " + said);
+                 (line.empty() ? std::string() : ": " + line);
   return answer;
-}
-
-/// Until the operation that was begun on `socket` is over, or time is up.
-HttpPost::Error HttpPost::wait(Tcp::socket& socket, const std::optional<Error>& outcome) {
-  context_.restart();
-  while (!outcome && Clock::now() < limit()) context_.run_one_until(limit());
-  if (!outcome) context_.poll();  // what came in time, to a thread that had no core to look
-  if (outcome) return *outcome;
-  Error ignored;
-  socket.close(ignored);
-  while (!outcome) context_.run_one();  // it refers to what is about to go
-  return asio::error::timed_out;
 }
 
 }  // namespace gradvane::exporters

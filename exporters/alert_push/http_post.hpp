@@ -1,17 +1,20 @@
 #pragma once
-// POST over plain HTTP in bounded time and memory, whatever the other side does.
+// POST over HTTP, with TLS or without, in bounded time and memory, whatever the other side does.
 #include <atomic>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/system/error_code.hpp>
 #include <chrono>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "exporters/alert_push/alert_url.hpp"
+#include "exporters/alert_push/push_access.hpp"
 #include "exporters/alert_push/resolve_host.hpp"
 
 namespace gradvane::exporters {
+
+class PushConnection;
 
 struct HttpAnswer {
   int status = 0;     ///< 0: there was none
@@ -29,13 +32,14 @@ class HttpPost {
  public:
   using Clock = std::chrono::steady_clock;
 
-  HttpPost(AlertUrl url, ResolveHost resolve)
-      : url_(std::move(url)), resolve_(std::move(resolve)) {}
+  /// @param access  null: a plain request. Precondition: there is one if the URL has TLS.
+  HttpPost(AlertUrl url, ResolveHost resolve, std::shared_ptr<PushAccess> access = nullptr)
+      : url_(std::move(url)), resolve_(std::move(resolve)), access_(std::move(access)) {}
   HttpPost(const HttpPost&) = delete;  // its operations point to it
   HttpPost& operator=(const HttpPost&) = delete;
 
   /// Sends `body` as JSON and waits for the answer until `deadline`, all steps together; only
-  /// finding the host's addresses may take longer. Throws std::bad_alloc only, or what the resolver
+  /// finding the host's addresses, and reading the files of `access`, may take longer. Throws std::bad_alloc only, or what the resolver
   /// throws.
   [[nodiscard]] HttpAnswer send(const std::string& body, Clock::time_point deadline);
 
@@ -43,17 +47,17 @@ class HttpPost {
   void hurry(Clock::time_point deadline) noexcept;
 
  private:
-  using Tcp = boost::asio::ip::tcp;
   using Error = boost::system::error_code;
 
   void find_addresses();
-  [[nodiscard]] Error connect(Tcp::socket& socket);
-  [[nodiscard]] HttpAnswer exchange(Tcp::socket& socket, const std::string& body);
-  [[nodiscard]] Error wait(Tcp::socket& socket, const std::optional<Error>& outcome);
+  [[nodiscard]] Error connect(PushConnection& connection);
+  [[nodiscard]] HttpAnswer exchange(PushConnection& connection, const std::string& authorization,
+                                    const std::string& body);
   [[nodiscard]] Clock::time_point limit() const noexcept;
 
   AlertUrl url_;
   ResolveHost resolve_;
+  std::shared_ptr<PushAccess> access_;
   std::vector<std::string> addresses_;
   bool is_stale_ = true;
   Clock::time_point deadline_{};

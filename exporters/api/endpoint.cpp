@@ -10,6 +10,7 @@
 #include "exporters/api/event_stream.hpp"
 #include "exporters/api/history_api.hpp"
 #include "exporters/api/ranks_json.hpp"
+#include "exporters/http/unix_address.hpp"
 #include "exporters/page/page.hpp"
 #include "exporters/page/page_files.hpp"
 #include "exporters/page/runbooks.hpp"
@@ -39,12 +40,17 @@ std::string_view word_of(HttpDrop drop) {
 
 }  // namespace
 
-std::string url_of(const EndpointOptions& options, std::uint16_t port) {
+std::string url_of(const EndpointOptions& options, const HttpStart& started) {
+  if (!started.unix_address.empty()) return started.unix_address;
   std::string host = options.address;
   if (host == "0.0.0.0" || host == "::") host = options.host.empty() ? "127.0.0.1" : options.host;
   if (host.find(':') != std::string::npos) host = '[' + host + ']';
   const bool has_tls = options.http.web && options.http.web->has_tls();
-  return (has_tls ? "https://" : "http://") + host + ':' + std::to_string(port);
+  return (has_tls ? "https://" : "http://") + host + ':' + std::to_string(started.port);
+}
+
+std::string url_of_rank(const std::string& node_url, std::int32_t rank) {
+  return node_url + (is_unix_address(node_url) ? ":/rank/" : "/rank/") + std::to_string(rank);
 }
 
 struct Endpoint::Wiring : std::enable_shared_from_this<Endpoint::Wiring> {
@@ -177,7 +183,7 @@ EndpointStart Endpoint::start(const EndpointOptions& options) noexcept try {
   server_ = std::make_unique<HttpServer>(wiring_->routes(), wiring_->counted(std::move(http)));
   HttpStart started = server_->start(options.address, options.port, options.port_tries);
   if (!started.error.empty()) return {.error = std::move(started.error)};
-  return {.url = url_of(options, started.port), .port = started.port};
+  return {.url = url_of(options, started), .port = started.port};
 } catch (const std::exception& error) {
   return {.error = error.what()};
 }

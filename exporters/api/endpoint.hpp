@@ -30,8 +30,8 @@
 namespace gradvane::exporters {
 
 struct EndpointOptions {
-  std::string address = "127.0.0.1";
-  std::uint16_t port = 9464;  ///< taken: the next free one of `port_tries`; 0: any
+  std::string address = "127.0.0.1";  ///< or unix:/path, which has no port
+  std::uint16_t port = 9464;          ///< taken: the next free one of `port_tries`; 0: any
   int port_tries = 101;
   std::string host = {};  ///< in the URL where `address` is 0.0.0.0 or ::
   std::string allowed_hosts =
@@ -41,13 +41,17 @@ struct EndpointOptions {
 };
 
 struct EndpointStart {
-  std::string url = {};    ///< http://address:port; empty where it did not start
-  std::uint16_t port = 0;  ///< bound port
+  std::string url = {};    ///< http://address:port or unix:/path; empty where it did not start
+  std::uint16_t port = 0;  ///< bound port; 0 on a unix socket
   std::string error = {};  ///< why it did not start, for a person
 };
 
-/// http://address:port, as others on the network write it, or https where the web config has TLS.
-[[nodiscard]] std::string url_of(const EndpointOptions& options, std::uint16_t port);
+/// http://address:port, as others on the network write it, or https where the web config has TLS; unix:/path of a unix
+/// socket.
+[[nodiscard]] std::string url_of(const EndpointOptions& options, const HttpStart& started);
+
+/// Of rank N at a port that ranks share: url/rank/N, and unix:/path:/rank/N.
+[[nodiscard]] std::string url_of_rank(const std::string& node_url, std::int32_t rank);
 
 /// How often /metrics was delivered to its last byte. `last` is when the latest of them was begun: it
 /// shows everything that was exported before.

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "exporters/http/unix_address.hpp"
+
 namespace gradvane::exporters {
 namespace {
 
@@ -73,7 +75,8 @@ std::string resolver_settings() {
 }  // namespace
 
 bool is_loopback(std::string_view address) {
-  return address == "localhost" || address == "::1" || address.starts_with("127.");
+  return address == "localhost" || address == "::1" || address.starts_with("127.") ||
+         is_unix_address(address);
 }
 
 std::vector<std::string> names_of_machine(std::string_view host,

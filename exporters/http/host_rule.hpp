@@ -25,7 +25,7 @@ struct HostRule {
 [[nodiscard]] HostRule host_rule(std::string_view address, std::string_view host,
                                  std::string_view allowed);
 
-/// `address` is one that IPv4, IPv6 or "localhost" gives to this machine alone.
+/// `address` is one that IPv4, IPv6 or "localhost" gives to this machine alone, or a unix socket.
 [[nodiscard]] bool is_loopback(std::string_view address);
 
 /// The short name, and the name in each domain that the resolver searches.

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "exporters/http/http_connection.hpp"
+#include "exporters/http/unix_address.hpp"
 #include "exporters/http/unix_socket.hpp"
 #include "exporters/signals_blocked.hpp"
 
@@ -87,6 +88,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   }
 
   HttpStart start(const std::string& address, std::uint16_t port, int port_tries) {
+    if (is_unix_address(address)) return start_on_unix_address(address, port_tries);
     error_code error;
     const auto ip = asio::ip::make_address(address == "localhost" ? "127.0.0.1" : address, error);
     if (error) return {.error = "'" + address + "' is not an IP address"};
@@ -111,6 +113,14 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     return {.port = port_};
   }
 
+  HttpStart start_on_unix_address(const std::string& address, int tries) {
+    const int descriptor = name_.listen(address, tries, kBacklog);
+    if (descriptor < 0) return {.error = name_.error()};
+    shared_.token = {.text = shared_.options.token, .cookie = "gradvane_token_0"};
+    serve(descriptor);
+    return {.unix_address = name_.address()};
+  }
+
   HttpStart start_on_unix(int directory, const std::string& name) {
     const int descriptor = listen_on_unix(directory, name, kBacklog);
     if (descriptor < 0)
@@ -121,6 +131,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
 
   void stop(std::chrono::milliseconds budget) {
     if (!thread_.joinable()) return;
+    name_.remove();
     if (!leave_if_closed()) {
       asio::post(context_, [this] { finish(); });  // `this` outlives the context, being its owner
       if (done_.wait_for(budget) != std::future_status::ready) context_.stop();
@@ -137,6 +148,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
     const int descriptor = listening_;
     if (is_left_ || descriptor < 0 || identity_of(descriptor) == identity_) return is_left_;
     is_left_ = true;
+    name_.remove();
     for (auto& slot : slots_) slot.descriptor = -1;
     listening_ = -1;
     context_.stop();
@@ -304,6 +316,7 @@ class HttpServer::Impl : public std::enable_shared_from_this<HttpServer::Impl> {
   std::vector<Slot> slots_;
   std::atomic<int> listening_ = -1;
   std::uint16_t port_ = 0;
+  UnixName name_;  ///< without an address on ports
   bool is_accepting_ = false;
   std::chrono::milliseconds next_pause_ = kFirstPause;
   std::optional<Identity> identity_;  ///< of what we listen on

@@ -42,7 +42,7 @@ struct HttpServerOptions {
   std::optional<HostRule> hosts = {};
   /// What requests have to show (access_token.hpp). Empty: nothing.
   std::string token = {};
-  /// TLS, users and a limit, on ports only: a unix socket has none of them. Absent: none.
+  /// TLS, users and a limit, on ports only: a unix socket has none of them, since no other user can open it. Absent: none.
   std::shared_ptr<WebAccess> web = {};
   /// For paths that are no route. Absent: they get 404.
   HttpHandler otherwise = {};
@@ -53,8 +53,9 @@ struct HttpServerOptions {
 };
 
 struct HttpStart {
-  std::uint16_t port = 0;  ///< bound port; 0 where it did not start
-  std::string error = {};  ///< why, for a person; empty where it did
+  std::uint16_t port = 0;         ///< bound port; 0 where it did not start, and on a unix socket
+  std::string unix_address = {};  ///< unix:/path where it listens there; see unix_address.hpp
+  std::string error = {};         ///< why, for a person; empty where it did
 };
 
 class HttpServer {
@@ -68,7 +69,8 @@ class HttpServer {
 
   /// Binds and starts the thread. A port that is taken makes it try the next ones, `port_tries` in all;
   /// port 0 lets the system choose. Does not throw. To be called once.
-  /// @param address  an IPv4 or IPv6 address, or "localhost" for 127.0.0.1
+  /// @param address  an IPv4 or IPv6 address, "localhost" for 127.0.0.1, or unix:/path, which has no port. If a live
+  ///                 process listens there it tries /path.1, /path.2 and so on. stop() removes the name.
   [[nodiscard]] HttpStart start(const std::string& address, std::uint16_t port,
                                 int port_tries = 101) noexcept;
 

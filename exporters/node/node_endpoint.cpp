@@ -208,7 +208,7 @@ EndpointStart NodeEndpoint::start(const EndpointOptions& options) noexcept try {
   server_ = std::make_unique<HttpServer>(std::map<std::string, HttpHandler>(), std::move(http));
   HttpStart started = server_->start(options.address, options.port, options.port_tries);
   if (!started.error.empty()) return {.error = std::move(started.error)};
-  const std::string url = url_of(options, started.port);
+  const std::string url = url_of(options, started);
   ranks_->set_url(url);
   return {.url = url, .port = started.port};
 } catch (const std::exception& error) {

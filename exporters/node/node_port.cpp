@@ -14,6 +14,7 @@
 #include "exporters/files/file_signals.hpp"
 #include "exporters/files/private_directory.hpp"
 #include "exporters/files/safe_file.hpp"
+#include "exporters/http/unix_address.hpp"
 #include "exporters/http/unix_socket.hpp"
 #include "exporters/node/rank_sockets.hpp"
 #include "record/process_start.hpp"
@@ -51,10 +52,10 @@ EndpointStart NodePort::start() {
     const auto there = holder();
     if (locked == Locked::yes) {
       // The others have the address already, so it must stay.
-      const bool is_kept = there && has_other_rank();
-      place_ = is_kept ? serve(there->port, 1) : serve(options_.port, options_.port_tries);
-      if (is_kept && !place_.error.empty())
-        place_ = {.url = there->url, .port = there->port, .error = {}};
+      if (!there || !has_other_rank()) return place_ = serve(options_);
+      const EndpointStart kept{.url = there->url, .port = there->port, .error = {}};
+      place_ = serve_at(kept);
+      if (!place_.error.empty()) place_ = kept;
       return place_;
     }
     if (locked != Locked::busy)
@@ -72,19 +73,16 @@ bool NodePort::look() noexcept try {
   if (now < next_look_) return false;
   next_look_ = now + kLookEvery;
   const std::unique_lock guard(mutex_, std::try_to_lock);
-  if (!guard || is_stopped_ || is_serving() || place_.port == 0 || !directory_.is_open())
+  if (!guard || is_stopped_ || is_serving() || place_.url.empty() || !directory_.is_open())
     return false;
   if (lock_.take(directory_.get(), lock_name_, ::geteuid()) != Locked::yes) return false;
-  return serve(place_.port, 1).error.empty();
+  return serve_at(place_).error.empty();
 } catch (...) {  // no memory: another rank may have some, or a later look
   return false;
 }
 
 /// With the lock held; gives it back if it fails.
-EndpointStart NodePort::serve(std::uint16_t port, int port_tries) {
-  EndpointOptions options = options_;
-  options.port = port;
-  options.port_tries = port_tries;
+EndpointStart NodePort::serve(const EndpointOptions& options) {
   auto endpoint = std::make_unique<NodeEndpoint>(node_);
   EndpointStart started = endpoint->start(options);
   if (!started.error.empty()) {
@@ -96,6 +94,15 @@ EndpointStart NodePort::serve(std::uint16_t port, int port_tries) {
   place_ = started;
   write_file();
   return started;
+}
+
+/// As serve(), where the ranks that are here already say that their port is.
+EndpointStart NodePort::serve_at(const EndpointStart& place) {
+  EndpointOptions options = options_;
+  options.port = place.port;
+  options.port_tries = 1;
+  if (is_unix_address(place.url)) options.address = place.url;
+  return serve(options);
 }
 
 /// Without the file a rank that comes later gets a port of its own.
@@ -117,7 +124,7 @@ std::optional<NodePort::Holder> NodePort::holder() const {
   try {
     const Json json = Json::parse(*text);
     Holder holder{.url = json.at("url"), .port = json.at("port")};
-    if (holder.port == 0) return std::nullopt;
+    if (holder.port == 0 && !is_unix_address(holder.url)) return std::nullopt;
     const auto began = record::process_start_ticks(json.at("pid").get<pid_t>());
     holder.is_alive = began && *began == json.at("start_ticks").get<std::uint64_t>();
     return holder;

@@ -18,6 +18,7 @@ namespace gradvane::exporters {
 /// In the run directory lie, for each node:
 ///   node.<word>.lock   held by the rank that serves; the kernel frees it when that rank ends, however it ends
 ///   node.<word>.json   url, port, pid and start of that rank, for ranks that come later
+/// The "port" may be a unix socket: then its number is 0, and url is unix:/path.
 ///
 /// Threading: start() and look() from one thread; stop() from any. Nothing throws but start(), std::bad_alloc.
 class NodePort {
@@ -49,13 +50,14 @@ class NodePort {
   /// What the file says of the rank that serves.
   struct Holder {
     std::string url;
-    std::uint16_t port = 0;
+    std::uint16_t port = 0;  ///< 0: url is that of a unix socket
     bool is_alive = false;
   };
 
   [[nodiscard]] std::optional<Holder> holder() const;
   [[nodiscard]] bool has_other_rank() const;
-  EndpointStart serve(std::uint16_t port, int port_tries);
+  EndpointStart serve(const EndpointOptions& options);
+  EndpointStart serve_at(const EndpointStart& place);
   void write_file() const;
   void give_back() noexcept;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "exporters/api/endpoint.hpp"
 #include "exporters/json/record_json.hpp"
 
 namespace gradvane::exporters {
@@ -40,7 +41,7 @@ std::string ranks_with_statuses(const std::string& ranks, const std::string& url
   Json json = Json::parse(ranks);
   for (Json& entry : json.at("ranks")) {
     const auto rank = entry.at("rank").get<std::int32_t>();
-    if (entry.at("url") != url + "/rank/" + std::to_string(rank)) continue;
+    if (entry.at("url") != url_of_rank(url, rank)) continue;
     const auto status = statuses.find(rank);
     entry["answers"] = status != statuses.end();
     if (status != statuses.end()) add_status(entry, Json::parse(status->second));

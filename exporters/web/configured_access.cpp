@@ -9,16 +9,14 @@ namespace {
 
 constexpr std::chrono::seconds kLookEvery{1};
 
-using Files = std::vector<std::pair<std::filesystem::path, FileStamp>>;
-
 /// As they were before they were read.
-std::vector<FileStamp> stamps_in(const Files& files) {
+std::vector<FileStamp> stamps_in(const StampedFiles& files) {
   std::vector<FileStamp> stamps;
   for (const auto& [file, stamp] : files) stamps.push_back(stamp);
   return stamps;
 }
 
-std::vector<FileStamp> stamps_now(const Files& files) {
+std::vector<FileStamp> stamps_now(const StampedFiles& files) {
   std::vector<FileStamp> stamps;
   for (const auto& [file, stamp] : files) stamps.push_back(stamp_of(file.string()));
   return stamps;

@@ -1,8 +1,11 @@
 #pragma once
 // What libgradvane_tls.so gives: TLS and bcrypt, with an OpenSSL of its own inside that no other library can see. It is
 // loaded where a web config asks for it, and nowhere else.
+#include <array>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "exporters/http/web_access.hpp"
@@ -34,6 +37,21 @@ struct TlsSettings {
   bool server_chooses = true;  ///< among cipher suites that both know
 };
 
+/// The versions of TLS, as Go's crypto/tls names them.
+inline constexpr std::array<std::pair<std::string_view, int>, 2> kTlsVersions{
+    {{"TLS12", 12}, {"TLS13", 13}}};
+
+/// For a connection that we make.
+struct TlsClientSettings {
+  std::string ca = {};           ///< PEM of those whose word counts
+  std::string certificate = {};  ///< PEM, with its chain; empty: none
+  std::string key = {};          ///< PEM, without a passphrase
+  std::string name = {};         ///< host name or address that the server's certificate must be for
+  bool verifies = true;          ///< false: any server will do
+  int min_version = 12;          ///< 12 or 13
+  int max_version = 13;
+};
+
 /// What connections with one certificate share.
 class TlsServer {
  public:
@@ -54,6 +72,9 @@ class TlsLibrary {
   /// @param error  what to change, where the result is null
   [[nodiscard]] virtual std::unique_ptr<TlsServer> server(const TlsSettings& settings,
                                                           std::string& error) const = 0;
+  /// @param error  what to change, where the result is null
+  [[nodiscard]] virtual std::unique_ptr<TlsClientSession> client(const TlsClientSettings& settings,
+                                                                 std::string& error) const = 0;
   /// `hash` is a bcrypt hash, which says itself how long this takes: 70 ms for cost 10, twice that for each above.
   [[nodiscard]] virtual bool fits(const std::string& password, const std::string& hash) const = 0;
   /// SHA-256, of 32 bytes.
@@ -63,7 +84,7 @@ class TlsLibrary {
 };
 
 /// Both sides are built together: another number means another file. The function is gradvane_tls_library().
-inline constexpr int kTlsLibraryVersion = 1;
+inline constexpr int kTlsLibraryVersion = 2;
 using TlsLibraryFunction = const TlsLibrary* (*)(int version);
 
 /// Lives as long as the process. Throws std::runtime_error, with what to change, where the library is not there.

@@ -4,14 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cmath>
-#include <cstring>
-#include <fstream>
-#include <initializer_list>
-#include <iterator>
-#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -19,118 +13,11 @@
 namespace gradvane::exporters {
 namespace {
 
-constexpr std::uintmax_t kLargestFile = std::uintmax_t{1} << 20;
 constexpr int kHighestCost = 12;  // a quarter of a second of the endpoint's thread
 constexpr int kLowestCost = 4;
 constexpr std::size_t kBcryptLength = 60;
 
-[[noreturn]] void refuse(const std::string& what) { throw std::runtime_error(what); }
-
-std::string text_of_file(const std::filesystem::path& path, WebConfig& config) {
-  config.files.emplace_back(path, stamp_of(path.string()));
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error))
-    refuse(path.string() + (error ? ": " + error.message() : " is no regular file"));
-  if (std::filesystem::file_size(path, error) > kLargestFile)
-    refuse(path.string() + " is larger than 1 MiB");
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) refuse(path.string() + ": " + std::strerror(errno));
-  return text;
-}
-
-/// One mapping of the file, and where it stands.
-class Section {
- public:
-  Section(const YAML::Node& node, std::string place) : node_(node), place_(std::move(place)) {
-    if (node_ && !node_.IsNull() && !node_.IsMap()) refuse(place_ + " has to be a mapping");
-  }
-
-  void allow(std::initializer_list<std::string_view> keys) const {
-    if (!node_ || !node_.IsMap()) return;
-    std::set<std::string> seen;
-    for (const auto& item : node_) {
-      const auto key = item.first.as<std::string>();
-      if (std::ranges::find(keys, key) == keys.end()) {
-        std::string known;
-        for (const std::string_view one : keys) known.append(known.empty() ? "" : ", ").append(one);
-        refuse(name_of(key) + " is not known; known are " + known);
-      }
-      if (!seen.insert(key).second) refuse(name_of(key) + " is there twice");
-    }
-  }
-
-  [[nodiscard]] YAML::Node node(const char* key) const {
-    return node_ && node_.IsMap() ? node_[key] : YAML::Node(YAML::NodeType::Undefined);
-  }
-  [[nodiscard]] Section section(const char* key) const { return {node(key), name_of(key)}; }
-  [[nodiscard]] bool has(const char* key) const {
-    const YAML::Node found = node(key);
-    return found && !found.IsNull();
-  }
-
-  /// Empty where it is not there.
-  [[nodiscard]] std::string text(const char* key) const {
-    if (!has(key)) return {};
-    const YAML::Node found = node(key);
-    if (!found.IsScalar()) refuse(name_of(key) + " has to be a text");
-    return found.Scalar();
-  }
-
-  [[nodiscard]] bool flag(const char* key, bool otherwise) const {
-    const std::string value = text(key);
-    if (value.empty()) return otherwise;
-    if (value != "true" && value != "false") refuse(name_of(key) + " has to be true or false");
-    return value == "true";
-  }
-
-  [[nodiscard]] std::vector<std::string> texts(const char* key) const {
-    std::vector<std::string> all;
-    if (!has(key)) return all;
-    const YAML::Node found = node(key);
-    if (!found.IsSequence()) refuse(name_of(key) + " has to be a list");
-    for (const auto& item : found) {
-      if (!item.IsScalar()) refuse(name_of(key) + " has to be a list of texts");
-      all.push_back(item.Scalar());
-    }
-    return all;
-  }
-
-  /// One of a few words.
-  template <typename Value, std::size_t kCount>
-  [[nodiscard]] Value choice(
-      const char* key, Value otherwise,
-      const std::array<std::pair<std::string_view, Value>, kCount>& words) const {
-    const std::string value = text(key);
-    if (value.empty()) return otherwise;
-    std::string known;
-    for (const auto& [word, meaning] : words) {
-      if (value == word) return meaning;
-      known.append(known.empty() ? "" : ", ").append(word);
-    }
-    refuse(name_of(key) + ": '" + value + "' is not allowed; allowed are " + known);
-  }
-
-  [[nodiscard]] std::string name_of(std::string_view key) const {
-    return place_.empty() ? std::string(key) : place_ + '.' + std::string(key);
-  }
-
- private:
-  YAML::Node node_;
-  std::string place_;
-};
-
-/// A PEM text, which stands in the file or in one of its own.
-std::string pem(const Section& tls, const char* key, const char* file_key, WebConfig& config,
-                const std::filesystem::path& folder) {
-  if (tls.has(key) && tls.has(file_key))
-    refuse(tls.name_of(key) + " and " + file_key + " are both there; one of them will do");
-  const std::string name = tls.text(file_key);
-  if (name.empty()) return tls.text(key);
-  return text_of_file(folder / name, config);
-}
-
-void take_tls(const Section& tls, WebConfig& config, const std::filesystem::path& folder) {
+void take_tls(const YamlSection& tls, WebConfig& config, ConfigFiles& files) {
   static constexpr std::array<std::pair<std::string_view, ClientAuth>, 6> kAuth{{
       {"NoClientCert", ClientAuth::none},
       {"RequestClientCert", ClientAuth::request},
@@ -139,19 +26,17 @@ void take_tls(const Section& tls, WebConfig& config, const std::filesystem::path
       {"VerifyClientCertIfGiven", ClientAuth::verify_if_given},
       {"RequireAndVerifyClientCert", ClientAuth::require_and_verify},
   }};
-  static constexpr std::array<std::pair<std::string_view, int>, 2> kVersions{
-      {{"TLS12", 12}, {"TLS13", 13}}};
   tls.allow({"cert", "key", "client_ca", "cert_file", "key_file", "client_auth_type",
              "client_ca_file", "client_allowed_sans", "min_version", "max_version", "cipher_suites",
              "prefer_server_cipher_suites", "curve_preferences"});
   TlsSettings settings;
-  settings.certificate = pem(tls, "cert", "cert_file", config, folder);
-  settings.key = pem(tls, "key", "key_file", config, folder);
-  settings.client_ca = pem(tls, "client_ca", "client_ca_file", config, folder);
+  settings.certificate = files.text_of(tls, "cert", "cert_file");
+  settings.key = files.text_of(tls, "key", "key_file");
+  settings.client_ca = files.text_of(tls, "client_ca", "client_ca_file");
   settings.client_auth = tls.choice("client_auth_type", ClientAuth::none, kAuth);
   settings.client_names = tls.texts("client_allowed_sans");
-  settings.min_version = tls.choice("min_version", 12, kVersions);
-  settings.max_version = tls.choice("max_version", 13, kVersions);
+  settings.min_version = tls.choice("min_version", 12, kTlsVersions);
+  settings.max_version = tls.choice("max_version", 13, kTlsVersions);
   settings.cipher_suites = tls.texts("cipher_suites");
   settings.curves = tls.texts("curve_preferences");
   settings.server_chooses = tls.flag("prefer_server_cipher_suites", true);
@@ -200,7 +85,7 @@ void take_users(const YAML::Node& users, WebConfig& config) {
   }
 }
 
-void take_limit(const Section& limit, WebConfig& config) {
+void take_limit(const YamlSection& limit, WebConfig& config) {
   limit.allow({"interval", "burst"});
   const std::string interval = limit.text("interval");
   const auto time = go_duration(interval.empty() ? "0" : interval);
@@ -218,10 +103,10 @@ void take_limit(const Section& limit, WebConfig& config) {
   config.limit = {.interval = *time, .burst = count};
 }
 
-void take_headers(const Section& server, WebConfig& config) {
+void take_headers(const YamlSection& server, WebConfig& config) {
   server.allow({"http2", "headers"});
   (void)server.flag("http2", true);
-  const Section headers = server.section("headers");
+  const YamlSection headers = server.section("headers");
   constexpr std::array<const char*, 5> kKnown{"Content-Security-Policy", "X-Frame-Options",
                                               "X-Content-Type-Options", "X-XSS-Protection",
                                               "Strict-Transport-Security"};
@@ -269,13 +154,14 @@ std::optional<std::chrono::nanoseconds> go_duration(std::string_view text) {
 WebConfig read_web_config(const std::filesystem::path& file) {
   try {
     WebConfig config;
-    const Section all(YAML::Load(text_of_file(file, config)), "");
+    ConfigFiles files(file.parent_path());
+    const YamlSection all(YAML::Load(files.text_of(file)), "");
     all.allow({"tls_server_config", "http_server_config", "basic_auth_users", "rate_limit"});
-    if (all.has("tls_server_config"))
-      take_tls(all.section("tls_server_config"), config, file.parent_path());
+    if (all.has("tls_server_config")) take_tls(all.section("tls_server_config"), config, files);
     take_headers(all.section("http_server_config"), config);
     take_users(all.node("basic_auth_users"), config);
     take_limit(all.section("rate_limit"), config);
+    config.files = files.all();
     return config;
   } catch (const YAML::Exception& error) {
     throw std::runtime_error("web_config " + file.string() + ": " + error.what());

@@ -7,9 +7,8 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "exporters/files/file_stamp.hpp"
+#include "exporters/web/config_files.hpp"
 #include "exporters/web/tls.hpp"
 
 namespace gradvane::exporters {
@@ -24,8 +23,7 @@ struct WebConfig {
   std::map<std::string, std::string> users;  ///< bcrypt hashes of their passwords
   std::optional<RequestLimit> limit;
   WebAccess::Headers headers;
-  /// That all this was read from, each as it was before it was read.
-  std::vector<std::pair<std::filesystem::path, FileStamp>> files;
+  StampedFiles files;  ///< that all this was read from
 };
 
 /// Names of files are relative to the folder of `file`. `http2` is taken, and does nothing: the endpoint speaks HTTP/1.1.

@@ -83,6 +83,7 @@ class Options(TypedDict, total=False):
     check_before_reduction: bool
     compare_replicas_every: int
     alertmanager_url: str
+    alertmanager_http_config: str
     alertmanager_labels: str | Mapping[str, str]
     recorder: bool
     recorder_dir: Path

@@ -119,6 +119,10 @@ TEST_F(ConfigFileTest, OptionsThatSetSomethingUpStayAndALineSaysSoOnce) {
 }
 
 TEST_F(ConfigFileTest, EveryOptionOfTheTableEitherChangesOrIsRefused) {
+  // Policies change only where one acts from the start.
+  Options code;
+  code.on_nonfinite = NonfinitePolicy::stop;
+  code.skip_norm = 1;
   for (const OptionSpec& option : option_table()) {
     if (option.key == "config") continue;
     SCOPED_TRACE(option.key);
@@ -126,8 +130,8 @@ TEST_F(ConfigFileTest, EveryOptionOfTheTableEitherChangesOrIsRefused) {
          {"7", "0.5", "on", "off", "skip", "stop", "none", "agree", "immediate", "some_text",
           "usr1", "local0", "http://127.0.0.1:1", "a=b", "require"}) {
       Options options;
-      if (!option.set(options, value) || option.get(options) == option.get(Options())) continue;
-      start("");
+      if (!option.set(options, value) || option.get(options) == option.get(code)) continue;
+      start("", {}, code);
       write(std::string(option.key) + ": '" + value + "'\n");
       const ConfigChange change = changed();
       ASSERT_THAT(change.lines, testing::SizeIs(1));
@@ -257,6 +261,65 @@ TEST_F(ConfigFileTest, AConfigMapThatKubernetesReplacesIsRead) {
        {"..1/gradvane.yaml", "..1", "..2/gradvane.yaml", "..2", "..data", "gradvane.yaml"})
     fs::remove(folder / name);
   fs::remove(folder);
+}
+
+TEST_F(ConfigFileTest, APolicyMayChangeWhereOneActsFromTheStart) {
+  start("on_nonfinite: skip\nskip_norm: 5\nsnapshot_every: 10\n");
+  write(
+      "on_nonfinite: rollback\non_divergence: stop\nskip_norm: 6\nskip_limit: 2\nsnapshot_every: "
+      "10\n");
+  const ConfigChange change = changed();
+  EXPECT_EQ(change.options.on_nonfinite, NonfinitePolicy::rollback);
+  EXPECT_EQ(change.options.on_divergence, DivergencePolicy::stop);
+  EXPECT_EQ(change.options.skip_norm, 6);
+  EXPECT_EQ(change.options.skip_limit, 2);
+  EXPECT_THAT(change.lines,
+              testing::Contains("config: on_nonfinite is rollback from now on; it was skip"));
+}
+
+TEST_F(ConfigFileTest, APolicyStaysWhereTheRunIsNotSetUpForAnotherAndALineSaysWhy) {
+  const auto refused = [&](const std::string& begin, const std::string& then,
+                           const std::string& why, const Options& code = {}) {
+    start(begin, {}, code);
+    write(then);
+    const ConfigChange change = changed();
+    EXPECT_FALSE(change.has_changed) << then;
+    EXPECT_THAT(change.lines,
+                ElementsAre(AllOf(HasSubstr(" cannot change while the run lasts, as " + why),
+                                  HasSubstr("; it will at the next start"))));
+  };
+  refused("{}\n", "on_nonfinite: skip\n", "this run began with watch");
+  refused("on_divergence: stop\n", "on_divergence: stop\non_nonfinite: skip\n",
+          "this run began with watch");
+  refused("on_nonfinite: skip\n", "on_nonfinite: rollback\n", "this run keeps no snapshots");
+  refused("on_nonfinite: skip\n", "on_nonfinite: skip\nskip_norm: 3\n", "it was 0 at the start");
+  Options ranks;
+  ranks.world_size = 2;
+  ranks.rank = 0;
+  refused("on_nonfinite: skip\n", "on_nonfinite: stop\n",
+          "the ranks of this run do not agree on steps (ranks: agree)", ranks);
+}
+
+TEST_F(ConfigFileTest, ARankThatAgreesWithOthersHasThePolicyOfRank0) {
+  Options code;
+  code.world_size = 2;
+  code.rank = 1;
+  code.local_rank = 1;
+  code.ranks = RankAgreement::agree;
+  start("on_nonfinite: skip\n", {}, code);
+  write("on_nonfinite: stop\n");
+  (void)config_.look(1000);
+  EXPECT_FALSE(config_.look(1000)) << "its own file does not count";
+  ranks::Policy policy = ranks::policy_of(code);
+  policy.on_nonfinite = NonfinitePolicy::stop;
+  policy.skip_limit = code.skip_limit;
+  const ConfigChange change = config_.follow(policy, 1234);
+  EXPECT_THAT(change.lines,
+              ElementsAre("config: on_nonfinite is stop from now on, as on rank 0; it was skip"));
+  EXPECT_EQ(change.options.on_nonfinite, NonfinitePolicy::stop);
+  EXPECT_EQ(setting(change, "on_nonfinite").source, "rank 0");
+  EXPECT_EQ(setting(change, "on_nonfinite").since, 1234);
+  EXPECT_FALSE(config_.follow(policy, 1300).has_changed) << "once";
 }
 
 }  // namespace

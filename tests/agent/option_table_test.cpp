@@ -36,10 +36,10 @@ std::size_t members() {
                drift_threshold, dead_after, overflow_streak, cost_budget, on_nonfinite,
                on_divergence, skip_limit, skip_norm, snapshot_every, snapshot_seconds,
                snapshot_budget, rollback_limit, rollback_window, ranks, check_before_reduction,
-               compare_replicas_every, alertmanager_url, alertmanager_labels, recorder,
-               recorder_dir, recorder_steps, recorder_memory_bytes, recorder_disk_bytes,
-               recorder_kept, recorder_signal, trace_nonfinite, norm_exchange, handle_sigterm, log,
-               on_incident, command_line] = options;
+               compare_replicas_every, alertmanager_url, alertmanager_http_config,
+               alertmanager_labels, recorder, recorder_dir, recorder_steps, recorder_memory_bytes,
+               recorder_disk_bytes, recorder_kept, recorder_signal, trace_nonfinite, norm_exchange,
+               handle_sigterm, log, on_incident, command_line] = options;
   const void* const all[] = {&enabled,
                              &run,
                              &run_id,
@@ -110,6 +110,7 @@ std::size_t members() {
                              &check_before_reduction,
                              &compare_replicas_every,
                              &alertmanager_url,
+                             &alertmanager_http_config,
                              &alertmanager_labels,
                              &recorder,
                              &recorder_dir,
@@ -236,7 +237,8 @@ TEST(OptionTable, ThresholdsAreShownAsShortAsTheyReadBackTheSame) {
 
 TEST(OptionTable, AnAddressMayBeOfEitherFamilyWithAZoneOrTheLocalHost) {
   const OptionSpec* option = find_option("address");
-  for (const char* address : {"127.0.0.1", "0.0.0.0", "::", "::1", "fe80::1%eth0", "localhost"}) {
+  for (const char* address :
+       {"127.0.0.1", "0.0.0.0", "::", "::1", "fe80::1%eth0", "localhost", "unix:/run/a.sock"}) {
     Options options;
     EXPECT_TRUE(option->set(options, address)) << address;
     EXPECT_EQ(options.address, address);

@@ -61,6 +61,10 @@ def with_tls() -> Place:
                  environment={"GRADVANE_WEB_CONFIG": "web.yml"})
 
 
+ON_UNIX_SOCKET = Place(environment={"GRADVANE_ADDRESS": "unix:{folder}/run.sock"})
+"""the endpoint is a file among those of the program"""
+
+
 @dataclass(frozen=True)
 class Program:
     name: str

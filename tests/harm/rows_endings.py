@@ -1,6 +1,6 @@
 """Programs that end in every way that there is: with the same status and the same last words."""
 
-from program import ONE_OF_TWO, WITHOUT_ATTACH, Place, Program, with_tls
+from program import ON_UNIX_SOCKET, ONE_OF_TWO, WITHOUT_ATTACH, Place, Program, with_tls
 
 A_CHILD_LIVES_ON = """
 reader, writer = os.pipe()
@@ -182,5 +182,6 @@ PROGRAMS = [
             differs={"the run directory": "its files were closed under the agent",
                      "descriptors": "the agent's are gone"}),
     Program("the endpoint has TLS and passwords, and a child that was forked outlives the program", A_CHILD_LIVES_ON, place=with_tls()),
+    Program("the endpoint is a unix socket, and a child that was forked outlives the program", A_CHILD_LIVES_ON, place=ON_UNIX_SOCKET),
     Program("a rank that serves the port of its machine forks, and the child outlives it", A_CHILD_LIVES_ON, place=Place(environment=ONE_OF_TWO)),
 ]

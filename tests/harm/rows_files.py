@@ -2,7 +2,7 @@
 
 import signal
 
-from program import ONE_OF_TWO, WITHOUT_ATTACH, Act, Place, Program, with_tls
+from program import ON_UNIX_SOCKET, ONE_OF_TWO, WITHOUT_ATTACH, Act, Place, Program, with_tls
 
 TRAIN_A_WHILE = """
 for _ in range(15):
@@ -110,6 +110,20 @@ PROGRAMS = [
                 tiny.train(model, optimizer, 5)
                 time.sleep(0.2)
         """, place=with_tls()),
+    Program("the endpoint is a unix socket, which the program renames, replaces by a file of its own, and removes", """
+        for act in ("rename", "write", "remove"):
+            tiny.train(model, optimizer, 5)
+            if act == "rename" and os.path.exists("run.sock"):
+                os.rename("run.sock", "other.sock")
+                os.remove("other.sock")
+            elif act == "write":
+                with open("run.sock", "w") as file:
+                    file.write("mine")
+            elif act == "remove":
+                os.remove("run.sock")
+        with open("run.sock", "w") as file:
+            file.write("mine, and it stays")
+        """, place=ON_UNIX_SOCKET),
     Program("the user may have no further process or thread", """
         model, optimizer = tiny.make()
         try:

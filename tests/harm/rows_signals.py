@@ -2,7 +2,7 @@
 
 import signal
 
-from program import ONE_OF_TWO, Act, Place, Program, with_tls
+from program import ON_UNIX_SOCKET, ONE_OF_TWO, Act, Place, Program, with_tls
 
 TRAIN_ON = """
 def train_on():
@@ -36,6 +36,7 @@ PROGRAMS = [
     in_the_loop("SIGTERM in the loop of a rank that serves the port of its machine", signal.SIGTERM,
                 place=Place(environment=ONE_OF_TWO)),
     in_the_loop("SIGTERM in the loop, and the endpoint has TLS and passwords", signal.SIGTERM, place=with_tls()),
+    in_the_loop("SIGTERM in the loop, and the endpoint is a unix socket", signal.SIGTERM, place=ON_UNIX_SOCKET),
     in_the_loop("SIGUSR1 in the loop", signal.SIGUSR1),
     in_the_loop("SIGHUP in the loop", signal.SIGHUP),
     in_the_loop("SIGQUIT in the loop", signal.SIGQUIT),

@@ -24,6 +24,20 @@ def watched(make: str) -> str:
 POLICIES = Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_ON_DIVERGENCE": "stop",
                               "GRADVANE_SKIP_NORM": "1e9"})
 
+NAN_GRADIENTS = """
+model, optimizer = tiny.make()
+def steps(n):
+    for _ in range(n):
+        optimizer.zero_grad()
+        (model(torch.randn(8, 4)) * float("nan")).mean().backward()
+        optimizer.step()
+way.attach(model, optimizer)
+steps(3)
+way.detach()
+steps(3)
+"""
+A_RECORDING_STAYS = {"the run directory": "the recording of its incident stays"}
+
 PROGRAMS = [
     train("SGD with momentum", watched("model, optimizer = tiny.make(momentum=0.9)")),
     train("AdamW, fused", watched("model, optimizer = tiny.make(optimizer=torch.optim.AdamW, fused=True)")),
@@ -182,18 +196,10 @@ torch.manual_seed(0)
 model = Words()
 optimizer = torch.optim.SparseAdam(model.parameters())
 """)),
-    Program("gradients that are all NaN", """
-model, optimizer = tiny.make()
-def steps(n):
-    for _ in range(n):
-        optimizer.zero_grad()
-        (model(torch.randn(8, 4)) * float("nan")).mean().backward()
-        optimizer.step()
-way.attach(model, optimizer)
-steps(3)
-way.detach()
-steps(3)
-""", whole=True, differs={"the run directory": "the recording of its incident stays"}),
+    Program("gradients that are all NaN, and the Alertmanager behind TLS that is to hear of them is not there", NAN_GRADIENTS, place=Place(
+        prepare="printf 'tls_config: {insecure_skip_verify: true}' > alertmanager.yml",
+        environment={"GRADVANE_ALERTMANAGER_URL": "https://127.0.0.1:1", "GRADVANE_ALERTMANAGER_HTTP_CONFIG": "alertmanager.yml"}), whole=True, differs=A_RECORDING_STAYS),
+    Program("gradients that are all NaN", NAN_GRADIENTS, whole=True, differs=A_RECORDING_STAYS),
     train("an empty model, an empty tensor, a scalar, shared weights", """
 torch.manual_seed(0)
 class Odd(torch.nn.Module):

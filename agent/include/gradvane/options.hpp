@@ -138,6 +138,8 @@ struct Options {
   bool check_before_reduction = false;       ///< Python; with ranks: agree
   int compare_replicas_every = 0;            ///< steps, with ranks: agree; 0: never
   std::string alertmanager_url = {};  ///< Alertmanager that incidents are sent to; empty: none
+  std::string alertmanager_http_config =
+      {};  ///< path of a YAML file with TLS and a password for it; empty: none
   std::string alertmanager_labels =
       {};                         ///< "name=value,name=value", as Prometheus labels the target
   bool recorder = true;           ///< keep the last steps for a recording

@@ -30,9 +30,10 @@ def add_directories_to(parser: argparse.ArgumentParser) -> None:
 
 def url_of(word: str | None, rank: int | None = None, directories: Iterable[str] = ()) -> str:
     """Without a slash at its end. Raises UnknownRunError."""
-    if word and ("://" in word or _HAS_PORT.fullmatch(word) or word == "localhost"):
+    has_scheme = word is not None and ("://" in word or word.startswith("unix:"))
+    if word and (has_scheme or _HAS_PORT.fullmatch(word) or word == "localhost"):
         read_endpoint_files(directories)  # for the token, if it is that of a run on this machine
-        return (word if "://" in word else f"http://{word}").rstrip("/")
+        return (word if has_scheme else f"http://{word}").rstrip("/")
     entries = live_runs(directories)
     if not word and not entries:
         return DEFAULT

@@ -34,6 +34,14 @@ _sockets: dict[str, list[tuple[str, str]]] = {}
 the same address"""
 
 
+def is_address(url: str) -> bool:
+    """Of an agent: http://host:port, or unix:/path. What follows is looked at by nobody. Raises ValueError for a bad port."""
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return parts.path.startswith("/") and not parts.netloc
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+
+
 def remember_token(url: str, token: str) -> None:
     _tokens[url] = token
 
@@ -65,10 +73,9 @@ def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
     asked = url
     stranger = UnreachableError("this is no address of an agent; one looks like http://127.0.0.1:9464")
     try:
-        parts = urlsplit(url)
         url = _without_user(url)  # in what is said: a password is not for a log
         stranger = UnreachableError(plain(f"what answers at {url} is no agent of Gradvane"))
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not is_address(url):
             raise UnreachableError(plain(f"'{url}' is no address of an agent; one looks like http://127.0.0.1:9464"))
         body = _ask_socket(asked, path, timeout)
         if body is None:
@@ -96,6 +103,12 @@ def _without_user(url: str) -> str:
 
 def _ask(url: str, path: str, timeout: float) -> bytes:
     parts = urlsplit(url)
+    if parts.scheme == "unix":
+        # What follows a colon is a path of HTTP: unix:/run/gradvane.sock:/rank/1
+        place, _, above = parts.path.partition(":")
+        connection = _UnixConnection(*os.path.split(place), timeout)
+        connection.connect()
+        return _ask_connected(connection, url, above + path)
     request = urllib.request.Request(_without_user(url) + path)
     if parts.username is not None:
         user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -137,8 +150,9 @@ def _ask_socket(url: str, path: str, timeout: float) -> bytes | None:
 
 
 def _ask_connected(connection: http.client.HTTPConnection, url: str, path: str) -> bytes:
+    token = token_of(url)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
         answer = connection.getresponse()
         body = answer.read(_MOST_BYTES + 1)
         if answer.status != 200:

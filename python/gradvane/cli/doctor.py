@@ -128,6 +128,9 @@ def _endpoint() -> Iterator[Finding]:
     if int(text) == -1:
         yield Finding("warning", "GRADVANE_PORT=-1: runs have no page and no metrics", "unset it to have them")
         return
+    if address.startswith("unix:"):
+        yield _unix_socket(address)
+        return
     host = "127.0.0.1" if address == "localhost" else address
     try:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
@@ -152,6 +155,18 @@ def _endpoint() -> Iterator[Finding]:
     else:
         yield Finding("problem", f"the address {address} can be reached by others, and no token is set: runs refuse to start their endpoint",
                       "set GRADVANE_TOKEN to auto or to a text of your own")
+
+
+def _unix_socket(address: str) -> Finding:
+    path = address.removeprefix("unix:")
+    folder = os.path.dirname(path)
+    if not os.path.isabs(path) or ":" in path or len(os.fsencode(path)) > 100:
+        return Finding("problem", f"GRADVANE_ADDRESS={address} is not allowed",
+                       "set unix: and an absolute path of at most 100 bytes, without a colon")
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        return Finding("problem", f"GRADVANE_ADDRESS={address}: {folder} is no directory that you may write to",
+                       "make it, or set another path")
+    return Finding("ok", f"runs listen on the unix socket {path}, which this user alone can open")
 
 
 def _by_whom(port: int) -> str:

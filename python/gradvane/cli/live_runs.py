@@ -11,9 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-from gradvane.cli.agent_api import UnreachableError, fetch, remember_socket, remember_token
+from gradvane.cli.agent_api import UnreachableError, fetch, is_address, remember_socket, remember_token
 
 _LONGEST_FILE = 64 * 1024
 _ANSWER_WITHIN = 2.0
@@ -142,15 +141,14 @@ def _read(path: Path) -> LiveRun | None:
             world_size=int(values["world_size"]), url=str(values["url"]), node_url=str(values.get("node_url") or values["url"]), host=str(values.get("host", "")),
             pid=int(values["pid"]), state=str(values["state"]), started=float(values["started"]), directory=str(path.parent),
         )
-        is_address = all(url.startswith(("http://", "https://")) and urlsplit(url).port != 0  # ValueError: no port
-                         for url in (entry.url, entry.node_url))
+        is_known = is_address(entry.url) and is_address(entry.node_url)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, AttributeError):
         return None
     finally:
         os.close(descriptor)
-    if is_address and isinstance(token := values.get("token"), str):
+    if is_known and isinstance(token := values.get("token"), str):
         remember_token(entry.url, token)
         remember_token(entry.node_url, token)
-    if is_address and isinstance(name := values.get("socket"), str) and "/" not in name:
+    if is_known and isinstance(name := values.get("socket"), str) and "/" not in name:
         remember_socket(entry.url, str(path.parent), name)
-    return entry if is_address else None
+    return entry if is_known else None

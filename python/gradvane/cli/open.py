@@ -28,6 +28,9 @@ def main(arguments: list[str]) -> int:
         url = addresses.url_of(options.run, options.rank, options.dir)
     except addresses.UnknownRunError as error:
         return complain("open", str(error))
+    if url.startswith("unix:"):
+        return complain("open", f"{url} is a unix socket, which no browser opens; "
+                        "docs/prometheus.md shows how it becomes a port, here or over ssh")
     token = token_of(url)
     page = f"{url}/?token={token}" if token else f"{url}/"
     write(page)

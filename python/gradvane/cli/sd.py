@@ -24,6 +24,7 @@ _DESCRIPTION = """\
 Prints your live runs on this machine as targets for Prometheus, in the format of file_sd and http_sd. The ranks of a
 run that share a port are one target. The labels __meta_gradvane_run, __meta_gradvane_run_id, __meta_gradvane_rank (the
 lowest one of the target) and __meta_gradvane_world_size are for relabelling. __scheme__ is set where the endpoint has TLS.
+Runs that listen on a unix socket are left out, since Prometheus cannot ask one.
 """
 _LOOPBACK = "127.0.0.1"
 
@@ -32,7 +33,8 @@ def main(arguments: list[str]) -> int:
     options = _parse(arguments)
 
     def targets() -> str:
-        ports = {entry.node_url: entry for entry in reversed(live_runs(options.dir))}
+        ports = {entry.node_url: entry for entry in reversed(live_runs(options.dir))
+                 if not entry.node_url.startswith("unix:")}
         return json.dumps([_target(entry, options.address) for entry in reversed(ports.values())], indent=2) + "\n"
 
     try:

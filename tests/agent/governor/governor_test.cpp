@@ -29,6 +29,11 @@ StepFinding of_norm(std::optional<double> norm) {
   return step;
 }
 
+/// As the file of options has it when it changes.
+void change(Governor& governor, const Options& options) {
+  governor.want(ranks::policy_of(options));
+}
+
 struct Row {
   const char* name;
   Options options;
@@ -248,6 +253,30 @@ TEST(Governor, AProgramThatGoesOnIsNoLongerAskedToStop) {
   EXPECT_FALSE(governor.should_stop());
   EXPECT_EQ(governor.stop_reason(), "");
   EXPECT_EQ(governor.judge(bad_gradient(2)).verdict, Verdict::stop) << "another bad step";
+}
+
+TEST(Governor, APolicyThatChangesHoldsFromTheNextStepOn) {
+  Governor governor(bounded(2));
+  EXPECT_EQ(governor.judge(of_norm(3)).verdict, Verdict::skip);
+  change(governor, bounded(5));
+  EXPECT_EQ(governor.judge(of_norm(3)).verdict, Verdict::take);
+  EXPECT_EQ(governor.judge(of_norm(6)).verdict, Verdict::skip);
+  change(governor, with(NonfinitePolicy::watch));
+  EXPECT_EQ(governor.judge(bad_gradient(4)).verdict, Verdict::take);
+  EXPECT_FALSE(governor.acts_on_nonfinite());
+  change(governor, with(NonfinitePolicy::stop));
+  EXPECT_EQ(governor.judge(bad_gradient(5)).verdict, Verdict::stop);
+}
+
+TEST(Governor, ALimitThatChangesCountsTheSkipsThatWereBefore) {
+  Options options = with(NonfinitePolicy::skip);
+  options.skip_limit = 5;
+  Governor governor(options);
+  EXPECT_EQ(governor.judge(bad_gradient(1)).verdict, Verdict::skip);
+  options.skip_limit = 2;
+  change(governor, options);
+  EXPECT_EQ(governor.judge(bad_gradient(2)).verdict, Verdict::stop);
+  EXPECT_THAT(governor.reason(), HasSubstr("the last of 2 skipped in a row"));
 }
 
 }  // namespace

@@ -140,6 +140,20 @@ TEST(Lockstep, RanksThatAreNotInStepDecideAloneFromThenOnAndSaySoOnce) {
   EXPECT_EQ(ranks[0].summary()->ranks_agree, false);
 }
 
+/// Files are read again by each rank at its own time: then one would skip a step that the other takes.
+TEST(Lockstep, APolicyThatChangesChangesAtTheSameStepOnBothAndIsThatOfRank0) {
+  Ranks ranks(agreeing(NonfinitePolicy::skip));
+  ranks::Policy stop = ranks::policy_of(agreeing(NonfinitePolicy::stop));
+  stop.skip_limit = 9;
+  ranks[1].want(stop);  // that of rank 1 alone does not count
+  EXPECT_THAT(ranks.judge(bad_loss(1), good(1)), ElementsAre(Verdict::skip, Verdict::skip));
+  ranks[0].want(stop);
+  EXPECT_THAT(ranks.judge(bad_loss(2), good(2)), ElementsAre(Verdict::stop, Verdict::stop));
+  EXPECT_FALSE(ranks[0].take_policy_of_ranks()) << "its own is no news";
+  EXPECT_EQ(ranks[1].take_policy_of_ranks(), stop);
+  EXPECT_FALSE(ranks[1].take_policy_of_ranks()) << "once";
+}
+
 TEST(Lockstep, OneProcessAloneDoesNotAskAnybody) {
   Options options = agreeing(NonfinitePolicy::skip);
   EXPECT_EQ(Governor(options).summary()->ranks_agree, true);

@@ -24,6 +24,7 @@ RankRecord full() {
   record.own_bad_param = 77;
   record.params = 12'345;
   record.fingerprint = 0xFEDC'BA98'7654'3210;
+  record.policy = Policy{NonfinitePolicy::rollback, DivergencePolicy::stop, 7, 2.5};
   return record;
 }
 
@@ -46,7 +47,7 @@ TEST(RankRecord, HasTheBytesOfItsVersion) {
   record.sequence = 1;
   record.run_step = 2;
   record.gradients_are_bad = true;
-  std::string expected = "2RGV";
+  std::string expected = "3RGV";
   expected += std::string("\x02\0\0\0", 4) + std::string("\1\0\0\0\0\0\0\0", 8) +
               std::string("\2\0\0\0\0\0\0\0", 8) + std::string(4, '\0') + std::string(4, '\xFF');
   std::string rest(kRecordBytes - expected.size(), '\0');
@@ -68,6 +69,14 @@ TEST(RankRecord, IsRefusedIfItIsCutOffOrOfAnotherVersionOrNamesWhatThereIsNot) {
   other = good;
   other[28] = static_cast<char>(record::kIncidentClasses);
   EXPECT_FALSE(decode(other)) << "no such class";
+  for (const std::size_t place : {80U, 81U}) {
+    other = good;
+    other[place] = 4;
+    EXPECT_FALSE(decode(other)) << "no such policy";
+  }
+  other = good;
+  other[84] = 0;
+  EXPECT_FALSE(decode(other)) << "a limit that no option allows";
 }
 
 TEST(RankRecord, WhateverBytesComeItIsReadOrRefused) {

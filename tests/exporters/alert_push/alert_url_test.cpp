@@ -46,8 +46,18 @@ TEST(AlertUrl, TakesAnIpv6AddressInBrackets) {
   EXPECT_EQ(parse_alert_url("http://[fe80::2]").port, 80);
 }
 
-TEST(AlertUrl, WithTlsSaysThatAProxyIsNeeded) {
-  EXPECT_THAT(why_refused("https://host:9093"), HasSubstr("proxy on this machine"));
+TEST(AlertUrl, MayAskForTls) {
+  const AlertUrl url = parse_alert_url("https://alerts:9443/am");
+  EXPECT_TRUE(url.has_tls);
+  EXPECT_EQ(url.port, 9443);
+  EXPECT_EQ(parse_alert_url("https://alerts").port, 443);
+  EXPECT_FALSE(parse_alert_url("http://alerts").has_tls);
+}
+
+TEST(AlertUrl, WithAPasswordIsRefusedAndThePasswordIsNotSaid) {
+  const std::string why = why_refused("https://me:secret@host");
+  EXPECT_THAT(why, HasSubstr("alertmanager_http_config"));
+  EXPECT_THAT(why, testing::Not(HasSubstr("secret")));
 }
 
 TEST(AlertUrl, IsRefusedWithAReason) {

@@ -1,111 +1,11 @@
 """What a real Alertmanager makes of pushed alerts, and of those that a rule sends besides."""
 
-import contextlib
 import datetime
-import json
-import os
 import signal
-import socket
-import subprocess
-import threading
 import time
-import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
-
-PROGRAM = Path(os.environ["GRADVANE_BIN_DIR"]) / "push_program"
-SERVERS = Path(os.environ["GRADVANE_SERVERS_DIR"])
-AS_SHIPPED = (300, 600)
-TARGET = {"job": "training"}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
-def wait_until(condition, what, seconds=30):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, f"waited in vain for {what}"
-        time.sleep(0.02)
-
-
-class Webhook(ThreadingHTTPServer):
-    """Remembers every alert of every notification."""
-
-    def __init__(self):
-        self.notices = []
-        super().__init__(("127.0.0.1", 0), self.Handler)
-        threading.Thread(target=self.serve_forever, daemon=True).start()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self.server.notices.append((time.time(), body["alerts"]))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_):
-            pass
-
-    def of(self, run):
-        """(when, status, labels, annotations) of each alert of the run, a notification after the other"""
-        return [(when, alert["status"], alert["labels"], alert["annotations"])
-                for when, alerts in list(self.notices) for alert in alerts if alert["labels"]["run"] == run]
-
-    def statuses(self, run):
-        return [status for _, status, _, _ in self.of(run)]
-
-
-def alertmanager_command():
-    """Debian's looks for its templates under /usr/share; unpacked and not installed, it is shown them there."""
-    program, shared = SERVERS / "alertmanager", SERVERS.parent / "share"
-    template = "prometheus/alertmanager/default.tmpl"
-    if Path("/usr/share", template).exists() or not (shared / template).exists():
-        return [program]
-    return ["unshare", "--map-root-user", "--mount", "sh", "-c",
-            'mount --bind "$0" /usr/share && exec "$@"', shared, program]
-
-
-class Alertmanager:
-    def __init__(self, folder, webhook, prefix=""):
-        self.url = f"http://127.0.0.1:{free_port()}{prefix}"
-        config = folder / "alertmanager.yml"
-        config.write_text(json.dumps({  # JSON is YAML
-            "route": {"receiver": "webhook", "group_by": ["alertname", "run"], "group_wait": "300ms",
-                      "group_interval": "1s", "repeat_interval": "1h",
-                      "routes": [{"matchers": ['run="too-short"'], "group_wait": "5s"}]},
-            "receivers": [{"name": "webhook", "webhook_configs": [
-                {"url": f"http://127.0.0.1:{webhook.server_address[1]}/", "send_resolved": True}]}]}))
-        self.process = subprocess.Popen(
-            [*alertmanager_command(), f"--config.file={config}", f"--storage.path={folder}/data",
-             "--cluster.listen-address=", "--log.level=error", f"--web.route-prefix={prefix or '/'}",
-             f"--web.listen-address={self.url.removeprefix('http://').split('/')[0]}"])
-        wait_until(self.is_ready, "Alertmanager")
-
-    def is_ready(self):
-        assert self.process.poll() is None
-        with contextlib.suppress(OSError), urllib.request.urlopen(self.url + "/-/ready", timeout=5) as answer:
-            return answer.status == 200
-        return False
-
-    def alerts(self, run):
-        with urllib.request.urlopen(self.url + "/api/v2/alerts", timeout=10) as answer:
-            return [alert for alert in json.load(answer) if alert["labels"]["run"] == run]
-
-    def post_as_prometheus(self, alert):
-        request = urllib.request.Request(self.url + "/api/v2/alerts", json.dumps([alert]).encode(),
-                                         {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            assert answer.status == 200
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait(timeout=30)
+from alertmanager_server import TARGET, Alertmanager, Pusher, Webhook, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -120,31 +20,6 @@ def manager(webhook, tmp_path_factory):
     server = Alertmanager(tmp_path_factory.mktemp("alertmanager"), webhook)
     yield server
     server.close()
-
-
-class Pusher:
-    def __init__(self, manager, run, windows=AS_SHIPPED, labels=TARGET):
-        self.process = subprocess.Popen(
-            [PROGRAM, manager.url, run, *map(str, windows), *(f"{k}={v}" for k, v in labels.items())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.kill()
-        self.process.wait()
-
-    def say(self, command):
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-        assert self.process.stdout.readline() == "done\n"
-
-    def end(self):
-        """Pushes taken, pushes not taken, the latest error."""
-        taken, failed, error = self.process.communicate(timeout=30)[0].split(" ", 2)
-        assert self.process.returncode == 0
-        return int(taken), int(failed), error.strip()
 
 
 def seconds_left(alert):
@@ -163,7 +38,7 @@ def rule_alert(run, **changes):
 
 
 def test_a_push_fires_once_and_its_end_resolves_it(manager, webhook, record_property):
-    with Pusher(manager, "once") as pusher:
+    with Pusher(manager.url, "once") as pusher:
         began = time.time()
         pusher.say("open stalled 1")
         wait_until(lambda: webhook.of("once"), "the first notification")
@@ -187,7 +62,7 @@ def test_a_push_fires_once_and_its_end_resolves_it(manager, webhook, record_prop
 
 
 def test_one_that_was_over_at_once_is_told_all_the_same(manager, webhook):
-    with Pusher(manager, "short") as pusher:
+    with Pusher(manager.url, "short") as pusher:
         pusher.say("open nonfinite_grad 1")
         pusher.say("close nonfinite_grad 1")
         wait_until(lambda: webhook.of("short"), "the notification")
@@ -198,7 +73,7 @@ def test_one_that_was_over_at_once_is_told_all_the_same(manager, webhook):
 
 
 def test_without_the_rules_windows_it_would_not_be(manager, webhook):
-    with Pusher(manager, "too-short", windows=(0, 0)) as pusher:
+    with Pusher(manager.url, "too-short", windows=(0, 0)) as pusher:
         pusher.say("open nonfinite_grad 1")
         pusher.say("close nonfinite_grad 1")
         pusher.say("finish 5000")
@@ -209,7 +84,7 @@ def test_without_the_rules_windows_it_would_not_be(manager, webhook):
 def push_and_rule(manager, webhook, run, expected, **how):
     """An incident is pushed, Prometheus sees it as well, it closes, the rule goes on. All that was told, once that is
     as expected; for nothing more to come, some time is given."""
-    with Pusher(manager, run, **how) as pusher:
+    with Pusher(manager.url, run, **how) as pusher:
         pusher.say("open nonfinite_grad 1")
         wait_until(lambda: webhook.of(run), "the first notification")
         starts = rule_alert(run)["startsAt"]
@@ -248,7 +123,7 @@ def test_other_labels_than_the_rules_would_make_two_of_one(manager, webhook):
 
 
 def test_a_process_that_is_killed_has_told_and_its_alert_ends_by_itself(manager, webhook):
-    with Pusher(manager, "killed") as pusher:
+    with Pusher(manager.url, "killed") as pusher:
         pusher.say("open nonfinite_loss 1")
         wait_until(lambda: webhook.of("killed"), "the notification")
         pusher.process.send_signal(signal.SIGKILL)
@@ -257,7 +132,7 @@ def test_a_process_that_is_killed_has_told_and_its_alert_ends_by_itself(manager,
 
 
 def test_a_run_that_fails_tells_what_was_open_for_a_quarter_of_an_hour(manager, webhook):
-    with Pusher(manager, "failed") as pusher:
+    with Pusher(manager.url, "failed") as pusher:
         pusher.say("open dead_group 1")
         pusher.say("fail SIGTERM")
         pusher.say("finish 5000")
@@ -274,13 +149,13 @@ def test_a_run_that_fails_tells_what_was_open_for_a_quarter_of_an_hour(manager, 
 def test_alertmanager_may_have_a_path_prefix(webhook, tmp_path):
     prefixed = Alertmanager(tmp_path, webhook, "/am")
     try:
-        with Pusher(prefixed, "prefixed") as pusher:
+        with Pusher(prefixed.url, "prefixed") as pusher:
             pusher.say("open stalled 1")
             pusher.say("finish 10000")
             assert pusher.end()[1:] == (0, "")
         assert len(prefixed.alerts("prefixed")) == 1
         prefixed.url = prefixed.url.removesuffix("/am")  # and without it there is nothing to push to
-        with Pusher(prefixed, "lost") as pusher:
+        with Pusher(prefixed.url, "lost") as pusher:
             pusher.say("open stalled 1")
             pusher.say("finish 10000")
             taken, failed, error = pusher.end()

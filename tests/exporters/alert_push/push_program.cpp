@@ -1,5 +1,5 @@
 // Pushes what it is told to, for tests with a real Alertmanager.
-//   push_program URL RUN EVENT_SECONDS KEEP_SECONDS [LABEL=VALUE ...]
+//   [ALERTMANAGER_HTTP_CONFIG=FILE] push_program URL RUN EVENT_SECONDS KEEP_SECONDS [LABEL=VALUE ...]
 // Reads commands, one a line: `open CLASS ID`, `close CLASS ID`, `fail REASON`,
 // `finish MILLISECONDS`. After each it prints "done"; after the last one how many pushes were
 // taken, how many were not, and the latest error.
@@ -12,6 +12,7 @@
 #include <string>
 
 #include "exporters/alert_push/alert_push.hpp"
+#include "exporters/web/configured_push.hpp"
 #include "record/names.hpp"
 #include "tests/exporters/fake_run.hpp"
 
@@ -40,6 +41,14 @@ int main(int argc, char** argv) {
   gr::RunInfo run = gx::fakes::fake_run();
   run.run = argv[2];
   gx::AlertPushOptions options{.url = argv[1]};
+  try {
+    const char* config = std::getenv("ALERTMANAGER_HTTP_CONFIG");
+    options.access = std::make_shared<gx::ConfiguredPush>(gx::parse_alert_url(options.url),
+                                                          config ? config : "");
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 1;
+  }
   options.windows = {.event = std::chrono::seconds(std::atoi(argv[3])),
                      .keep_firing = std::chrono::seconds(std::atoi(argv[4]))};
   for (int i = 5; i < argc; ++i) {

@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
@@ -16,6 +17,16 @@ RawClient::RawClient(std::uint16_t port) : descriptor_(::socket(AF_INET, SOCK_ST
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
+    ::close(std::exchange(descriptor_, -1));
+  }
+}
+
+RawClient::RawClient(const std::filesystem::path& socket)
+    : descriptor_(::socket(AF_UNIX, SOCK_STREAM, 0)) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  socket.string().copy(&address.sun_path[0], sizeof address.sun_path - 1);
   if (::connect(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) {
     ::close(std::exchange(descriptor_, -1));
   }
@@ -105,7 +116,11 @@ void RawClient::set_receive_buffer(int bytes) const {
 
 Answer get(std::uint16_t port, const std::string& target, const std::string& more_fields,
            const std::string& method) {
-  RawClient client(port);
+  return get(RawClient(port), target, more_fields, method);
+}
+
+Answer get(RawClient client, const std::string& target, const std::string& more_fields,
+           const std::string& method) {
   client.send(method + ' ' + target + " HTTP/1.1\r\nHost: localhost\r\n" + more_fields + "\r\n");
   return client.receive(method != "HEAD");
 }

@@ -2,6 +2,7 @@
 // A socket that says exactly what a test wants said.
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ class RawClient {
  public:
   /// Connects to 127.0.0.1. is_open() is false where that fails.
   explicit RawClient(std::uint16_t port);
+  /// Connects to a unix socket, by its path.
+  explicit RawClient(const std::filesystem::path& socket);
   ~RawClient();
   RawClient(RawClient&& other) noexcept;
   RawClient& operator=(RawClient&&) = delete;
@@ -44,6 +47,8 @@ class RawClient {
 };
 
 /// One request on a connection of its own.
+[[nodiscard]] Answer get(RawClient client, const std::string& target,
+                         const std::string& more_fields = {}, const std::string& method = "GET");
 [[nodiscard]] Answer get(std::uint16_t port, const std::string& target,
                          const std::string& more_fields = {}, const std::string& method = "GET");
 

@@ -212,6 +212,30 @@ TEST_F(NodePortTest, APortThatIsTakenByAnotherRunIsMovedAtTheStartOnly) {
   EXPECT_FALSE(answers(taken));
 }
 
+/// A unix socket that is named by the option: the "port" of ranks that may have none.
+TEST_F(NodePortTest, AUnixSocketIsSharedAndTakenOverAsAPortIs) {
+  const std::string address = "unix:" + (scratch_.path() / "shared.sock").string();
+  const auto listens = [&](std::int32_t number) {
+    return std::make_unique<NodePort>(
+        EndpointOptions{.address = address, .run_directory = scratch_.path()}, number);
+  };
+  OtherProcess first([&] {
+    static const auto kRank = listens(0);
+    return static_cast<std::uint16_t>(kRank->start().url == address ? 1 : 0);
+  });
+  ASSERT_EQ(first.port(), 1);
+  const auto second = listens(1);
+  EXPECT_EQ(second->start().url, address);
+  EXPECT_FALSE(second->is_serving());
+  EXPECT_TRUE(fakes::RawClient(scratch_.path() / "shared.sock").is_open());
+  first.kill();
+  EXPECT_FALSE(fakes::RawClient(scratch_.path() / "shared.sock").is_open());
+  EXPECT_TRUE(takes_over(*second));
+  EXPECT_TRUE(fakes::RawClient(scratch_.path() / "shared.sock").is_open());
+  second->stop(1s);
+  EXPECT_TRUE(std::filesystem::is_empty(scratch_.path()));
+}
+
 TEST_F(NodePortTest, NothingIsLeftBehindAtTheEnd) {
   const auto first = rank(0);
   const auto second = rank(1);

@@ -21,6 +21,10 @@ class CountingLibrary final : public TlsLibrary {
                                                   std::string& /*error*/) const override {
     return nullptr;
   }
+  [[nodiscard]] std::unique_ptr<TlsClientSession> client(const TlsClientSettings& /*settings*/,
+                                                         std::string& /*error*/) const override {
+    return nullptr;
+  }
   [[nodiscard]] bool fits(const std::string& password, const std::string& hash) const override {
     ++checks;
     std::this_thread::sleep_for(takes);

@@ -1,7 +1,6 @@
 """A run whose endpoint has TLS, certificates of clients and passwords: who may read, and that the commands need none of them."""
 
 import json
-import subprocess
 import sys
 import time
 
@@ -19,7 +18,6 @@ CONFIG = "tls_server_config: {cert_file: server.crt, key_file: server.key%s}\nba
 @pytest.fixture(scope="module")
 def ca(tmp_path_factory):
     authority = Authority(tmp_path_factory.mktemp("tls"))
-    running.write(authority.folder, running.TRAINS_AND_WAITS)
     authority.issue("server")
     authority.issue("client")
     return authority
@@ -31,9 +29,7 @@ def config(ca, extra="", password="right", name="web.yml"):
 
 
 def started(ca, *options, **environment):
-    process = subprocess.Popen([sys.executable, "-m", "gradvane", "run", "--linger-seconds", "0", *options, "train.py"], cwd=ca.folder,
-                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env=running.environment(TMPDIR=str(ca.folder), **environment))
+    process = running.waiting(ca.folder, *options, **environment)
     assert process.stdout.readline() == "trained\n", process.communicate()[1]
     return process
 

@@ -2,8 +2,6 @@
 
 import http.cookiejar
 import json
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 
@@ -14,21 +12,13 @@ from prometheus_server import Prometheus
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("token")
-    running.write(folder, running.TRAINS_AND_WAITS)
-    return folder
-
-
-def started(folder, *options, **environment):
-    return subprocess.Popen([sys.executable, "-m", "gradvane", "run", "--linger-seconds", "0", *options, "train.py"], cwd=folder,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=running.environment(TMPDIR=str(folder), **environment))
+    return tmp_path_factory.mktemp("token")
 
 
 @pytest.fixture(scope="module")
 def run(folder):
     """Listens on all addresses, as in a cluster. Its endpoint file, with an address that is there on each machine."""
-    process = started(folder, "--run", "guarded", "--address", "0.0.0.0", "--token", "auto")
+    process = running.waiting(folder, "--run", "guarded", "--address", "0.0.0.0", "--token", "auto")
     assert process.stdout.readline() == "trained\n", process.communicate()[1]
     (file,) = folder.glob("gradvane-*/guarded/endpoint.rank0.json")
     entry = json.loads(file.read_text())
@@ -95,7 +85,7 @@ def test_prometheus_scrapes_with_the_file_of_the_run_directory(tmp_path, run):
 
 @pytest.mark.parametrize(("options", "address"), [((), "0.0.0.0"), (("--insecure", "off"), "::")])
 def test_an_address_on_the_network_is_refused_without_a_token_and_the_script_runs(folder, options, address):
-    process = started(folder, "--run", "open", "--address", address, *options)
+    process = running.waiting(folder, "--run", "open", "--address", address, *options)
     assert process.stdout.readline() == "trained\n"
     said = process.communicate("\n", timeout=60)[1]
     assert f"address = '{address}' would let everyone on the network read this run; set token to auto" in said
@@ -103,7 +93,7 @@ def test_an_address_on_the_network_is_refused_without_a_token_and_the_script_run
 
 
 def test_a_token_of_ones_own_is_not_among_the_settings(folder):
-    process = started(folder, "--run", "own", GRADVANE_TOKEN="a-secret-of-my-own")
+    process = running.waiting(folder, "--run", "own", GRADVANE_TOKEN="a-secret-of-my-own")
     try:
         assert process.stdout.readline() == "trained\n"
         (file,) = folder.glob("gradvane-*/own/endpoint.rank0.json")

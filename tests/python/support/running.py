@@ -90,6 +90,16 @@ TRAINS_AND_WAITS = """
 """three steps, a line on the standard output, and then until the standard input ends"""
 
 
+def waiting(folder: Path, *options: str, **extra: str) -> subprocess.Popen[str]:
+    """`gradvane run` of TRAINS_AND_WAITS, with `folder` as its temporary directory. It says "trained" once it waits."""
+    script = folder / "train.py"
+    if not script.exists():
+        write(folder, TRAINS_AND_WAITS)
+    return subprocess.Popen([sys.executable, "-m", "gradvane", "run", "--linger-seconds", "0", *options, script], cwd=folder,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=environment(TMPDIR=str(folder), **extra))
+
+
 def write(folder: Path, source: str, name: str = "train.py") -> Path:
     path = folder / name
     path.write_text(textwrap.dedent(source))

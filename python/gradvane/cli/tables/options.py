@@ -15,7 +15,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("run_dir", "", "path of a directory", "Holds endpoint files and recordings. Default: a folder under gradvane-<uid> in the temporary directory. docs/run-directory.md."),
     ],
     "The endpoint": [
-        ("address", "127.0.0.1", "an IPv4 or IPv6 address, or localhost", "Where the endpoint listens. Anything but loopback needs web_config, token or insecure."),
+        ("address", "127.0.0.1", "an IPv4 or IPv6 address, localhost, or unix:/path with a path of at most 100 bytes", "Where the endpoint listens. A unix socket is for this user alone. All but it and loopback need web_config, token or insecure."),
         ("token", "", "auto, or 16 to 128 letters, digits and - . _ ~", "What requests have to show, as `Authorization: Bearer ...`. auto: made once for each run directory, where `gradvane open` and Prometheus find it. Empty: nothing. docs/api."),
         ("web_config", "", "path of a YAML file", "TLS, users and a rate limit, as for Prometheus. docs/tls.md."),
         ("insecure", "off", "on, off (also true, false, yes, no, 1, 0)", "Lets the endpoint listen on a network with neither, for all to read."),
@@ -95,7 +95,8 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("compare_replicas_every", "0", "0 or more", "Steps between two comparisons of the weights of ranks that began with the same ones. They compare checksums; each comparison reads all weights once. 0: none. With ranks: agree."),
     ],
     "Alertmanager": [
-        ("alertmanager_url", "", "http://host:port, with a path prefix if there is one", "Incidents that have an alert are sent to this Alertmanager at once, in addition to what Prometheus sends. No TLS: name a proxy on this machine. Empty: none."),
+        ("alertmanager_url", "", "http://host:port or https://host:port, with a path prefix if there is one", "Incidents that have an alert are sent to this Alertmanager at once, in addition to what Prometheus sends. Empty: none."),
+        ("alertmanager_http_config", "", "path of a YAML file", "TLS, a password or a token for it, as Prometheus and amtool have them. docs/alert-push.md."),
         ("alertmanager_labels", "", "name=value,name=value", "Labels that Prometheus' alerts have besides, above all job, so that Alertmanager sees both reports as one alert."),
     ],
     "The flight recorder": [
