@@ -30,15 +30,8 @@ SnapshotPace pace_of(const Options& options) noexcept {
 }
 
 Verdict verdict_of(DivergencePolicy policy) noexcept {
-  switch (policy) {
-    case DivergencePolicy::watch:
-      break;
-    case DivergencePolicy::stop:
-      return Verdict::stop;
-    case DivergencePolicy::rollback:
-      return Verdict::rollback;
-  }
-  return Verdict::take;
+  constexpr std::array kVerdicts{Verdict::take, Verdict::stop, Verdict::rollback};
+  return kVerdicts[static_cast<std::size_t>(policy)];
 }
 
 }  // namespace
@@ -115,8 +108,8 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
     skips_in_a_row_.store(0, std::memory_order_relaxed);
     const auto incident = take_incident(step);
     if (!incident) return {};
-    const bool diverges = record::is_divergence(incident->kind);
-    if (diverges) return by_policy(verdict_of(policy_.on_divergence()), Fault::incident, false);
+    if (record::is_divergence(incident->kind))
+      return by_policy(verdict_of(policy_.on_divergence()), Fault::incident, false);
     const bool goes_back = policy_.on_nonfinite() == NonfinitePolicy::rollback;
     return by_policy(goes_back ? Verdict::rollback : Verdict::stop, Fault::incident, false);
   }
