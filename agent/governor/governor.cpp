@@ -18,14 +18,9 @@ constexpr std::size_t kCheckpoints = 64;
 constexpr int kDefaultSnapshotEvery = 100;
 constexpr int kBadInARow = 3;  ///< most of any divergence but that of the loss
 
-bool rolls_back(const Options& options) noexcept {
-  return options.on_nonfinite == NonfinitePolicy::rollback ||
-         options.on_divergence == DivergencePolicy::rollback;
-}
-
 SnapshotPace pace_of(const Options& options) noexcept {
   SnapshotPace pace{options.snapshot_every, options.snapshot_seconds, options.snapshot_budget};
-  if (!pace.is_on() && rolls_back(options)) pace.steps = kDefaultSnapshotEvery;
+  if (!pace.is_on() && ranks::policy_of(options).rolls_back()) pace.steps = kDefaultSnapshotEvery;
   return pace;
 }
 
@@ -43,8 +38,7 @@ std::string_view name_of(Verdict verdict) noexcept {
 
 Governor::Governor(const Options& options)
     : policy_(ranks::policy_of(options)),
-      acts_(options.enabled && (options.on_nonfinite != NonfinitePolicy::watch ||
-                                options.on_divergence != DivergencePolicy::watch)),
+      acts_(options.enabled && policy_.all().acts()),
       needs_norm_(acts_on_nonfinite() && options.skip_norm > 0),
       loss_in_a_row_(options.loss_in_a_row),
       pace_(pace_of(options)),

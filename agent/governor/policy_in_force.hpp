@@ -9,7 +9,7 @@
 
 namespace gradvane::agent {
 
-/// Threading: set() and take_wanted() from the thread that trains, between two steps; want() and take_of_ranks() from the
+/// Threading: follow() and take_wanted() from the thread that trains, between two steps; want() and take_of_ranks() from the
 /// worker's; all else from any.
 class PolicyInForce {
  public:

@@ -13,14 +13,12 @@ namespace gradvane::agent {
 namespace {
 
 /// Options that take effect at the next step. The others were used at the start.
-constexpr std::array<std::string_view, 19> kMayChange{
+constexpr std::array<std::string_view, 15> kMayChange{
     "weight_every",      "stall_seconds",     "stall_pause_seconds",
     "sync_budget",       "sync_budget_after", "detect",
     "loss_sigma",        "loss_ratio",        "loss_absolute",
     "random_guess_loss", "exploding_factor",  "vanishing_share",
-    "drift_threshold",   "dead_after",        "cost_budget",
-    "on_nonfinite",      "on_divergence",     "skip_limit",
-    "skip_norm"};
+    "drift_threshold",   "dead_after",        "cost_budget"};
 constexpr std::array<std::string_view, 4> kPolicy{"on_nonfinite", "on_divergence", "skip_limit",
                                                   "skip_norm"};
 constexpr std::int64_t kLargestFile = std::int64_t{1} << 20;
@@ -38,14 +36,14 @@ bool is_policy(std::string_view key) noexcept { return std::ranges::count(kPolic
 /// Why a policy cannot become `value`, from the options that the run began with: what acts on a step is set up at the
 /// start. Empty if it can.
 std::string why_fixed(std::string_view key, std::string_view value, const Options& start) {
-  const bool watches_steps = start.on_nonfinite == NonfinitePolicy::watch;
-  const bool watches_all = watches_steps && start.on_divergence == DivergencePolicy::watch;
-  const bool goes_back = start.on_nonfinite == NonfinitePolicy::rollback ||
-                         start.on_divergence == DivergencePolicy::rollback;
-  const bool keeps_snapshots = start.snapshot_every > 0 || start.snapshot_seconds > 0 || goes_back;
+  const ranks::Policy policy = ranks::policy_of(start);
+  const bool watches_steps = policy.on_nonfinite == NonfinitePolicy::watch;
+  const bool keeps_snapshots =
+      start.snapshot_every > 0 || start.snapshot_seconds > 0 || policy.rolls_back();
   if (start.world_size > 1 && start.ranks != RankAgreement::agree)
     return "the ranks of this run do not agree on steps (ranks: agree)";
-  if ((key == "on_nonfinite" && watches_steps) || watches_all) return "this run began with watch";
+  if ((key == "on_nonfinite" && watches_steps) || !policy.acts())
+    return "this run began with watch";
   if (value == "rollback" && !keeps_snapshots) return "this run keeps no snapshots";
   if (key == "skip_norm" && start.skip_norm == 0) return "it was 0 at the start";
   return {};
@@ -53,7 +51,9 @@ std::string why_fixed(std::string_view key, std::string_view value, const Option
 
 }  // namespace
 
-bool may_change(std::string_view key) noexcept { return std::ranges::count(kMayChange, key) > 0; }
+bool may_change(std::string_view key) noexcept {
+  return std::ranges::count(kMayChange, key) > 0 || is_policy(key);
+}
 
 ConfigFile::ConfigFile(const ResolvedOptions& resolved, std::vector<record::Setting> shown)
     : start_(resolved.options), resolved_(resolved), asked_for_(resolved.settings) {
@@ -140,10 +140,7 @@ bool ConfigFile::has_policy_of_ranks() const noexcept {
 
 ConfigChange ConfigFile::follow(const ranks::Policy& policy, double now) {
   Options theirs = resolved_.options;
-  theirs.on_nonfinite = policy.on_nonfinite;
-  theirs.on_divergence = policy.on_divergence;
-  theirs.skip_limit = policy.skip_limit;
-  theirs.skip_norm = policy.skip_norm;
+  ranks::set_policy(theirs, policy);
   ConfigChange change;
   for (record::Setting& held : resolved_.settings) {
     if (!is_policy(held.key)) continue;

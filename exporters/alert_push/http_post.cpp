@@ -36,8 +36,6 @@ std::string one_line(std::string_view text) {
   return line;
 }
 
-bool is_good(unsigned status) { return status >= 200 && status < 300; }
-
 }  // namespace
 
 std::vector<std::string> resolve_host(const std::string& host) {
@@ -134,12 +132,14 @@ HttpAnswer HttpPost::exchange(PushConnection& connection, const std::string& aut
   into.data = said.data();
   into.size = said.size();
   into.more = true;
-  const auto is_answered = [&] {
-    return parser.is_header_done() && (parser.is_done() || is_good(parser.get().result_int()));
+  const auto answered = [&] {
+    const bool has_status = parser.is_header_done();
+    return HttpAnswer{.status = has_status ? static_cast<int>(parser.get().result_int()) : 0,
+                      .error = {}};
   };
   std::string pending;
   Error error;
-  while (!error && into.size > 0 && !is_answered()) {
+  while (!error && into.size > 0 && !parser.is_done() && !answered().is_taken()) {
     std::array<char, kHeaderBytes> piece;
     std::size_t count = 0;
     error = connection.read(piece, count);
@@ -151,7 +151,7 @@ HttpAnswer HttpPost::exchange(PushConnection& connection, const std::string& aut
   if (!parser.is_header_done())
     return {.error = "no answer from " + url_.authority + ": " + connection.words_of(error)};
 
-  HttpAnswer answer{.status = static_cast<int>(parser.get().result_int()), .error = {}};
+  HttpAnswer answer = answered();
   if (answer.is_taken()) return answer;
   const std::string line = one_line({said.data(), said.size() - into.size});
   answer.error = url_.authority + " answered " + std::to_string(answer.status) +

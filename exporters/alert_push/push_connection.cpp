@@ -61,7 +61,7 @@ PushConnection::Error PushConnection::shake_hands() {
 }
 
 PushConnection::Error PushConnection::write(std::string_view text) {
-  if (!tls_) return send(std::string(text));
+  if (!tls_) return send(text);
   if (!tls_->write(text)) return make_error_code(boost::system::errc::protocol_error);
   return send(tls_->outgoing());
 }
@@ -84,10 +84,10 @@ std::string PushConnection::words_of(const Error& error) const {
   return said.empty() ? error.message() : said;
 }
 
-PushConnection::Error PushConnection::send(const std::string& bytes) {
+PushConnection::Error PushConnection::send(std::string_view bytes) {
   if (bytes.empty()) return {};
   std::optional<Error> outcome;
-  asio::async_write(socket_, asio::buffer(bytes),
+  asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()),
                     [&](const Error& result, std::size_t) { outcome = result; });
   return wait(outcome);
 }

@@ -39,7 +39,7 @@ class PushConnection {
   [[nodiscard]] std::string words_of(const Error& error) const;
 
  private:
-  [[nodiscard]] Error send(const std::string& bytes);
+  [[nodiscard]] Error send(std::string_view bytes);
   [[nodiscard]] Error receive(std::span<char> room, std::size_t& count);
   [[nodiscard]] Error receive_for_tls();
   [[nodiscard]] Error wait(const std::optional<Error>& outcome);

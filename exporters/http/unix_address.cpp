@@ -23,7 +23,7 @@ constexpr std::size_t kLongestPath = 100;
 constexpr std::chrono::milliseconds kLockPause{10};
 constexpr int kLockTries = 50;
 
-enum class Found { nothing, nobody, somebody, another_file };
+enum class Found { nothing, dead_socket, live_socket, another_file };
 
 /// Two processes that find the same dead socket must not both replace it: the second would take away the first one's.
 /// The lock is on the directory, so that no file is needed. Any user may hold it for ever; then we go on without.
@@ -50,9 +50,9 @@ Found look(int directory, const std::string& name) noexcept {
   if (!S_ISSOCK(status.st_mode)) return Found::another_file;
   const int connection = connect_to_unix(directory, name);
   // EAGAIN: so many wait there that no more are taken. EACCES: another user's, live or not.
-  if (connection < 0) return errno == ECONNREFUSED ? Found::nobody : Found::somebody;
+  if (connection < 0) return errno == ECONNREFUSED ? Found::dead_socket : Found::live_socket;
   ::close(connection);
-  return Found::somebody;
+  return Found::live_socket;
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ int UnixName::listen(std::string_view address, int tries, int backlog) {
     const std::string suffix = i == 0 ? "" : '.' + std::to_string(i);
     const std::string name = path.filename().string() + suffix;
     const Found found = look(directory.get(), name);
-    if (found == Found::somebody) continue;
+    if (found == Found::live_socket) continue;
     if (found == Found::another_file) {
       error_ = path.string() + suffix + " is there already and is no socket";
       return -1;

@@ -21,7 +21,7 @@ class UnixName {
   UnixName& operator=(const UnixName&) = delete;
 
   /// Listens on `address`, or on address.1, address.2, ... where live processes have those before: `tries` in all. A
-  /// socket that nobody listens on is what a killed process left, and is replaced. Anything else of that name stays, and
+  /// socket that no process listens on is what a killed process left, and is replaced. Anything else of that name stays, and
   /// is an error. Only this user may connect (mode 0600). To be called once.
   /// @return  a listening, non-blocking descriptor, close-on-exec; -1 with error()
   [[nodiscard]] int listen(std::string_view address, int tries, int backlog);

@@ -35,7 +35,7 @@ the same address"""
 
 
 def is_address(url: str) -> bool:
-    """Of an agent: http://host:port, or unix:/path. What follows is looked at by nobody. Raises ValueError for a bad port."""
+    """Of an agent: http://host:port, or unix:/path. What follows is not checked. Raises ValueError for a bad port."""
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return parts.path.startswith("/") and not parts.netloc

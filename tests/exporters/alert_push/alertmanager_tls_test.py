@@ -56,7 +56,7 @@ def manager(ca):
 
 @pytest.fixture
 def config(ca):
-    """The name of a file with that text, and a password beside it."""
+    """The name of a file with that text, and a password next to it."""
     def written(text=CONFIG, password="right\n"):
         (ca.folder / "password").write_text(password)
         (ca.folder / "http.yml").write_text(text)

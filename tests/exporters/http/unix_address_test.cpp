@@ -1,4 +1,4 @@
-// A server on a unix socket that people name: who gets the name, and what becomes of it.
+// A server on a unix socket that people name: which server gets the name, and what becomes of it.
 #include "exporters/http/unix_address.hpp"
 
 #include <gtest/gtest.h>

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import os
 import time
 
 import pytest
@@ -14,12 +13,6 @@ import gradvane
 
 PATIENCE = 60
 """seconds"""
-
-
-def write(path, text: str) -> None:
-    """As a whole: a reader sees the old file or the new one."""
-    path.with_suffix(".new").write_text(text)
-    os.replace(path.with_suffix(".new"), path)
 
 
 class Training:
@@ -39,7 +32,7 @@ class Training:
         return not all(torch.equal(a, b) for a, b in zip(before, self.model.parameters(), strict=True))
 
     def change(self, text: str, said: str, caplog) -> None:
-        write(self.config, text)
+        running.replace(self.config, text)
         end = time.monotonic() + PATIENCE
         while said not in caplog.text:
             assert time.monotonic() < end, caplog.text

@@ -7,18 +7,13 @@ import time
 import urllib.request
 
 import pytest
+import running
 import torch
 from small_net import net
 
 NO_NONFINITE = "default,-nonfinite_loss,-nonfinite_grad,-nonfinite_weight"
 PATIENCE = 60
 """seconds"""
-
-
-def write(path, text: str) -> None:
-    """As a whole: a reader sees the old file or the new one."""
-    path.with_suffix(".new").write_text(text)
-    os.replace(path.with_suffix(".new"), path)
 
 
 def settings(agent) -> dict[str, dict]:
@@ -57,7 +52,7 @@ def test_thresholds_detectors_and_how_often_weights_are_read_follow_the_file(tra
     until(lambda: agent.status()["state"] == "running", step)
     assert "since" not in settings(agent)["weight_every"]
     before = time.time()
-    write(config, f"weight_every: 1\ndetect: {NO_NONFINITE}\nmode: immediate\n")
+    running.replace(config, f"weight_every: 1\ndetect: {NO_NONFINITE}\nmode: immediate\n")
     until(lambda: settings(agent)["weight_every"]["value"] == "1", step)
     changed = settings(agent)
     assert before - 5 < changed["weight_every"]["since"] <= time.time()
@@ -73,10 +68,10 @@ def test_thresholds_detectors_and_how_often_weights_are_read_follow_the_file(tra
 
 def test_a_line_says_what_changed_and_what_could_not(training, caplog):
     agent, step, config = training
-    write(config, "weight_every: 2\nport: 1\n")
+    running.replace(config, "weight_every: 2\nport: 1\n")
     until(lambda: "weight_every is 2 from now on; it was 0" in caplog.text, step)
     assert caplog.text.count("port cannot change while the run lasts") == 1
-    write(config, "weight_every: often\n")
+    running.replace(config, "weight_every: often\n")
     until(lambda: "all options stay as they are" in caplog.text, step)
     assert settings(agent)["weight_every"]["value"] == "2"
     os.remove(config)

@@ -106,6 +106,12 @@ def write(folder: Path, source: str, name: str = "train.py") -> Path:
     return path
 
 
+def replace(path: Path, text: str) -> None:
+    """As a whole: a reader sees the old file or the new one."""
+    path.with_suffix(".new").write_text(text)
+    os.replace(path.with_suffix(".new"), path)
+
+
 def run_source(folder: Path, source: str, **how: object) -> list[dict]:
     """The step log of a script given as text, watched by `gradvane run`."""
     return watched(write(folder, source), cwd=folder, **how)[0]  # type: ignore[arg-type]
