@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "exporters/alert_push/alert_labels.hpp"
-#include "exporters/http/unix_address.hpp"
 #include "exporters/prometheus/prometheus_exporter.hpp"
 #include "exporters/step_log/step_log.hpp"
 #include "exporters/web/configured_push.hpp"
@@ -56,9 +55,7 @@ Outlets::Outlets(const Options& options, const record::RunInfo& run, UserCallbac
     start_exporters(options, run);
     if (options.port < 0) return;
     endpoint_.start(options, run, {metrics_, board_, history_}, directories_, callbacks_);
-    // No browser opens a unix socket, so a link to one would be of no use.
-    if (alerts_ != nullptr && !exporters::is_unix_address(endpoint_.url()))
-      alerts_->set_generator_url(endpoint_.url());
+    if (alerts_ != nullptr) alerts_->set_generator_url(endpoint_.url());
   } catch (...) {
     withdraw();
     throw;
