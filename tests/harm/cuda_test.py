@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "python")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "python" / "cuda")]
 
 import four_ways
 import rows_devices
