@@ -137,6 +137,7 @@ void Expectation::inject(const Pattern& pattern, const Injection& injection) {
   stats.zero -= gone.zero;
   stats.subnormal -= gone.subnormal;
   stats.sum -= gone.sum;
+  stats.sum_abs -= gone.sum_abs;
   stats.sum_sq -= gone.sum_sq;
   stats.nan += injection.kind == NonfiniteKind::nan;
   stats.pos_inf += injection.kind == NonfiniteKind::pos_inf;

@@ -51,6 +51,8 @@ class DeviceTensor {
   void upload(const TensorData& tensor) {
     check_cuda("cudaMemcpy",
                cudaMemcpy(memory_.data() + offset_, tensor.data(), bytes_, cudaMemcpyHostToDevice));
+    // From pageable memory it may return before all of it is there, and other streams do not wait for it.
+    check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(nullptr));
   }
   [[nodiscard]] const void* data() const { return memory_.data() + offset_; }
 
