@@ -13,6 +13,13 @@
 #define GRADVANE_OUT_OF_LINE
 #endif
 
+/// Before a loop that a device must not unroll: code that runs once is fetched, each line of it a wait.
+#ifdef __CUDA_ARCH__
+#define GRADVANE_ROLL _Pragma("unroll 1")
+#else
+#define GRADVANE_ROLL
+#endif
+
 /// Before a loop that a device must unroll to keep its arrays in registers.
 #ifdef __CUDA_ARCH__
 #define GRADVANE_UNROLL _Pragma("unroll")

@@ -10,17 +10,18 @@
 //   T shuffle_down(T, int distance)       of the warp: the value of the lane `distance` further on
 //   void add(int64_t*, int64_t)           device-wide, in any order
 //   void raise(uint64_t*, uint64_t)       device-wide: the larger one stays
-//   uint32_t arrive(uint32_t*)            counts; what this block wrote before is seen, by the host too,
-//                                         after what the last to arrive does next
-//   void acquire()                        after arrive: sees what the others wrote
+//   uint32_t arrive(uint32_t*)            counts; the block of the last to arrive sees, after its next
+//                                         barrier, what the blocks of the others wrote before theirs
 //   static Vector load(const std::byte*)  sixteen bytes, aligned to as much
 //   void store_host(uint64_t*, uint64_t)  into the ring
-//   void fence_host()                     stores to the ring before it come before those after it
+//   void fence_host()                     stores to the ring before it, also those of blocks that arrived,
+//                                         come before those after it
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
 #include "kernels/chunk_plan.hpp"
+#include "kernels/device/field_merge.hpp"
 #include "kernels/device/part_reader.hpp"
 #include "kernels/device/pass_layout.hpp"
 #include "kernels/device/ring_writer.hpp"
@@ -31,14 +32,20 @@ namespace gradvane::kernels::device {
 
 /// What the threads of a block share.
 struct BlockMemory {
-  TensorStats exact[kThreads];  ///< one a thread; TensorStats{} between parts
+  TensorStats exact[kThreads];  ///< one a thread: what it read exactly
   Share shares[kThreads];
-  TensorStats warp[kWarps];
+  TensorStats warp[2][kWarps];  ///< by turns: the first warp may still be at the last part's
+  TensorStats half_warp[2 * kWarps];
   TensorStats part;
+  PassState state;  ///< a copy, of the last block to finish
+  SlotHeader header;
+  std::uint64_t sequence;  ///< of the read in progress
   double sums[kWarps];
   std::uint32_t large[kWarps];  ///< which shares, by their threads
   std::uint32_t tiny[kWarps];
   std::uint32_t is_last;
+  std::uint32_t is_scaled[kWarps];
+  std::uint32_t turn[kWarps];  ///< by warp: which of `warp` its next part goes to
 };
 
 template <class Lane, class Launch>
@@ -48,7 +55,7 @@ class BlockProgram {
       : lane_(lane), launch_(launch), memory_(memory) {}
 
   GRADVANE_HOST_DEVICE void run() noexcept {
-    memory_.exact[lane_.thread()] = TensorStats{};
+    if (lane_.thread() % kWarp == 0) memory_.turn[lane_.thread() / kWarp] = 0;
     for (int block = launch_.block_begin + lane_.block(); block < launch_.block_end;
          block += lane_.grid()) {
       run_virtual_block(block);
@@ -61,9 +68,11 @@ class BlockProgram {
     }
     lane_.sync();
     if (!memory_.is_last) return;
-    lane_.acquire();
-    if (launch_.last) publish();
-    if (lane_.thread() == 0) state.blocks_done = 0;
+    if (launch_.last) {
+      publish();
+    } else if (lane_.thread() == 0) {
+      state.blocks_done = 0;
+    }
   }
 
  private:
@@ -73,6 +82,7 @@ class BlockProgram {
     const ChunkPlanView& plan = launch_.tables.plan;
     if (tensor < launch_.tensor_begin || tensor >= launch_.tensor_end) return false;
     share.data = static_cast<const std::byte*>(launch_.data[tensor - launch_.tensor_begin]);
+    share.site = launch_.tables.sites[tensor];
     if (plan.part_of(block, tensor, share.part)) {
       // What is absent is told of once, by the block where it begins.
       return !share.absent() || share.part.begin == 0;
@@ -102,6 +112,9 @@ class BlockProgram {
     const auto begin =
         static_cast<int>(max_of(plan.starts[block].tensor - launch_.tensor_begin, std::int64_t{0}));
     for (int first = begin; first < end; first += kThreads) {
+      // Asked for here, where the wait for it is also that for the shares.
+      std::uint64_t last_sequence = 0;
+      if (lane_.thread() == 0) last_sequence = launch_.tables.state->sequence;
       const int mine = place * kWarps + warp;
       Share& share = memory_.shares[mine];
       const bool here = find_share(block, launch_.tensor_begin + first + mine, share);
@@ -112,23 +125,33 @@ class BlockProgram {
         memory_.large[warp] = large;
         memory_.tiny[warp] = small;
       }
+      if (lane_.thread() == 0) memory_.sequence = last_sequence + 1;
       lane_.sync();
       for (int bit = 0; bit < kWarp; ++bit) {
         bit = next_bit(memory_.tiny[warp], bit);
         if (bit < kWarp) read_tiny(memory_.shares[bit * kWarps + warp]);
       }
-      for (int of_warp = 0; of_warp < kWarps; ++of_warp) {
-        for (int bit = 0; bit < kWarp; ++bit) {
-          bit = next_bit(memory_.large[of_warp], bit);
-          if (bit < kWarp) read_large(block, memory_.shares[bit * kWarps + of_warp]);
-        }
+      for (int large_share = next_large(0); large_share < kThreads;
+           large_share = next_large(large_share + 1)) {
+        read_large(block, memory_.shares[large_share % kWarp * kWarps + large_share / kWarp]);
       }
       lane_.sync();
     }
   }
 
+  /// The first large share from `from` on, or kThreads; by warp and bit of memory_.large.
+  GRADVANE_HOST_DEVICE int next_large(int from) noexcept {
+    if (from >= kThreads) return kThreads;
+    const int bit = next_bit(memory_.large[from / kWarp], from % kWarp);
+    if (bit < kWarp) return from / kWarp * kWarp + bit;
+    const int place = lane_.thread() % kWarp;
+    const std::uint32_t warps = lane_.ballot(place < kWarps && memory_.large[place % kWarps] != 0);
+    const int warp = from / kWarp + 1 < kWarps ? next_bit(warps, from / kWarp + 1) : kWarp;
+    return warp == kWarp ? kThreads : warp * kWarp + next_bit(memory_.large[warp], 0);
+  }
+
   GRADVANE_HOST_DEVICE void read_tiny(const Share& share) noexcept {
-    TensorStats& stats = memory_.warp[lane_.thread() / kWarp];
+    TensorStats& stats = memory_.warp[0][lane_.thread() / kWarp];
     if (share.absent()) {
       if (lane_.thread() % kWarp == 0) {
         stats = TensorStats{};
@@ -138,63 +161,86 @@ class BlockProgram {
       read_share<kWarp>(share, stats);
     }
     lane_.sync_warp();
-    finish_tensor(share.part.tensor, stats);
+    finish_tensor(share, stats);
     lane_.sync_warp();
   }
 
   GRADVANE_HOST_DEVICE void read_large(int block, const Share& share) noexcept {
-    read_share<kThreads>(share, memory_.warp[lane_.thread() / kWarp]);
+    const int warp = lane_.thread() / kWarp;
+    if (lane_.thread() % kWarp == 0) memory_.turn[warp] ^= 1;
+    lane_.sync_warp();
+    read_share<kThreads>(share, memory_.warp[memory_.turn[warp]][warp]);
     lane_.sync();
-    if (lane_.thread() == 0) {
-      TensorStats part = memory_.warp[0];
-      for (int warp = 1; warp < kWarps; ++warp) merge(part, memory_.warp[warp]);
-      memory_.part = part;
+    if (warp == 0) merge_all(memory_.warp[memory_.turn[warp]], kWarps);
+    if (!share.part.whole()) {
+      hand_in(block, share);
+    } else if (warp == 0) {
+      finish_tensor(share, memory_.part);
     }
-    lane_.sync();
-    if (share.part.whole()) {
-      if (lane_.thread() < kWarp) finish_tensor(share.part.tensor, memory_.part);
+  }
+
+  /// By the first warp: `count` records, an even number of them, become memory_.part.
+  GRADVANE_HOST_DEVICE void merge_all(const TensorStats* records, int count) noexcept {
+    FieldMerge<Lane> merge(lane_);
+    GRADVANE_ROLL
+    for (int i = merge.half(); i < count; i += 2) merge.add(merge.word_of(records[i]), i);
+    if (merge.is_scaled()) {
+      if (lane_.thread() == 0) merge_one_by_one(memory_.part, records, count);
     } else {
-      hand_in(block, share.part);
+      merge.join_halves();
+      if (merge.half() == 0) merge.store(memory_.part, records);
     }
+    lane_.sync_warp();
   }
 
   /// Leaves the part where the tensor's other parts are, and joins them if it is the last one.
-  GRADVANE_HOST_DEVICE void hand_in(int block, const TensorPart& part) noexcept {
+  GRADVANE_HOST_DEVICE void hand_in(int block, const Share& share) noexcept {
     const PassTables& tables = launch_.tables;
-    const std::int64_t record = 2 * std::int64_t{block} + part.record();
-    const Span span = tables.spans[record];
-    if (lane_.thread() < kWarp) copy_stats(lane_, memory_.part, &tables.records[record]);
-    lane_.sync();
-    if (lane_.thread() == 0) {
-      std::uint32_t* arrived = &tables.arrived[span.first];
-      memory_.is_last = lane_.arrive(arrived) == static_cast<std::uint32_t>(span.parts) - 1;
-      if (memory_.is_last) *arrived = 0;
+    const Span span = tables.spans[2 * std::int64_t{block} + share.part.record()];
+    if (lane_.thread() < kWarp) {
+      copy_stats(lane_, memory_.part, &tables.records[span.first + span.own]);
+      lane_.sync_warp();
+      if (lane_.thread() == 0) {
+        std::uint32_t* arrived = &tables.arrived[span.first];
+        memory_.is_last = lane_.arrive(arrived) == static_cast<std::uint32_t>(span.parts) - 1;
+        if (memory_.is_last) *arrived = 0;
+      }
     }
     lane_.sync();
     if (!memory_.is_last) return;
-    lane_.acquire();
-    join(span);
-    if (lane_.thread() < kWarp) finish_tensor(part.tensor, memory_.exact[0]);
-    lane_.sync();
-    memory_.exact[lane_.thread()] = TensorStats{};
-    lane_.sync();
+    join(tables.records + span.first, span.parts);
+    if (lane_.thread() < kWarp) finish_tensor(share, memory_.part);
   }
 
-  /// Merges a span's records into exact[0]: thread t those of blocks t, t + kThreads, ... of the span,
-  /// then thread t += thread t + width for widths kThreads / 2, ..., 1.
-  GRADVANE_HOST_DEVICE void join(const Span& span) noexcept {
-    const int thread = lane_.thread();
-    TensorStats& mine = memory_.exact[thread];
-    for (int i = thread; i < span.blocks; i += kThreads) {
-      const std::int64_t record = 2 * std::int64_t{span.first + i} + (i == 0 ? 1 : 0);
-      merge(mine, launch_.tables.records[record]);
-    }
-    lane_.sync();
-    for (int width = kThreads / 2; width > 0; width /= 2) {
-      if (width < span.blocks) {
-        if (thread < width) merge(mine, memory_.exact[thread + width]);
-        lane_.sync();
+  /// Merges a tensor's parts into memory_.part: half warp h parts h, h + 2 * kWarps, ..., then the first
+  /// warp what the half warps have.
+  GRADVANE_HOST_DEVICE void join(const TensorStats* records, int parts) noexcept {
+    constexpr int kHalves = 2 * kWarps;
+    constexpr int kAtOnce = 13;  // loads in flight: two rounds for the parts of one tensor
+    const int warp = lane_.thread() / kWarp;
+    FieldMerge<Lane> merge(lane_);
+    const int half_warp = 2 * warp + merge.half();
+    GRADVANE_ROLL
+    for (int first = half_warp; first - half_warp < parts; first += kHalves * kAtOnce) {
+      std::uint64_t words[kAtOnce];
+      GRADVANE_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = first + j * kHalves;
+        words[j] = i < parts ? merge.word_of(records[i]) : merge.empty();
       }
+      GRADVANE_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) merge.add(words[j], first + j * kHalves);
+    }
+    merge.store(memory_.half_warp[half_warp], records);
+    const bool scaled = merge.is_scaled();
+    if (lane_.thread() % kWarp == 0) memory_.is_scaled[warp] = scaled ? 1 : 0;
+    lane_.sync();
+    if (warp != 0) return;
+    if (lane_.any(memory_.is_scaled[lane_.thread() % kWarps] != 0)) {
+      if (lane_.thread() == 0) merge_one_by_one(memory_.part, records, parts);
+      lane_.sync_warp();
+    } else {
+      merge_all(memory_.half_warp, kHalves);
     }
   }
 
@@ -224,54 +270,93 @@ class BlockProgram {
   }
 
   /// By the threads of one warp: a tensor's final statistics go to the table, the ring and the counts.
-  GRADVANE_HOST_DEVICE void finish_tensor(std::int64_t tensor, const TensorStats& stats) noexcept {
+  GRADVANE_HOST_DEVICE void finish_tensor(const Share& share, const TensorStats& stats) noexcept {
     const PassTables& tables = launch_.tables;
+    const std::int64_t tensor = share.part.tensor;
     copy_stats(lane_, stats, &tables.stats[tensor]);
-    RingWriter<Lane>(lane_, tables.ring, tables.state->sequence + 1).write_stats(tensor, stats);
+    RingWriter<Lane>(lane_, tables.ring, memory_.sequence).write_stats(tensor, stats);
     if (lane_.thread() % kWarp == 0) {
-      count_tensor(lane_, tables.state->read, tables.sites[tensor], tensor, stats);
+      const bool counts = share.site == Site::grad;
+      tables.squares[tensor] = counts ? ::ldexp(stats.sum_sq, 2 * stats.scale_exp) : 0.0;
+      count_tensor(lane_, tables.state->read, share.site, tensor, stats);
     }
   }
 
-  /// By the last block of the last launch: norm, totals, header, sequence number.
+  /// By the last block of the last launch: norm, totals, header, sequence number. The state is worked on in
+  /// the block's memory: each look at the device's would be a wait.
   GRADVANE_HOST_DEVICE void publish() noexcept {
     const PassTables& tables = launch_.tables;
-    PassState& state = *tables.state;
+    const int thread = lane_.thread();
+    constexpr int kStateWords = sizeof(PassState) / sizeof(std::uint64_t);
+    static_assert(sizeof(PassState) % sizeof(std::uint64_t) == 0 && kStateWords <= kThreads);
+    auto* const words = reinterpret_cast<std::uint64_t*>(&memory_.state);
+    auto* const words_there = reinterpret_cast<std::uint64_t*>(tables.state);
+    if (thread < kStateWords) words[thread] = words_there[thread];
     const double squares = sum_of_gradient_squares();
-    if (lane_.thread() != 0) return;
-    const std::uint64_t sequence = state.sequence + 1;
-    const auto gradients = static_cast<int>(Site::grad);
-    const std::int64_t* bad = state.read.elements[gradients];
-    state.found_nonfinite = state.read.first[gradients] != 0 ? 1.0f : 0.0f;
-    state.gradient_norm = ::sqrt(squares);
-    if (state.found_nonfinite != 0) {
-      state.gradient_norm = bad[static_cast<int>(NonfiniteKind::nan)] != 0
-                                ? std::numeric_limits<double>::quiet_NaN()
-                                : std::numeric_limits<double>::infinity();
+    if (thread >= kWarp) return;
+    if (thread == 0) settle(memory_.state, squares);
+    lane_.sync_warp();
+    constexpr int kTotalsWords = sizeof(RunningTotals) / sizeof(std::uint64_t);
+    static_assert(kTotalsWords <= kWarp);
+    if (thread < kTotalsWords) {
+      reinterpret_cast<std::uint64_t*>(&memory_.header.totals)[thread] =
+          reinterpret_cast<const std::uint64_t*>(&memory_.state.totals)[thread];
     }
-    accumulate_totals(state.totals, sequence, tables.plan_id, state.read, tables.stats);
-    state.read = ReadCounts{};
+    lane_.sync_warp();
+    for (int i = thread; i < kStateWords; i += kWarp) words_there[i] = words[i];
+    RingWriter<Lane>(lane_, tables.ring, memory_.state.sequence).publish(memory_.header);
+  }
 
-    SlotHeader header;
-    header.sequence = sequence;
+  /// By one thread: makes the read in progress the last one, and its header but for the totals.
+  GRADVANE_HOST_DEVICE void settle(PassState& state, double squares) noexcept {
+    const PassTables& tables = launch_.tables;
+    state.found_nonfinite = 0;
+    state.gradient_norm = ::sqrt(squares);
+    ++state.sequence;
+    state.blocks_done = 0;
+    SlotHeader& header = memory_.header;
+    header.sequence = state.sequence;
     header.plan_id = tables.plan_id;
     header.tensors = min_of(tables.plan.tensor_count, tables.ring.max_tensors);
     header.token = launch_.token;
-    header.totals = state.totals;
-    RingWriter<Lane>(lane_, tables.ring, sequence).publish(header);
-    state.sequence = sequence;
+    bool found = false;
+    GRADVANE_ROLL
+    for (int site = 0; site < kCountedSites; ++site) found |= state.read.first[site] != 0;
+    if (found) count_nonfinite(state);
+  }
+
+  GRADVANE_HOST_DEVICE void count_nonfinite(PassState& state) noexcept {
+    const auto gradients = static_cast<int>(Site::grad);
+    if (state.read.first[gradients] != 0) {
+      state.found_nonfinite = 1;
+      state.gradient_norm =
+          state.read.elements[gradients][static_cast<int>(NonfiniteKind::nan)] != 0
+              ? std::numeric_limits<double>::quiet_NaN()
+              : std::numeric_limits<double>::infinity();
+    }
+    accumulate_totals(state.totals, state.sequence, launch_.tables.plan_id, state.read,
+                      launch_.tables.stats);
+    state.read = ReadCounts{};
   }
 
   /// In thread 0: thread t adds tensors t, t + kThreads, ...; then as in fold_warp and by warp.
   GRADVANE_HOST_DEVICE double sum_of_gradient_squares() noexcept {
+    constexpr int kAtOnce = 8;  // loads in flight
     const PassTables& tables = launch_.tables;
     const int thread = lane_.thread();
+    const std::int64_t count = tables.plan.tensor_count;
     double sum = 0;
-    for (std::int64_t i = thread; i < tables.plan.tensor_count; i += kThreads) {
-      const TensorStats& stats = tables.stats[i];
-      if (tables.sites[i] != Site::grad || stats.numel <= 0) continue;
-      sum += ::ldexp(stats.sum_sq, 2 * stats.scale_exp);
+    for (std::int64_t first = thread; first < count; first += kAtOnce * kThreads) {
+      double squares[kAtOnce];
+      GRADVANE_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) {
+        const std::int64_t i = first + j * kThreads;
+        squares[j] = i < count ? tables.squares[i] : 0.0;
+      }
+      GRADVANE_UNROLL
+      for (int j = 0; j < kAtOnce; ++j) sum += squares[j];
     }
+    GRADVANE_ROLL
     for (int distance = kWarp / 2; distance > 0; distance /= 2) {
       sum += lane_.shuffle_down(sum, distance);
     }

@@ -11,7 +11,13 @@ namespace gradvane::kernels::device {
 
 class CudaLane {
  public:
-  __device__ static int thread() noexcept { return static_cast<int>(threadIdx.x); }
+  /// Asked for anew each time: what the compiler makes of it once it would keep in registers for the whole
+  /// kernel, and the loops need all there are.
+  __device__ static int thread() noexcept {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread;
+  }
   __device__ static int block() noexcept { return static_cast<int>(blockIdx.x); }
   __device__ static int grid() noexcept { return static_cast<int>(gridDim.x); }
 
@@ -34,16 +40,16 @@ class CudaLane {
     atomicMax(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
   }
 
-  // The pattern of a grid-wide barrier. The first fence covers what the barrier before it made this
-  // thread see, and reaches the host because the ring is written by many blocks and published by one.
-  // The second, with acquire() in the others, makes what the last to arrive reads be what they wrote.
+  // What the barrier before it made this thread see is part of the release, and the acquire is its whole
+  // block's after the next barrier: causality order is transitive (PTX ISA, memory consistency model).
   __device__ static std::uint32_t arrive(std::uint32_t* counter) noexcept {
-    __threadfence_system();
-    const std::uint32_t before = atomicAdd(counter, 1u);
-    __threadfence_system();
+    std::uint32_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
     return before;
   }
-  __device__ static void acquire() noexcept { __threadfence_system(); }
 
   /// Sixteen bytes that nobody writes while the kernel runs. Not kept in L1: nobody here reads them again.
   __device__ static Vector load(const std::byte* at) noexcept {

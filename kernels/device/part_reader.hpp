@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "kernels/chunk_plan.hpp"
+#include "kernels/device/field_merge.hpp"
 #include "kernels/device/group.hpp"
 #include "kernels/device/pass_layout.hpp"
 #include "kernels/element.hpp"
@@ -22,6 +23,7 @@ namespace gradvane::kernels::device {
 struct Share {
   const std::byte* data = nullptr;  ///< of the tensor's first element; below kAddressLimit: absent
   TensorPart part;
+  Site site = Site::grad;
 
   [[nodiscard]] GRADVANE_HOST_DEVICE bool absent() const noexcept {
     return reinterpret_cast<std::uintptr_t>(data) < kAddressLimit;
@@ -30,12 +32,14 @@ struct Share {
 
 /// The plain definition, for what the fast path refuses: `vectors` vectors that are `stride` bytes apart,
 /// of `elements` each. Out of line: rare, and long.
-/// @param tensor  its first element
+/// @param tensor    its first element
+/// @param is_first  nothing was read into `into` yet
 template <DType dtype>
 GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE void read_exactly(const std::byte* tensor,
                                                             const std::byte* at, int elements,
-                                                            int vectors, int stride,
+                                                            int vectors, int stride, bool is_first,
                                                             TensorStats& into) noexcept {
+  if (is_first) into = TensorStats{};
   for (int v = 0; v < vectors; ++v, at += stride) {
     const std::int64_t index = (at - tensor) / size_in_bytes(dtype);
     const auto* bits = reinterpret_cast<const Bits<dtype>*>(at);
@@ -137,8 +141,8 @@ class PartReader {
   }
 
   GRADVANE_HOST_DEVICE void exactly(const std::byte* at, int elements, int vectors) noexcept {
+    read_exactly<dtype>(share_.data, at, elements, vectors, kStride, !used_exact_, exact_);
     used_exact_ = true;
-    read_exactly<dtype>(share_.data, at, elements, vectors, kStride, exact_);
   }
 
   Lane& lane_;
@@ -150,7 +154,7 @@ class PartReader {
 };
 
 /// Makes a warp's shares one, in its first lane's `into`; all lanes call it, with their `exact`s side by
-/// side in `exact_of_warp`, which are left empty. numel is the caller's to set.
+/// side in `exact_of_warp`. numel is the caller's to set.
 /// A part holds fewer than 2^32 elements: plans of more than 2^32 * kMaxBlocks do not exist.
 template <DType dtype, class Lane>
 GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool used_exact,
@@ -158,7 +162,7 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
   Extremes extremes = tally.extremes();
   std::uint32_t zero = tally.zero;
   std::uint32_t subnormal = tally.subnormals();
-  GRADVANE_UNROLL
+  GRADVANE_ROLL
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
     tally.sum += lane.shuffle_down(tally.sum, distance);
     tally.sum_abs += lane.shuffle_down(tally.sum_abs, distance);
@@ -170,7 +174,7 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
     zero += lane.shuffle_down(zero, distance);
     subnormal += lane.shuffle_down(subnormal, distance);
   }
-  std::uint32_t exact_lanes = lane.ballot(used_exact);
+  const std::uint32_t exact_lanes = lane.ballot(used_exact);
   if (exact_lanes != 0) lane.sync_warp();  // a vote orders no memory
   const int mine = lane.thread() % kWarp;
   if (mine == 0) {
@@ -184,14 +188,11 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
       stats.abs_max = value<dtype>(static_cast<Bits<dtype>>(extremes.max));
       stats.abs_min_nonzero = value<dtype>(static_cast<Bits<dtype>>(extremes.min));
     }
-    for (int i = 0; exact_lanes != 0; ++i, exact_lanes >>= 1) {
-      if ((exact_lanes & 1) != 0) merge(stats, exact_of_warp[i]);
-    }
-    stats.numel = 0;  // of what was read exactly only
     into = stats;
+    if (exact_lanes != 0) merge_lanes(into, exact_of_warp, exact_lanes);
+    into.numel = 0;  // of what was read exactly only
   }
   lane.sync_warp();
-  if (used_exact) exact_of_warp[mine] = TensorStats{};
 }
 
 }  // namespace gradvane::kernels::device

@@ -16,19 +16,19 @@ inline constexpr int kWarp = 32;
 inline constexpr int kThreads = 256;  ///< of a physical block
 inline constexpr int kWarps = kThreads / kWarp;
 
-/// Twelve for each of the 132 multiprocessors of an H100: with one to four blocks resident on each, as
-/// many rounds come out whole.
-inline constexpr int kMaxBlocks = 1584;
+/// Three for each of the 132 multiprocessors of an H100, as many as are resident there: one round. The
+/// number is the same on every device, so that the bits of the result are, too.
+inline constexpr int kMaxBlocks = 396;
 
 /// A tensor of at most this is read by one warp, without a barrier.
 inline constexpr std::int64_t kTinyBytes = 8192;
 
-/// The blocks among which one tensor is split. Its part i is record 1 of block `first` for i = 0, else
-/// record 0 of block first + i; blocks between that own no chunk leave an empty record.
+/// Where a part of a tensor that is split among blocks leaves its record: those of a tensor are side by
+/// side, in order.
 struct Span {
-  std::int32_t first = 0;
-  std::int32_t blocks = 0;
-  std::int32_t parts = 0;  ///< records that are written; 0: nothing is split here
+  std::int32_t first = 0;  ///< the record of the tensor's first part
+  std::int32_t own = 0;    ///< which part it is, from 0
+  std::int32_t parts = 0;  ///< of the tensor; 0: nothing is split here
 };
 
 /// A read in progress and all reads before it. Zero bytes are the state before the first.
@@ -54,12 +54,12 @@ struct RingTarget {
 /// One plan's tables. All pointers are the device's.
 struct PassTables {
   ChunkPlanView plan;
-  const Span* spans = nullptr;  ///< 2 * blocks: by block and record
-  const Site* sites = nullptr;  ///< by tensor
-  TensorStats* records =
-      nullptr;  ///< 2 * blocks: by block and record; TensorStats{} before the first read
-  std::uint32_t* arrived = nullptr;  ///< by first block of a span; 0 between reads
+  const Span* spans = nullptr;       ///< 2 * blocks: by block and TensorPart::record()
+  const Site* sites = nullptr;       ///< by tensor
+  TensorStats* records = nullptr;    ///< at most 2 * blocks; see Span
+  std::uint32_t* arrived = nullptr;  ///< by Span::first; 0 between reads
   TensorStats* stats = nullptr;      ///< by tensor: the read in progress, or the last one
+  double* squares = nullptr;         ///< by tensor: its sum of squares, 0 where it is no gradient
   PassState* state = nullptr;
   RingTarget ring;
   std::uint64_t plan_id = 0;

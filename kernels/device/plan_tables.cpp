@@ -35,26 +35,23 @@ std::vector<ChunkPosition> starts_of(const ChunkPlan& plan) {
 
 std::vector<Span> spans_of(const ChunkPlanView& plan) {
   std::vector<Span> spans(2 * static_cast<std::size_t>(plan.blocks));
-  std::vector<std::size_t> records;  // of the tensor in hand
+  std::vector<Span*> parts;  // of the tensor in hand
   std::int64_t tensor = -1;
-  int first = 0;
-  int last = 0;
+  std::int32_t first = 0;
   const auto close = [&] {
-    for (const std::size_t record : records)
-      spans[record] = {first, last - first + 1, static_cast<std::int32_t>(records.size())};
-    records.clear();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      *parts[i] = {first, static_cast<std::int32_t>(i), static_cast<std::int32_t>(parts.size())};
+    }
+    first += static_cast<std::int32_t>(parts.size());
+    parts.clear();
   };
   for (int block = 0; block < plan.blocks; ++block) {
     plan.for_each_part(block, [&](const TensorPart& part) {
       if (part.whole()) return;
-      if (part.tensor != tensor) {
-        close();
-        tensor = part.tensor;
-        first = block;
-      }
-      last = block;
-      records.push_back(2 * static_cast<std::size_t>(block) +
-                        static_cast<std::size_t>(part.record()));
+      if (part.tensor != tensor) close();
+      tensor = part.tensor;
+      parts.push_back(
+          &spans[2 * static_cast<std::size_t>(block) + static_cast<std::size_t>(part.record())]);
     });
   }
   close();
@@ -75,18 +72,17 @@ PlanTables::PlanTables(std::span<const TensorShape> shapes, std::span<const Site
   blocks_ = static_cast<int>(starts_.size()) - 1;
   const std::vector<Span> spans =
       spans_of({plan.tensors().data(), starts_.data(), tensors_, blocks_});
-  const std::vector<TensorStats> records(2 * static_cast<std::size_t>(blocks_));
 
   std::size_t bytes = 0;
-  const auto blocks = static_cast<std::size_t>(blocks_);
   offsets_.state = reserve<PassState>(bytes, 1);
   offsets_.shapes = reserve<TensorShape>(bytes, shapes.size());
   offsets_.starts = reserve<ChunkPosition>(bytes, starts_.size());
   offsets_.spans = reserve<Span>(bytes, spans.size());
   offsets_.sites = reserve<Site>(bytes, sites.size());
-  offsets_.records = reserve<TensorStats>(bytes, records.size());
-  offsets_.arrived = reserve<std::uint32_t>(bytes, blocks);
+  offsets_.records = reserve<TensorStats>(bytes, spans.size());
+  offsets_.arrived = reserve<std::uint32_t>(bytes, spans.size());
   offsets_.stats = reserve<TensorStats>(bytes, shapes.size());
+  offsets_.squares = reserve<double>(bytes, shapes.size());
   image_.assign(bytes, std::byte{});
   const PassState state;
   put(image_, offsets_.state, std::span(&state, 1));
@@ -94,7 +90,6 @@ PlanTables::PlanTables(std::span<const TensorShape> shapes, std::span<const Site
   put(image_, offsets_.starts, std::span<const ChunkPosition>(starts_));
   put(image_, offsets_.spans, std::span<const Span>(spans));
   put(image_, offsets_.sites, sites);
-  put(image_, offsets_.records, std::span<const TensorStats>(records));
 }
 
 PassTables PlanTables::at(std::byte* base) const noexcept {
@@ -106,6 +101,7 @@ PassTables PlanTables::at(std::byte* base) const noexcept {
   tables.records = reinterpret_cast<TensorStats*>(base + offsets_.records);
   tables.arrived = reinterpret_cast<std::uint32_t*>(base + offsets_.arrived);
   tables.stats = reinterpret_cast<TensorStats*>(base + offsets_.stats);
+  tables.squares = reinterpret_cast<double*>(base + offsets_.squares);
   tables.state = reinterpret_cast<PassState*>(base + offsets_.state);
   return tables;
 }

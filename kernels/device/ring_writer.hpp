@@ -7,15 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/field_merge.hpp"
 #include "kernels/device/pass_layout.hpp"
 #include "kernels/result_ring.hpp"
 #include "kernels/slot_ring.hpp"
 #include "kernels/tensor_stats.hpp"
 
 namespace gradvane::kernels::device {
-
-inline constexpr int kStatsWords = sizeof(TensorStats) / sizeof(std::uint64_t);
-static_assert(kStatsWords <= kWarp);
 
 /// By the threads of one warp, each a word.
 template <class Lane>
@@ -44,16 +42,20 @@ class RingWriter {
     lane_.store_host(to + word, reinterpret_cast<const std::uint64_t*>(&stats)[word]);
   }
 
-  /// By one thread, when all statistics are written and known to be.
+  /// By the threads of one warp, when all statistics are written and known to be. `latest` may be seen
+  /// before `end`: a reader that looks for this read then finds it not there yet.
   GRADVANE_HOST_DEVICE void publish(const SlotHeader& header) noexcept {
     const auto* words = reinterpret_cast<const std::uint64_t*>(&header);
     constexpr int kWords = sizeof(SlotHeader) / sizeof(std::uint64_t);
-    for (int i = 0; i < kWords; ++i) lane_.store_host(payload() + i, words[i]);
+    static_assert(kWords <= kWarp);
+    const int word = lane_.thread() % kWarp;
+    if (word < kWords) lane_.store_host(payload() + word, words[word]);
+    lane_.sync_warp();
+    if (word != 0) return;
     lane_.store_host(lock_of(sequence_), sequence_);          // our begin: the first read had none
     lane_.store_host(lock_of(sequence_ + 1), sequence_ + 1);  // that of the slot to come
     lane_.fence_host();
     lane_.store_host(lock_of(sequence_) + 1, sequence_);  // our end
-    lane_.fence_host();
     lane_.store_host(reinterpret_cast<std::uint64_t*>(ring_.memory + offsetof(RingHeader, latest)),
                      sequence_);
   }

@@ -125,8 +125,8 @@ TEST_F(DeviceRing, TheTicketsAreBackAtZeroAfterEveryRead) {
   for (int i = 0; i < 3; ++i) {
     read(pass);
     EXPECT_EQ(pass.tables().state->blocks_done, 0u);
-    for (int block = 0; block < pass.tables().plan.blocks; ++block)
-      EXPECT_EQ(pass.tables().arrived[block], 0u);
+    for (int record = 0; record < 2 * pass.tables().plan.blocks; ++record)
+      EXPECT_EQ(pass.tables().arrived[record], 0u);
   }
 }
 

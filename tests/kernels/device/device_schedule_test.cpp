@@ -108,14 +108,20 @@ class PlainOrder {
         parts.push_back(of_part(tensor, part.begin, part.end));
       });
     }
-    std::vector<double> threads(kThreads);
-    for (std::size_t i = 0; i < parts.size(); ++i) threads[i % kThreads] += parts[i];
-    for (std::size_t width = kThreads / 2; width > 0; width /= 2)
-      for (std::size_t i = 0; i < width; ++i) threads[i] += threads[i + width];
-    return threads[0];
+    if (parts.size() == 1) return parts[0];
+    std::vector<double> half_warps(kThreads / 16);
+    for (std::size_t i = 0; i < parts.size(); ++i) half_warps[i % half_warps.size()] += parts[i];
+    return even_and_odd(half_warps);
   }
 
  private:
+  /// The even ones in their order, plus the odd ones in theirs.
+  static double even_and_odd(const std::vector<double>& values) {
+    double sums[2] = {0, 0};
+    for (std::size_t i = 0; i < values.size(); ++i) sums[i % 2] += values[i];
+    return sums[0] + sums[1];
+  }
+
   static double of_part(const TensorData& tensor, std::int64_t begin, std::int64_t end) {
     const bool tiny = tensor.numel() * 4 <= device::kTinyBytes;
     const std::int64_t team = tiny ? 32 : kThreads;
@@ -124,14 +130,14 @@ class PlainOrder {
       for (std::int64_t thread = 0; thread < team; ++thread)
         threads[static_cast<std::size_t>(thread)] += of_group(tensor, at, end, team, thread);
     }
-    // Within a warp by halves, then warp by warp.
-    double sum = 0;
+    // Within a warp by halves.
+    std::vector<double> warps;
     for (std::size_t warp = 0; warp < threads.size(); warp += 32) {
       for (std::size_t width = 16; width > 0; width /= 2)
         for (std::size_t i = 0; i < width; ++i) threads[warp + i] += threads[warp + i + width];
-      sum = warp == 0 ? threads[0] : sum + threads[warp];
+      warps.push_back(threads[warp]);
     }
-    return sum;
+    return even_and_odd(warps);
   }
 
   /// Eight vectors of four, `team` vectors apart; even elements to one accumulator, odd ones to another.

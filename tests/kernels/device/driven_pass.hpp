@@ -49,7 +49,6 @@ class FiberLane {
   void add(std::int64_t* to, std::int64_t value) { *to += value; }
   void raise(std::uint64_t* to, std::uint64_t value) { *to = std::max(*to, value); }
   [[nodiscard]] std::uint32_t arrive(std::uint32_t* counter) { return (*counter)++; }
-  void acquire() {}
   [[nodiscard]] static device::Vector load(const std::byte* at) {
     return *reinterpret_cast<const device::Vector*>(at);  // aligned, or UBSan says so
   }
