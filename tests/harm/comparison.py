@@ -132,4 +132,7 @@ def told(expected: object, seen: object) -> str:
     if isinstance(expected, list) and isinstance(seen, list) and len(expected) == len(seen) and len(expected) > 1:
         at = next((i for i, pair in enumerate(zip(expected, seen)) if pair[0] != pair[1]), 0)
         return f"[{at}] {told(expected[at], seen[at])}"
+    if isinstance(expected, list) and isinstance(seen, list):
+        more, less = Counter(map(repr, seen)) - Counter(map(repr, expected)), Counter(map(repr, expected)) - Counter(map(repr, seen))
+        return f"watched has besides {dict(more)}, plain has besides {dict(less)}"
     return f"plain {expected!r:.300}, watched {seen!r:.300}"

@@ -104,7 +104,7 @@ class Program:
 
 
 PROLOGUE = """\
-import os, signal, sys, threading, time
+import os, random, signal, sys, threading, time
 import multiprocessing as mp
 import torch
 import tiny, way, witness

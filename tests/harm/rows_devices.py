@@ -5,6 +5,7 @@ from program import Place, Program
 PROGRAMS = [
     Program("policies that find nothing to skip, on a GPU", """
 torch.manual_seed(0)
+random.seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).cuda()
 optimizer = torch.optim.AdamW(model.parameters(), fused=True)
 def steps(n):
@@ -20,6 +21,7 @@ steps(20)
 """, whole=True, needs="cuda", place=Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_NORM": "1e9"})),
     Program("a whole step is captured in a CUDA graph and replayed", """
 torch.manual_seed(0)
+random.seed(0)
 model = torch.nn.Linear(8, 8).cuda()
 optimizer = torch.optim.AdamW(model.parameters(), capturable=True)
 x = torch.randn(4, 8, device="cuda")

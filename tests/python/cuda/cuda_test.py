@@ -74,6 +74,8 @@ def test_losses_norms_and_clips_are_torchs_and_no_hook_waits():
         close(step["clip_coefficient"], min(1.0, 0.05 / (norm + 1e-6)))
         close(step["user"]["mean"], 2 * loss)
         assert step["read_at"] == "clip"
+        if "syncs" in step:  # a pass that is set up has one, which its budget knows
+            assert step["syncs"]["gradvane"]["calls"] <= step["own_sync_budget"], step
 
 
 def test_a_scaler_on_the_device_is_divided_by_and_its_overflow_is_no_alarm():

@@ -78,7 +78,9 @@ def test_the_profiler_sees_the_gpu_during_and_after_an_agent_that_told_it_to_lea
     plain = profiler_row("none", "agent_first")
     assert plain["during"] > 0 and plain["after"] > 0, plain
     row = profiler_row("gate", "agent_first")
-    assert row["during"] == plain["during"] and row["after"] == plain["after"], (row, plain)
+    # Three steps under the profiler: it sees what we read and copy in them, too.
+    ours = row["during"] - plain["during"]
+    assert 0 <= ours <= 3 * 4 and row["after"] == plain["after"], (row, plain)
     # All but perhaps the first step, of which the beginning may be missing; those under the profiler too.
     assert row["counted"] >= row["steps"] - 1 and row["counted_while_profiling"] == 3, row
     assert row["gaps"] == 0, row
