@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "agent/step/gradient_clip.hpp"
+#include "collectors/tensors/device_reads.hpp"
 #include "collectors/tensors/tensor_view.hpp"
 #include "record/clocks.hpp"
 
@@ -240,6 +241,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
   const bool is_whole = waits && results_.wait(state);
   const std::size_t waited =
       state.devices_waited + (waits && !facts.captured ? ImmediateResults::devices_of(state) : 0);
+  syncs_.excuse(collectors::take_set_up_waits());
   syncs_.end_step(facts, static_cast<std::int32_t>(waited));
   handoff_.publish(facts);
 

@@ -69,4 +69,8 @@ class DeviceReads {
   std::unique_ptr<State> state_;
 };
 
+/// Host syncs that sizes or dtypes seen for the first time made in this process, since it was last asked: what
+/// reads them is copied to the device then. Any thread.
+[[nodiscard]] std::int32_t take_set_up_waits() noexcept;
+
 }  // namespace gradvane::collectors

@@ -3,6 +3,7 @@
 
 #include "collectors/tensors/device_reads.hpp"
 #include "collectors/tensors/one_device_cuda.hpp"
+#include "kernels/device/cuda_handles.hpp"
 
 namespace gradvane::collectors {
 
@@ -124,5 +125,7 @@ std::int32_t DeviceReads::copies() const noexcept {
 }
 
 const std::string& DeviceReads::failure() const noexcept { return state_->failure; }
+
+std::int32_t take_set_up_waits() noexcept { return kernels::take_set_up_waits(); }
 
 }  // namespace gradvane::collectors

@@ -25,4 +25,6 @@ Tensor DeviceReads::norm() const { return {}; }
 std::int32_t DeviceReads::copies() const noexcept { return 0; }
 const std::string& DeviceReads::failure() const noexcept { return state_->failure; }
 
+std::int32_t take_set_up_waits() noexcept { return 0; }
+
 }  // namespace gradvane::collectors

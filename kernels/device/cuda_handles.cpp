@@ -1,5 +1,7 @@
 #include "kernels/device/cuda_handles.hpp"
 
+#include <atomic>
+
 namespace gradvane::kernels {
 
 CudaError::CudaError(const char* what, cudaError_t code)
@@ -37,11 +39,20 @@ DeviceMemory::DeviceMemory(std::size_t bytes) : bytes_(bytes) {
   memory_.reset(static_cast<std::byte*>(memory));
 }
 
+namespace {
+std::atomic<std::int32_t> set_up_waits{0};
+}
+
+std::int32_t take_set_up_waits() noexcept {
+  return set_up_waits.exchange(0, std::memory_order_relaxed);
+}
+
 void copy_to_device(std::byte* to, std::span<const std::byte> from) {
   cudaStream_t stream = nullptr;
   check_cuda("cudaStreamCreate", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   cudaError_t error = cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream);
   if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
+  set_up_waits.fetch_add(1, std::memory_order_relaxed);
   (void)cudaStreamDestroy(stream);
   check_cuda("cudaMemcpyAsync", error);
 }

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -92,6 +93,9 @@ class DeviceMemory {
 
 /// Copies to the current device and waits for the copy, not for what else the device does.
 void copy_to_device(std::byte* to, std::span<const std::byte> from);
+
+/// How many such waits the process had since it was last asked. Any thread.
+[[nodiscard]] std::int32_t take_set_up_waits() noexcept;
 
 /// Page-locked host memory that every device can write.
 class MappedMemory {

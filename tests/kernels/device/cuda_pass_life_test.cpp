@@ -43,6 +43,14 @@ class CudaPassLife : public testing::Test {
   cudaStream_t stream_ = nullptr;
 };
 
+TEST_F(CudaPassLife, TellsOfTheWaitThatItsSetUpIsAndReadsHaveNone) {
+  (void)take_set_up_waits();
+  const std::unique_ptr<CudaPass> pass = make(2);
+  EXPECT_EQ(take_set_up_waits(), 1);
+  ASSERT_EQ(cudaSuccess, pass->enqueue(data_, 1, stream_));
+  EXPECT_EQ(take_set_up_waits(), 0);
+}
+
 TEST_F(CudaPassLife, GoesWithoutACallThatWaitsForADeviceThatHangs) {
   auto pass = make(2);
   fake_cuda().hangs = true;

@@ -329,6 +329,22 @@ def test_log_outdoes_what_backward_shows_and_takes_tensors(watching):
     assert steps[0]["user"] == {"accuracy": 0.5, "lr_scale": 2.0}
 
 
+def test_a_metric_that_is_first_logged_after_the_clip_is_of_that_step(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    for i in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+        gradvane.log(early=i)
+        if i == 1:
+            gradvane.log(late=7)
+        optimizer.step()
+    first, second, third = (step["user"] for step in watching.steps())
+    assert (first, second, third) == ({"early": 0.0}, {"early": 1.0, "late": 7.0}, {"early": 2.0})
+
+
 def test_record_status_and_incident_are_typed(watching):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
