@@ -32,7 +32,7 @@ mkdir -p build
 ) 9>build/$(1).lock
 endef
 
-.PHONY: deps build test test-all test-wheel test-helm wheel demo stack drill dashboards dashboards-preview bench sass lint format clean help
+.PHONY: deps build test test-all test-wheel test-helm wheel demo stack drill dashboards dashboards-preview bench sass gpu-bundle gpu-prebuilt lint format clean help
 
 deps:  ## install what is needed: Debian packages, and the rest under .deps/
 	@scripts/setup.sh
@@ -95,6 +95,9 @@ sass: deps  ## count the kernel's machine instructions against docs/sass.json
 
 gpu-bundle:  ## collect in .deps/gpu-bundle what bench/gpu/run.sh needs where there is no network
 	@scripts/gpu_bundle.sh
+
+gpu-prebuilt: deps  ## build here what a GPU machine runs with bench/gpu/prebuilt.py, into .deps/gpu-prebuilt
+	@exec scripts/gpu_prebuilt.sh
 
 lint: deps  ## check format, names, likely bugs, scripts, and rules about files
 	@$(use_deps)

@@ -1,0 +1,101 @@
+"""Runs on a machine with a GPU what scripts/gpu_prebuilt.sh built elsewhere: no compiler, no CMake, no time lost.
+
+  python3 bench/gpu/prebuilt.py tests [NAME...]   the tests labelled gpu, one after the other; none may skip
+  python3 bench/gpu/prebuilt.py run PROGRAM...    a program of the bundle, such as cuda_pass_bench --quick
+
+Results go to $OUT: gpu_tests.json, and gpu_tests.log with what each test printed. --list is for the script.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import machine
+from process import ROOT
+
+BUNDLE = ROOT / ".deps" / "gpu-prebuilt" / "gpu-prebuilt.tgz"
+SECONDS_EACH = 150
+
+
+def gpu_tests(ctest, build):
+    done = subprocess.run([ctest, "--test-dir", build, "-N", "-L", "^gpu$", "--show-only=json-v1"],
+                          capture_output=True, text=True, check=True)
+    return [test["name"] for test in json.loads(done.stdout)["tests"]]
+
+
+def command_of(name, place):
+    """A program, or a script of tests/python/cuda or tests/harm."""
+    if name == "harm_cuda_test":
+        return [sys.executable, "-B", ROOT / "tests" / "harm" / "cuda_test.py"]
+    if name.startswith("python_"):
+        return [sys.executable, "-B", ROOT / "tests" / "python" / "cuda" / f"{name.removeprefix('python_')}.py"]
+    return [place / "bin" / name]
+
+
+def environment(place):
+    import torch
+    torch_dir = Path(torch.__file__).resolve().parent
+    nvidia = torch_dir.parent / "nvidia"
+    libraries = [place / "libs", place / "lib", torch_dir / "lib", nvidia / "cu13" / "lib", nvidia / "nccl" / "lib"]
+    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)), "GTEST_COLOR": "no",
+            "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "GRADVANE_GPU_TESTS_MUST_RUN": "1",
+            "GRADVANE_SOURCE_DIR": str(ROOT), "GRADVANE_BUILD_DIR": str(place), "GRADVANE_BIN_DIR": str(place / "bin"),
+            "GRADVANE_VENV_PYTHON": sys.executable, "GRADVANE_SANITIZE": "", "GRADVANE_SERVERS_DIR": ""}
+
+
+def run_tests(names, place, folder):
+    env = environment(place)
+    rows = []
+    with (folder / "gpu_tests.log").open("w") as log:
+        for name in names:
+            start = time.monotonic()
+            try:
+                done = subprocess.run(command_of(name, place), env=env, cwd=place, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True, errors="replace", timeout=SECONDS_EACH)
+                code, output = done.returncode, done.stdout
+            except subprocess.TimeoutExpired as late:
+                code, output = None, (late.stdout or b"").decode(errors="replace")
+            skipped = "[  SKIPPED ]" in output
+            rows.append({"test": name, "passed": code == 0 and not skipped, "exit_code": code,
+                         "seconds": round(time.monotonic() - start, 1)})
+            log.write(f"######## {name} {code}\n{output}\n")
+            log.flush()
+            print(f"{name:34} {'passed' if rows[-1]['passed'] else f'FAILED {code}':10} {rows[-1]['seconds']:6.1f} s", flush=True)
+            if not rows[-1]["passed"]:
+                told = [line for line in output.splitlines() if "FAILED" in line or "rror" in line or ": Failure" in line]
+                print("\n".join(f"    {line[:200]}" for line in told[:6]), flush=True)
+    about = machine.facts() | {"commit": (place / "commit").read_text().strip()}
+    (folder / "gpu_tests.json").write_text(json.dumps({"machine": about, "tests": rows}, indent=1) + "\n")
+    return 0 if all(row["passed"] for row in rows) else 1
+
+
+def main():
+    if sys.argv[1:2] == ["--list"]:
+        print("\n".join(gpu_tests(*sys.argv[2:4])))
+        return 0
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("tests", "run"))
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+    options = parser.parse_args()
+    if not BUNDLE.is_file():
+        print(f"[gpu] error: there is no {BUNDLE.relative_to(ROOT)}; `make gpu-prebuilt` makes it elsewhere", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        shutil.unpack_archive(BUNDLE, place, filter="data")
+        if options.what == "run":
+            command = [place / "bin" / options.words[0], *options.words[1:]]
+            return subprocess.run(command, env=environment(place), cwd=place).returncode
+        results = Path(os.environ.get("OUT") or ROOT / "build")
+        names = options.words or (place / "tests").read_text().split()
+        return run_tests(names, place, results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
