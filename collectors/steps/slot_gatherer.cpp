@@ -1,7 +1,5 @@
 #include "collectors/steps/slot_gatherer.hpp"
 
-#include <algorithm>
-#include <memory>
 #include <utility>
 
 namespace gradvane::collectors {
@@ -60,23 +58,7 @@ bool SlotGatherer::ready(const StepFacts& facts) {
 
 const StepSlots& SlotGatherer::take(const StepFacts& facts) {
   (void)ready(facts);  // also if it was not called, because a device has stopped answering
-  name_metrics(facts, step_.slots);
   return finish(step_);
-}
-
-/// A metric that was first logged after the gradients had been read has no name in their plan, but in the one
-/// that replaced it.
-void SlotGatherer::name_metrics(const StepFacts& facts, StepSlots& slots) const {
-  if (slots.plan == nullptr ||
-      static_cast<std::size_t>(facts.user_count) <= slots.plan->model->user_metrics.size())
-    return;
-  const auto newest = handoff_.newest_model();
-  if (!std::ranges::equal(newest->params, slots.plan->model->params, {}, &record::ParamInfo::name,
-                          &record::ParamInfo::name))
-    return;
-  auto named = std::make_shared<ReadPlan>(*slots.plan);
-  named->model = newest;
-  slots.plan = std::move(named);
 }
 
 void SlotGatherer::note_captured(const StepFacts& facts) {

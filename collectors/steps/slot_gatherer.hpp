@@ -63,7 +63,6 @@ class SlotGatherer {
 
   DeviceFeed* feed(std::uint64_t source);
   const StepSlots& finish(Step& step);
-  void name_metrics(const StepFacts& facts, StepSlots& slots) const;
   [[nodiscard]] DeviceFeed::Found find(const SlotRead& read);
   void add(const SlotRead& read, const kernels::SlotHeader& header, const Stats& stats, Step& step);
 

@@ -62,8 +62,8 @@ def test_losses_norms_and_clips_are_torchs_and_no_hook_waits():
         truth.append((float(loss), norm_of(model)))
         if i > 1:  # what is made once may wait
             torch.cuda.set_sync_debug_mode("error")
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
         gradvane.log(mean=loss.detach() * 2)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
         optimizer.step()
         torch.cuda.set_sync_debug_mode("default")
     steps = watched.steps()

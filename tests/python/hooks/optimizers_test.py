@@ -310,41 +310,6 @@ def test_an_empty_model_and_a_model_all_nan_do_no_harm(watching):
     assert step["param_states"] == {"nonfinite": 4} and step["first_nonfinite"]["site"] == "loss"
 
 
-def test_log_outdoes_what_backward_shows_and_takes_tensors(watching):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    watching(model, optimizer)
-    optimizer.zero_grad()
-    loss = model(torch.randn(4, 6)).square().mean()
-    (1000 * loss).backward()
-    gradvane.log(loss=loss, accuracy=torch.tensor(0.5), lr_scale=2)
-    optimizer.step()
-    gradvane.log(loss=loss)  # behind the step, as people do
-    optimizer.zero_grad()
-    second = model(torch.randn(4, 6)).square().mean()
-    second.backward()
-    optimizer.step()
-    steps = watching.steps()
-    assert steps[0]["loss"] == pytest.approx(float(loss.detach()))
-    assert steps[0]["user"] == {"accuracy": 0.5, "lr_scale": 2.0}
-
-
-def test_a_metric_that_is_first_logged_after_the_clip_is_of_that_step(watching):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    watching(model, optimizer)
-    for i in range(3):
-        optimizer.zero_grad()
-        model(torch.randn(4, 6)).square().mean().backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
-        gradvane.log(early=i)
-        if i == 1:
-            gradvane.log(late=7)
-        optimizer.step()
-    first, second, third = (step["user"] for step in watching.steps())
-    assert (first, second, third) == ({"early": 0.0}, {"early": 1.0, "late": 7.0}, {"early": 2.0})
-
-
 def test_record_status_and_incident_are_typed(watching):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -383,19 +348,6 @@ def test_attach_says_what_it_wants_where_it_is_given_something_else(model, optim
     with pytest.raises(TypeError, match=said):
         gradvane.attach(model(), optimizer(), port=-1)
     assert gradvane._agent.live() is None
-
-
-def test_metrics_may_be_passed_as_a_mapping_as_other_loggers_take_them(watching):
-    model = net()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    agent = watching(model, optimizer)
-    gradvane.log({"train/accuracy": torch.tensor(0.5), "loss": 3.0}, lr_scale=2)
-    one_step(model, optimizer)
-    agent.log({"train/accuracy": 0.25}, loss=4.0)
-    one_step(model, optimizer)
-    first, second = watching.steps()
-    assert first["user"] == {"train/accuracy": 0.5, "lr_scale": 2.0} and first["loss"] == 3.0
-    assert second["user"]["train/accuracy"] == 0.25 and second["loss"] == 4.0
 
 
 def test_an_agent_shows_where_the_run_is_seen_in_a_console_and_in_a_notebook(watching):
