@@ -30,7 +30,7 @@ class FieldMerge {
   /// This thread's word of a record.
   [[nodiscard]] GRADVANE_HOST_DEVICE std::uint64_t word_of(
       const TensorStats& record) const noexcept {
-    return words_of(record)[place_ < kKinds ? place_ : int{kKinds}];
+    return words_of(record)[place_ < kKinds ? place_ : kKinds];
   }
   /// Its word of a record without elements.
   [[nodiscard]] GRADVANE_HOST_DEVICE std::uint64_t empty() const noexcept {
@@ -65,7 +65,13 @@ class FieldMerge {
   }
 
  private:
-  enum Field : int { kSum = 6, kSumSq = 8, kAbsMax, kAbsMinNonzero, kFirstNonfinite, kKinds };
+  // Words of a record: counts, then sums, then extremes, then its kinds with its scale.
+  static constexpr int kSum = 6;
+  static constexpr int kSumSq = 8;
+  static constexpr int kAbsMax = 9;
+  static constexpr int kAbsMinNonzero = 10;
+  static constexpr int kFirstNonfinite = 11;
+  static constexpr int kKinds = 12;
   static_assert(offsetof(TensorStats, subnormal) == 8 * (kSum - 1));
   static_assert(offsetof(TensorStats, sum) == 8 * kSum);
   static_assert(offsetof(TensorStats, sum_sq) == 8 * kSumSq);
