@@ -88,7 +88,7 @@ def main():
         return 1
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        shutil.unpack_archive(BUNDLE, place, filter="data")
+        shutil.unpack_archive(BUNDLE, place)
         if options.what == "run":
             command = [place / "bin" / options.words[0], *options.words[1:]]
             return subprocess.run(command, env=environment(place), cwd=place).returncode
