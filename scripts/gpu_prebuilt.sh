@@ -30,7 +30,8 @@ done
   "gradvane_native_3$minor" "gradvane_recording_3$minor" gradvane_inject
 
 part=$(mktemp -d build/gpu-prebuilt.XXXXXX)
-trap 'rm -rf "$part"' EXIT
+# The other builds in this folder are for one Python.
+trap 'rm -rf "$part"; "$GRADVANE_CMAKE" --preset release -DGRADVANE_PYTHON_HEADERS= >/dev/null' EXIT
 mkdir -p "$part"/{bin,lib,libs,python}
 for name in "${programs[@]}"; do strip -o "$part/bin/$name" "$build/bin/$name"; done
 for library in "$build"/lib/*.so; do strip -o "$part/lib/${library##*/}" "$library"; done

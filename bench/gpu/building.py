@@ -20,6 +20,12 @@ HEADERS = ("boost/beast.hpp", "nlohmann/json.hpp", "prometheus/registry.h", "yam
            "gtest/gtest.h", "gmock/gmock.h", "benchmark/benchmark.h", "zlib.h")
 GPU_TESTS_TO_SANITIZE = ("cuda_pass_test", "cuda_packed_test")
 DEFAULT_ARCHITECTURE = "90"  # where no device says what it is: a rehearsal
+LIST_GPU_TESTS = ("-N", "-L", "^gpu$", "--show-only=json-v1")
+
+
+def gpu_test_names(listing):
+    """Of what ctest prints with LIST_GPU_TESTS."""
+    return [test["name"] for test in json.loads(listing)["tests"]]
 
 
 def missing_headers():
@@ -192,9 +198,8 @@ class Build:
         self.configured = True
 
     def gpu_tests(self, deadline):
-        done = run_or_fail("ctest -N", ["ctest", "--test-dir", BUILD, "-N", "-L", "^gpu$",
-                                        "--show-only=json-v1"], self.log, deadline)
-        return [test["name"] for test in json.loads(done.out)["tests"]]
+        done = run_or_fail("ctest -N", ["ctest", "--test-dir", BUILD, *LIST_GPU_TESTS], self.log, deadline)
+        return gpu_test_names(done.out)
 
     def build(self, targets, deadline):
         """Targets by name. A test that is no program needs everything."""

@@ -13,20 +13,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
+import building
 import machine
-from process import ROOT
+from process import ROOT, Deadline, Log, run
 
 BUNDLE = ROOT / ".deps" / "gpu-prebuilt" / "gpu-prebuilt.tgz"
 SECONDS_EACH = 150
-
-
-def gpu_tests(ctest, build):
-    done = subprocess.run([ctest, "--test-dir", build, "-N", "-L", "^gpu$", "--show-only=json-v1"],
-                          capture_output=True, text=True, check=True)
-    return [test["name"] for test in json.loads(done.stdout)["tests"]]
 
 
 def command_of(name, place):
@@ -43,7 +37,7 @@ def environment(place):
     torch_dir = Path(torch.__file__).resolve().parent
     nvidia = torch_dir.parent / "nvidia"
     libraries = [place / "libs", place / "lib", torch_dir / "lib", nvidia / "cu13" / "lib", nvidia / "nccl" / "lib"]
-    return {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)), "GTEST_COLOR": "no",
+    return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)), "GTEST_COLOR": "no",
             "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "GRADVANE_GPU_TESTS_MUST_RUN": "1",
             "GRADVANE_SOURCE_DIR": str(ROOT), "GRADVANE_BUILD_DIR": str(place), "GRADVANE_BIN_DIR": str(place / "bin"),
             "GRADVANE_VENV_PYTHON": sys.executable, "GRADVANE_SANITIZE": "", "GRADVANE_SERVERS_DIR": ""}
@@ -51,25 +45,17 @@ def environment(place):
 
 def run_tests(names, place, folder):
     env = environment(place)
+    log = Log(folder / "gpu_tests.log")
     rows = []
-    with (folder / "gpu_tests.log").open("w") as log:
-        for name in names:
-            start = time.monotonic()
-            try:
-                done = subprocess.run(command_of(name, place), env=env, cwd=place, stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, text=True, errors="replace", timeout=SECONDS_EACH)
-                code, output = done.returncode, done.stdout
-            except subprocess.TimeoutExpired as late:
-                code, output = None, (late.stdout or b"").decode(errors="replace")
-            skipped = "[  SKIPPED ]" in output
-            rows.append({"test": name, "passed": code == 0 and not skipped, "exit_code": code,
-                         "seconds": round(time.monotonic() - start, 1)})
-            log.write(f"######## {name} {code}\n{output}\n")
-            log.flush()
-            print(f"{name:34} {'passed' if rows[-1]['passed'] else f'FAILED {code}':10} {rows[-1]['seconds']:6.1f} s", flush=True)
-            if not rows[-1]["passed"]:
-                told = [line for line in output.splitlines() if "FAILED" in line or "rror" in line or ": Failure" in line]
-                print("\n".join(f"    {line[:200]}" for line in told[:6]), flush=True)
+    for name in names:
+        done = run(command_of(name, place), log, Deadline(SECONDS_EACH), environment=env)
+        output = done.out + done.err
+        passed = done.code == 0 and "[  SKIPPED ]" not in output
+        rows.append({"test": name, "passed": passed, "exit_code": done.code, "seconds": round(done.seconds, 1)})
+        print(f"{name:34} {'passed' if passed else f'FAILED {done.code}':10} {done.seconds:6.1f} s", flush=True)
+        if not passed:
+            said = [line for line in output.splitlines() if "FAILED" in line or "rror" in line or ": Failure" in line]
+            print("\n".join(f"    {line[:200]}" for line in said[:6]), flush=True)
     about = machine.facts() | {"commit": (place / "commit").read_text().strip()}
     (folder / "gpu_tests.json").write_text(json.dumps({"machine": about, "tests": rows}, indent=1) + "\n")
     return 0 if all(row["passed"] for row in rows) else 1
@@ -77,7 +63,9 @@ def run_tests(names, place, folder):
 
 def main():
     if sys.argv[1:2] == ["--list"]:
-        print("\n".join(gpu_tests(*sys.argv[2:4])))
+        ctest, build = sys.argv[2:4]
+        print("\n".join(building.gpu_test_names(subprocess.run(
+            [ctest, "--test-dir", build, *building.LIST_GPU_TESTS], capture_output=True, text=True, check=True).stdout)))
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("tests", "run"))
@@ -91,7 +79,7 @@ def main():
         shutil.unpack_archive(BUNDLE, place)
         if options.what == "run":
             command = [place / "bin" / options.words[0], *options.words[1:]]
-            return subprocess.run(command, env=environment(place), cwd=place).returncode
+            return subprocess.run(command, env={**os.environ, **environment(place)}, cwd=place).returncode
         results = Path(os.environ.get("OUT") or ROOT / "build")
         names = options.words or (place / "tests").read_text().split()
         return run_tests(names, place, results)

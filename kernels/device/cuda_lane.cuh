@@ -11,7 +11,7 @@ namespace gradvane::kernels::device {
 
 class CudaLane {
  public:
-  /// Asked for anew each time: what the compiler makes of it once it would keep in registers for the whole
+  /// Asked for again each time: what the compiler makes of it once it would keep in registers for the whole
   /// kernel, and the loops need all there are.
   __device__ static int thread() noexcept {
     int thread;

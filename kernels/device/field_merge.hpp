@@ -4,7 +4,7 @@
 // half's before the second's.
 //
 // Records whose sums are scaled (see sum_scale.hpp: fp64 outside about 2^±500) do not fit this: the caller
-// is told, and merges them one by one.
+// asks is_scaled(), and merges them one by one.
 #include <cstddef>
 #include <cstdint>
 

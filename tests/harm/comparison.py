@@ -133,6 +133,6 @@ def told(expected: object, seen: object) -> str:
         at = next((i for i, pair in enumerate(zip(expected, seen)) if pair[0] != pair[1]), 0)
         return f"[{at}] {told(expected[at], seen[at])}"
     if isinstance(expected, list) and isinstance(seen, list):
-        more, less = Counter(map(repr, seen)) - Counter(map(repr, expected)), Counter(map(repr, expected)) - Counter(map(repr, seen))
-        return f"watched has besides {dict(more)}, plain has besides {dict(less)}"
+        plain, watched = Counter(map(repr, expected)), Counter(map(repr, seen))
+        return f"watched has besides {dict(watched - plain)}, plain has besides {dict(plain - watched)}"
     return f"plain {expected!r:.300}, watched {seen!r:.300}"
