@@ -24,6 +24,8 @@ from program import Act, Place, Program  # noqa: E402
 
 BUILD = Path(os.environ.get("GRADVANE_BUILD_DIR", HERE.parents[1] / "build" / "release"))
 PACKAGE = BUILD / "python"
+AROUND = dict(os.environ)
+"""as this process began: pytest changes its environment while programs are started on other threads"""
 OURS = "gradvane: "
 """what each of our lines on the standard error begins with"""
 LIMIT = 120.0
@@ -97,7 +99,7 @@ def command(program: Program, way: str) -> list[str]:
 
 
 def environment(place: Place, folder: Path, package: Path, mark: str) -> dict[str, str]:
-    env = {key: value for key, value in os.environ.items()
+    env = {key: value for key, value in AROUND.items()
            if not key.startswith(("GRADVANE", "HARM_", "PYTEST_", "XDG_")) and not key.lower().endswith("_proxy")}
     env.update(HOME=str(folder / "home"), TMPDIR=str(folder / "tmp"), OMP_NUM_THREADS="1", GRADVANE_PORT="0",
                PYTHONDONTWRITEBYTECODE="1", PYTHONHASHSEED="0", HARM_SUITE=mark,

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 CHROMIUM = os.environ.get("GRADVANE_CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 # Machines that run tests run several at once.
-expect.set_options(timeout=20_000)
+expect.set_options(timeout=60_000)
 
 TABS = ("overview", "layers", "parameters", "incidents", "syncs", "ranks", "configuration")
 
@@ -106,10 +106,10 @@ class PageDriver:
         self.page.wait_for_function(
             f"() => Number(document.querySelectorAll('input[type=number]')[1]?.value) {holds}", timeout=seconds * 1000)
 
-    def wait_for_link(self, link: str, seconds: float = 15) -> None:
+    def wait_for_link(self, link: str, seconds: float = 60) -> None:
         self.page.wait_for_selector(f"[data-link={link}]", timeout=seconds * 1000)
 
-    def wait_for_sentence(self, words: str, seconds: float = 15) -> None:
+    def wait_for_sentence(self, words: str, seconds: float = 60) -> None:
         self.page.get_by_role("heading", level=1).filter(has_text=words).wait_for(timeout=seconds * 1000)
 
     def chart(self, title: str):
@@ -132,7 +132,7 @@ class PageDriver:
         canvas = holder.locator("canvas").first
         canvas.wait_for()
         wanted = {self.colour(name): count for name, count in least.items()}
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while True:
             self.page.wait_for_timeout(200)
             found = canvas.evaluate(PIXELS)
@@ -145,6 +145,12 @@ class PageDriver:
         value = self.page.evaluate(
             "(name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim()", name)
         return ",".join(str(int(value[i:i + 2], 16) >> 4) for i in (1, 3, 5))
+
+    def animation_clock(self) -> Callable[[float], object]:
+        """Sets how fast the clock of animations goes: 0 stops it, on the pages that come too; 1 is as usual."""
+        session = self.context.new_cdp_session(self.page)
+        session.send("Animation.enable")
+        return lambda rate: session.send("Animation.setPlaybackRate", {"playbackRate": rate})
 
     # How quick it is
 

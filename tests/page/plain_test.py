@@ -100,12 +100,16 @@ def test_when_the_script_fails_it_stays_and_is_accessible(endpoint, window, axe,
 
 def test_while_the_script_loads_nothing_is_called_failed(endpoint, window):
     address = endpoint()
-    page = window().page
+    driver = window()
+    page = driver.page
     held = []
     page.route("**/page.js", lambda route: held.append(route))
+    clock = driver.animation_clock()
+    clock(0)  # however long the machine takes
     page.goto(address, wait_until="commit")
     expect(page.locator("h1")).to_have_text("Healthy")
     expect(page.locator(".about-script")).to_be_hidden()
+    clock(1)
     expect(page.locator(".about-script")).to_be_visible()
     held[0].continue_()
     page.wait_for_selector("nav a")
