@@ -46,7 +46,7 @@ LedgerSeat::LedgerSeat(const Options& options) {
   if (!options.enabled || options.sync == Sync::off) return;
   if (options.sync_profiler == SyncProfiler::gate) require_gate();
   collectors::LedgerWish wish;
-  wish.at_once = options.sync == Sync::require;
+  wish.at_once = wish.is_required = options.sync == Sync::require;
   wish.library = options.sync_library;
   wish.profiler = rule_of(options.sync_profiler);
   wish.threshold = std::int64_t{1000} * options.sync_threshold_us;

@@ -134,6 +134,7 @@ Settings settings_of_environment() {
   settings.world_size = launcher_number(record::RankNumber::world_size, 1);
   settings.has_endpoint = !is_off("GRADVANE_INJECT_ENDPOINT") && may_be_read(settings);
   settings.is_off = is_off("GRADVANE") || is_off("GRADVANE_SYNC");
+  settings.is_required = word_of("GRADVANE_SYNC") == "require";
   return settings;
 }
 
@@ -158,6 +159,7 @@ void InjectedRun::join() noexcept try {
   // While the driver is set up, there is no better moment, and it is not yet seen as loaded.
   wish.is_default = true;
   wish.at_once = has_driver_.load();
+  wish.is_required = settings_.is_required;
   wish.profiler = settings_.profiler;
   wish.library = settings_.library;
   wish.threshold = std::int64_t{1000} * settings_.threshold_us;

@@ -33,7 +33,8 @@ struct Settings {
   /// the address is not loopback and there is neither a token nor GRADVANE_INSECURE, or the token
   /// is that of a run directory, which this run does not have.
   bool has_endpoint = true;
-  bool is_off = false;  ///< GRADVANE or GRADVANE_SYNC is off
+  bool is_off = false;       ///< GRADVANE or GRADVANE_SYNC is off
+  bool is_required = false;  ///< GRADVANE_SYNC is require
 };
 /// A value that is not allowed counts as none: there is nobody to tell.
 [[nodiscard]] Settings settings_of_environment();

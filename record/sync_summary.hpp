@@ -35,11 +35,12 @@ enum class SyncReason : std::uint8_t {
   refused,       ///< by the driver: confidential computing, a virtual GPU, WSL, ...
   yielded,       ///< to PyTorch's profiler, until it is done
   lost,          ///< CUPTI calls us back no more: another tool has ended it, or it has ended itself
+  proton,        ///< Triton's Proton is loaded, and could not start if we counted
 };
 template <>
 [[gnu::visibility("hidden")]] inline constexpr auto kNames<SyncReason> =
     std::to_array<std::string_view>({"counting", "gated", "switched_off", "no_cuda", "no_cupti",
-                                     "no_driver", "taken", "refused", "yielded", "lost"});
+                                     "no_driver", "taken", "refused", "yielded", "lost", "proton"});
 
 /// Which part of the run a host sync of the training belongs to.
 enum class SyncPart : std::uint8_t {

@@ -28,6 +28,8 @@ std::string_view words_of(SyncReason reason) {
       return "the driver refuses it (confidential computing, a virtual GPU, WSL)";
     case SyncReason::yielded:
       return "a profiler has the one CUPTI subscription until it is done";
+    case SyncReason::proton:
+      return "Triton's Proton is loaded, and could not start if they were counted";
     case SyncReason::lost:
       break;
   }

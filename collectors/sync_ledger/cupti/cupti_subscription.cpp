@@ -22,7 +22,11 @@ std::int64_t monotonic_nanoseconds() {
 }  // namespace
 
 CuptiSubscription::World CuptiSubscription::real_world() noexcept {
-  return {&cupti::load, &cupti::driver_is_loaded, &cupti::call_driver, &monotonic_nanoseconds,
+  return {&cupti::load,
+          &cupti::driver_is_loaded,
+          [] { return cupti::is_in_process("libproton"); },
+          &cupti::call_driver,
+          &monotonic_nanoseconds,
           [] {}};
 }
 

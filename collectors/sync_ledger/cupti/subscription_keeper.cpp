@@ -52,6 +52,7 @@ void SubscriptionKeeper::adopt(const LedgerWish& wish) noexcept {
     intake_.set_threshold(wish.threshold);
   }
   wish_.at_once |= wish.at_once;
+  wish_.is_required |= wish.is_required;
   if (subscription_.is_held()) set_counting();
 }
 
@@ -156,6 +157,10 @@ void SubscriptionKeeper::subscribe() noexcept try {
     next_try_ = world_.now();
     return set_state(SyncSource::none, SyncReason::no_cuda, "");
   }
+  // The driver serves one libcupti in a process, and Proton brings its own: with ours in use before, it could not
+  // start.
+  if (functions_ == nullptr && !wish_.is_required && world_.has_proton())
+    return set_state(SyncSource::none, SyncReason::proton, "");
   std::string why;
   functions_ = world_.load(wish_.library, why);
   if (functions_ == nullptr) return set_state(SyncSource::none, SyncReason::no_cupti, why);

@@ -4,7 +4,7 @@ import type { Syncs } from "../src/data/api";
 import { coverageText, syncSentence } from "../src/words/sync_words";
 
 const REASONS = ["gated", "switched_off", "no_cuda", "no_cupti", "no_driver", "taken", "refused",
-  "yielded", "lost"];
+  "yielded", "lost", "proton"];
 
 function syncs(change: Partial<Syncs>): Syncs {
   return {

@@ -6,6 +6,8 @@ dropped before its end, is done too.
 
 from __future__ import annotations
 
+import functools
+import logging
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -19,9 +21,12 @@ if TYPE_CHECKING:
 
     _Watching = Callable[[], Watcher | None]
 
+logger = logging.getLogger("gradvane")
 PYTORCH = "PyTorch's profiler"
 PROTON = "Triton's Proton"
 LIBPROTON = "triton._C.libproton"
+MULTIPLE_SUBSCRIBERS = "error 39"
+"""of CUPTI, in Proton's words"""
 
 _running: dict[Any, str] = {}
 """those that have begun and not ended, by a key of their own"""
@@ -102,7 +107,12 @@ def start_session(original: Callable[..., Any], watching: _Watching) -> Callable
         if backend != "cupti":
             return original(*args, **kwargs)
         _begins(PROTON, PROTON, watching)
-        session = _or_none(lambda: _end_proton(watching), original, *args, **kwargs)
+        try:
+            session = _or_none(lambda: _end_proton(watching), original, *args, **kwargs)
+        except RuntimeError as error:
+            if MULTIPLE_SUBSCRIBERS in str(error):
+                _say_that_it_came_too_late()
+            raise
         _sessions.add(session)
         return session
 
@@ -135,6 +145,12 @@ def _end_proton(watching: _Watching) -> None:
     """It has the subscription until all its sessions are over."""
     if not _sessions:
         _ends(PROTON, watching)
+
+
+@functools.cache
+def _say_that_it_came_too_late() -> None:
+    logger.warning("Triton's Proton cannot start: host syncs were counted before it was imported; import "
+                   "triton.profiler at the top of the program, or set GRADVANE_SYNC=off")
 
 
 PROTONS = {"start": start_session, "finalize": end_session, "finalize_all": end_all_sessions}

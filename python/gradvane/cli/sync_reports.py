@@ -20,6 +20,7 @@ REASONS = {
     "refused": "the driver refuses it (confidential computing, a virtual GPU, WSL)",
     "yielded": "a profiler has the one CUPTI subscription until it is done",
     "lost": "CUPTI does not call Gradvane back any more",
+    "proton": "Triton's Proton is loaded, and could not start if they were counted",
 }
 REJECTED = "rejected_in_capture"
 MAY_WAIT = ("async_copy_blocked", "alloc_free", "module_load")

@@ -17,6 +17,7 @@ namespace gradvane::collectors {
 inline std::atomic<std::int64_t> fake_now{1};
 inline std::atomic<bool> fake_driver{true};
 inline std::atomic<bool> fake_library{true};
+inline std::atomic<bool> fake_proton{false};
 inline std::atomic<int> fake_loads{0};
 
 inline constexpr const char* kSync = "cudaStreamSynchronize_v3020";
@@ -30,10 +31,12 @@ inline CuptiLedger::World fake_world() {
             return nullptr;
           },
           [] { return fake_driver.load(); },
+          [] { return fake_proton.load(); },
           [] {
             if (fake_driver) FakeCupti::instance().call_driver();
           },
-          [] { return fake_now.load(); }, [] { ++fake_loads; }};
+          [] { return fake_now.load(); },
+          [] { ++fake_loads; }};
 }
 
 /// What a summary says of one origin, by kind; without what never happened.
@@ -60,6 +63,7 @@ class LedgerTest : public testing::Test {
     cupti_.reset();
     fake_now = 1;
     fake_driver = fake_library = true;
+    fake_proton = false;
     fake_loads = 0;
     ledger_ = immortal_ledger(fake_world());
   }

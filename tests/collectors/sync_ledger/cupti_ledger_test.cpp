@@ -223,6 +223,44 @@ TEST_F(CuptiLedgerTest, AProfilerThatKeepsTheSubscriptionIsNamedAndWeAskAgainLat
   EXPECT_TRUE(cupti_.is_subscribed());
 }
 
+TEST_F(CuptiLedgerTest, WhereProtonIsLoadedNothingIsLoadedAndTheReasonSaysSo) {
+  fake_proton = true;
+  ledger_->join({});
+  EXPECT_FALSE(cupti_.is_subscribed());
+  EXPECT_EQ(fake_loads, 0);
+  EXPECT_EQ(ledger_->summary().source, SyncSource::none);
+  EXPECT_EQ(ledger_->summary().reason, SyncReason::proton);
+  pass(61 * kSecond);
+  look_and_step();
+  ledger_->driver_comes();
+  EXPECT_FALSE(cupti_.is_subscribed()) << "it stays loaded";
+}
+
+TEST_F(CuptiLedgerTest, ProtonThatIsLoadedBeforeTheDriverIsSeen) {
+  fake_driver = false;
+  ledger_->join({});
+  fake_proton = fake_driver = true;
+  look_and_step();
+  EXPECT_FALSE(cupti_.is_subscribed());
+  EXPECT_EQ(ledger_->summary().reason, SyncReason::proton);
+}
+
+TEST_F(CuptiLedgerTest, WhoRequiresCountsHasThemBesideProton) {
+  fake_proton = true;
+  ledger_->join({.is_default = true});
+  EXPECT_FALSE(cupti_.is_subscribed());
+  ledger_->join({.at_once = true, .is_required = true});
+  EXPECT_TRUE(cupti_.is_subscribed());
+}
+
+TEST_F(CuptiLedgerTest, ProtonThatComesAfterTheFirstCountsChangesNothing) {
+  ledger_->join({.profiler = ProfilerRule::yield});
+  fake_proton = true;
+  ledger_->profiler_begins(kProfiler);
+  ledger_->profiler_ended();
+  EXPECT_TRUE(cupti_.is_subscribed());
+}
+
 TEST_F(CuptiLedgerTest, UnderTheYieldRuleTheProfilerGetsTheSubscriptionWhileItRuns) {
   ledger_->join({.profiler = ProfilerRule::yield});
   EXPECT_EQ(::getenv("KINETO_USE_DAEMON"), nullptr);

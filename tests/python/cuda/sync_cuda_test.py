@@ -102,7 +102,7 @@ import torch, gradvane
 import triton.profiler as proton
 model = torch.nn.Linear(64, 64, device="cuda")
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
-gradvane.attach(model, optimizer, port=-1, run_dir=".", sync="require")
+gradvane.attach(model, optimizer, port=-1, run_dir=".")
 def step():
     optimizer.zero_grad()
     model(torch.ones(8, 64, device="cuda")).sum().backward()
@@ -115,7 +115,7 @@ step()
 """
 
 
-def test_proton_gets_the_subscription_while_it_runs():
+def test_proton_that_was_imported_first_works_beside_an_agent():
     done = run("-c", PROTON)
     assert "Traceback" not in done.stderr, done.stderr
 

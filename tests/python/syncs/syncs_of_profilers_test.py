@@ -183,6 +183,8 @@ proton, sessions = types.ModuleType("proton"), []
 
 def start(name, context, data, backend, mode):
     assert cuda.fake_is_subscribed() == 0, "Failed to execute cuptiSubscribe with error 39"
+    if mode == "refused":
+        raise RuntimeError("Failed to execute cuptiSubscribe with error 39")
     if mode == "broken":
         raise RuntimeError("no such mode")
     sessions.append(len(sessions))
@@ -242,3 +244,58 @@ def test_proton_that_starts_before_training_in_an_injected_program_works(tmp_pat
     done = syncs("--json", "--", sys.executable, script, cwd=tmp_path)
     assert "profiled\n" in done.stderr
     assert documents(done)[0]["steps"] == 2, "those that nothing else had CUPTI for"
+
+
+LOADED = f"""
+    import shutil, _ctypes
+    shutil.copy(_ctypes.__file__, "libproton.so")
+    ctypes.CDLL("./libproton.so")  # an object of that name is what counts
+    import gradvane
+    gradvane.attach(model, optimizer)
+    {ASK}
+    train(4)
+    import json
+    seen = json.loads(ask("/api/v1/syncs", lambda text: "switched_off" not in text))  # until the first report
+    print(cuda.fake_is_subscribed(), seen["reason"])
+"""
+
+
+@pytest.mark.parametrize(("sync", "seen"), [("auto", "0 proton"), ("require", "1 counting")])
+def test_nothing_is_counted_where_proton_was_loaded_before_unless_it_is_required(tmp_path, sync, seen):
+    script = running.write(tmp_path, BEGIN + LOADED)
+    done = running.python(script, cwd=tmp_path, **{**planted.ways("injected"), "GRADVANE_SYNC": sync})
+    assert done.stdout == f"{seen}\n", done.stderr
+
+
+@pytest.mark.parametrize(("sync", "seen"), [("", "proton"), ("require", "counting")])
+def test_an_injected_library_leaves_cupti_to_proton_that_was_loaded_before(tmp_path, sync, seen):
+    script = running.write(tmp_path, """
+    import ctypes, shutil, _ctypes
+    shutil.copy(_ctypes.__file__, "libproton.so")
+    ctypes.CDLL("./libproton.so")
+    """ + BEGIN + f"""
+    train({STEPS})
+    """)
+    done = syncs("--json", "--", sys.executable, script, cwd=tmp_path, GRADVANE_SYNC=sync)
+    assert documents(done)[0]["reason"] == seen
+
+
+def test_proton_that_fails_where_syncs_were_counted_before_gets_a_line(tmp_path):
+    (tmp_path / "fake").mkdir()
+    (tmp_path / "fake" / "libproton.py").write_text(PROTON)
+    script = running.write(tmp_path, BEGIN + """
+    import triton._C
+    triton._C.__path__ = [os.path.abspath("fake")]
+    import gradvane
+    gradvane.attach(model, optimizer)
+    train(2)
+    from triton._C.libproton import proton
+    for _ in range(2):
+        try:
+            proton.start("a", "shadow", "tree", "cupti", "refused")
+        except RuntimeError as error:
+            print(error)
+    """)
+    done = running.python(script, cwd=tmp_path, **planted.ways("injected"))
+    assert done.stdout == 2 * "Failed to execute cuptiSubscribe with error 39\n"
+    assert done.stderr.count("import triton.profiler at the top of the program, or set GRADVANE_SYNC=off") == 1

@@ -25,6 +25,7 @@ const REASONS: Record<string, string> = {
   refused: "the driver refuses it (confidential computing, a virtual GPU, WSL)",
   yielded: "a profiler has the one CUPTI subscription until it is done",
   lost: "CUPTI does not call Gradvane back any more",
+  proton: "Triton’s Proton is loaded, and could not start if they were counted",
 };
 
 export const ORIGINS: Record<string, string> = {
