@@ -9,7 +9,8 @@ from grafana_foundation_sdk.models import units
 from grafana_boards.house import BLUE, FLEET, GRADIENTS, GREEN, GREY, OVERVIEW, RED, STABILITY, SYNCS
 from grafana_boards.layout import Board, Row
 from grafana_boards.panels import Look, Sized, State, Step, graph, name_tile, tile, timeline
-from grafana_boards.promql import by, each_optimizer, each_rank, increase, of_run, per_step, per_step_of_rank, rate
+from grafana_boards.promql import by, each_optimizer, each_rank, increase, of_gpu, of_run, per_step, per_step_of_rank
+from grafana_boards.promql import rate
 from grafana_boards.promql import series, share_of_step_time_of_rank
 from grafana_boards.queries import Query
 from grafana_boards.tables import Column, table
@@ -176,6 +177,24 @@ def memory() -> Row:
     ), collapsed=True)
 
 
+def gpus() -> Row:
+    """What dcgm-exporter measures, where Prometheus scrapes it too."""
+    def of_each(title: str, says: str, unit: str, metric: str) -> Sized:
+        return graph(title, says, unit, [Query(of_gpu(metric), "rank {{rank}} {{device}}")],
+                     Look(width=12, from_zero=True, has_page=False, nothing="No GPU, or no dcgm-exporter."))
+
+    return Row("GPUs, from dcgm-exporter", (
+        of_each("GPU utilization", "Share of the time in which any kernel ran. High while little is computed: kernels "
+                "that are small, or wait for memory.", units.Percent, "DCGM_FI_DEV_GPU_UTIL"),
+        of_each("Tensor cores", "Share of the time in which they worked. 0.4 to 0.6 is usual for large language models.",
+                units.PercentUnit, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"),
+        of_each("Power", "A GPU that draws less than the others of its kind waits, or is held back.", units.Watt,
+                "DCGM_FI_DEV_POWER_USAGE"),
+        of_each("Temperature", "A GPU that gets too hot lowers its clock, and its rank becomes the slowest.", units.Celsius,
+                "DCGM_FI_DEV_GPU_TEMP"),
+    ), collapsed=True)
+
+
 def logged() -> Row:
     return Row("What the loop logs, and how it steps", (
         graph("Custom metrics", "What the training loop hands to gradvane.log(), each under its name.",
@@ -243,4 +262,4 @@ def agent() -> Row:
 def board() -> Board:
     return Board(OVERVIEW,
                  "Is the run healthy, and how fast is it? Begin here; the other dashboards say why.",
-                 (health(), learning(), speed(), memory(), logged(), agent()))
+                 (health(), learning(), speed(), memory(), gpus(), logged(), agent()))

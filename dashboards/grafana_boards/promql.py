@@ -43,6 +43,12 @@ def by(labels: str, operation: str, expression: str) -> str:
     return f"{operation} by ({labels}) ({expression})"
 
 
+def of_gpu(metric: str) -> str:
+    """A number of dcgm-exporter's, for the GPUs that hold each rank's parameters: both have the GPU's UUID."""
+    return (series("gradvane_device_info") + " * on (uuid) group_left ()\n"
+            f'max by (uuid) (label_replace({metric}, "uuid", "$1", "UUID", "(.+)"))')
+
+
 # A run with one optimizer has no label `optimizer`, and a legend cannot leave out what is not there: `whose` says it all.
 
 

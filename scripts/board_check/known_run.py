@@ -310,9 +310,21 @@ def tuned_run() -> list[Known]:
     return [Known(part.metric, {**mine, **part.labels}, only(part.course, TUNED_BEGAN)) for part in found]
 
 
+def gpus() -> list[Known]:
+    """As dcgm-exporter publishes them: a GPU of each rank, and one that is nobody's."""
+    found = []
+    for number, uuid in enumerate([*(UUID + str(rank) for rank in range(RANKS)), "GPU-nobodys"]):
+        labels = {"job": "dcgm", "instance": f"node-{'abc'[number // 2]}:9400", "gpu": str(number % 2), "UUID": uuid,
+                  "modelName": "NVIDIA H100 80GB HBM3"}
+        found += [Known(metric, labels, flat(value + number)) for metric, value in (
+            ("DCGM_FI_DEV_GPU_UTIL", 90.0), ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.4), ("DCGM_FI_DEV_POWER_USAGE", 600.0),
+            ("DCGM_FI_DEV_GPU_TEMP", 60.0))]
+    return found
+
+
 def known_series() -> list[Known]:
     """All of it, with the labels that scraping adds."""
-    found = alerts() + other_run() + run_of_two_optimizers() + tuned_run()
+    found = alerts() + other_run() + run_of_two_optimizers() + tuned_run() + gpus()
     for rank in range(RANKS):
         mine = {**target(rank), "run": RUN, "rank": str(rank)}
         parts = [Known(metric, {}, course) for metric, course in process(rank).items()]

@@ -41,6 +41,8 @@ MAY_BE_EMPTY = {
     "gradvane-overview: Device memory": NO_DEVICE,
     "gradvane-overview: Allocations retried and failed": NO_DEVICE,
     "gradvane-overview: Devices": NO_DEVICE,
+    **{f"gradvane-overview: {panel}": "there is no dcgm-exporter" for panel in (
+        "GPU utilization", "Tensor cores", "Power", "Temperature")},
     "gradvane-fleet: Device memory of each rank": NO_DEVICE,
     "gradvane-fleet: Ranks side by side [L]": NO_DEVICE,
     "gradvane-fleet: Ranks side by side [F]": NO_GPU,
