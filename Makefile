@@ -62,7 +62,7 @@ wheel: deps  ## build dist/gradvane-*.whl: one file for CPython 3.10 to 3.14 and
 test-wheel: wheel  ## install that file beside four torches and two more Pythons, and test it there (some 6 GB each)
 	@exec scripts/test_wheel.sh
 
-test-helm: deps  ## test the chart in helm/ with Helm 3 and 4, built from their modules (some minutes the first time)
+test-helm: deps  ## test the chart in helm/ with Helm 3 and 4, and a collector, built from their modules (minutes the first time)
 	@$(call configure_and_build,release)
 	exec scripts/test_helm.sh
 
@@ -92,7 +92,7 @@ bench: deps  ## measure, write bench/results/ and print one table
 	"$$GRADVANE_CMAKE" --build --preset release --target bench/all --parallel $(JOBS)
 	exec scripts/bench.sh
 
-sass: deps  ## count the kernel's machine instructions against docs/sass.json
+sass: deps  ## count the kernel's machine instructions against docs/internals/sass.json
 	@$(use_deps)
 	exec "$$GRADVANE_VENV_PYTHON" -B scripts/sass.py
 

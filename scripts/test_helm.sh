@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds Helm 3 and 4 and Kustomize from their Go modules into .deps/helm (some minutes the first time), and tests
-# helm/gradvane and deploy/kustomize with them.
+# Builds Helm 3 and 4, Kustomize and an OpenTelemetry collector from their Go modules into .deps/helm (some minutes the
+# first time), and tests helm/gradvane, deploy/kustomize and the collector's configuration in docs/scale.md with them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=versions.env
@@ -31,6 +31,14 @@ if [[ ! -x $place/bin/kustomize-v$KUSTOMIZE_VERSION ]]; then
   "$go" install "sigs.k8s.io/kustomize/kustomize/v5@v$KUSTOMIZE_VERSION"
   mv "$place/bin/kustomize" "$place/bin/kustomize-v$KUSTOMIZE_VERSION"
 fi
+if [[ ! -x $place/bin/collector-v$OTEL_COLLECTOR_VERSION ]]; then
+  echo "building an OpenTelemetry collector $OTEL_COLLECTOR_VERSION"
+  sed "s|\${VERSION}|$OTEL_COLLECTOR_VERSION|; s|\${CONTRIB_VERSION}|$OTEL_CONTRIB_VERSION|; s|\${PLACE}|$place|; s|\${GO}|$go|" \
+    tests/helm/collector.yaml >"$place/collector.yaml"
+  "$go" install "go.opentelemetry.io/collector/cmd/builder@v$OTEL_COLLECTOR_VERSION"
+  "$place/bin/builder" --config "$place/collector.yaml"
+  mv "$place/collector/collector" "$place/bin/collector-v$OTEL_COLLECTOR_VERSION"
+fi
 operator=github.com/prometheus-operator/prometheus-operator
 "$go" mod download "$operator@v$PROMETHEUS_OPERATOR_VERSION"
 if [[ ! -d $place/python/kubernetes_validate ]]; then
@@ -38,7 +46,8 @@ if [[ ! -d $place/python/kubernetes_validate ]]; then
 fi
 
 export HELM_BINARIES=$place/bin/helm-v$HELM_3_VERSION:$place/bin/helm-v$HELM_4_VERSION
+export COLLECTOR=$place/bin/collector-v$OTEL_COLLECTOR_VERSION
 export KUSTOMIZE_BINARY=$place/bin/kustomize-v$KUSTOMIZE_VERSION
 export MONITORING_CRDS=$place/modules/pkg/mod/$operator@v$PROMETHEUS_OPERATOR_VERSION/example/prometheus-operator-crd-full
 export PYTHONPATH=$PWD/build/release/python:$place/python GRADVANE_VENV_PYTHON GRADVANE_SERVERS_DIR=$GRADVANE_SERVERS
-exec "$GRADVANE_VENV_PYTHON" -B -m pytest -q -p no:cacheprovider tests/helm/chart_test.py "$@"
+exec "$GRADVANE_VENV_PYTHON" -B -m pytest -q -p no:cacheprovider tests/helm "$@"

@@ -220,7 +220,10 @@ def test_every_value_is_in_the_schema_and_has_a_word_of_explanation():
 def test_the_training_runs_here_as_its_pod_would_and_prometheus_scrapes_it(program, tmp_path):
     """The command, the environment and the mounts of the rendered Job as a process of this machine, the monitor's
     endpoint as a scrape job. What only a cluster has is put in: labels, the Secret, the pod's address."""
-    objects = rendered(program, *OPERATOR, "--set", "agent.config.stall_seconds=77", values=CHART / "ci" / "token-values.yaml")
+    objects = rendered(
+        program, *OPERATOR, "--set", "agent.config.stall_seconds=77,podMonitor.podTargetLabels={team},"
+        "podMonitor.relabelings[0].sourceLabels={__meta_kubernetes_pod_node_name},podMonitor.relabelings[0].targetLabel=node",
+        values=CHART / "ci" / "token-values.yaml")
     [job] = of_kind(objects, "Job")
     pod = job["spec"]["template"]
     [container] = pod["spec"]["containers"]
@@ -260,20 +263,26 @@ def test_the_training_runs_here_as_its_pod_would_and_prometheus_scrapes_it(progr
         entry = json.loads(file.read_text())
         assert (entry["run"], entry["run_id"]) == ("watch-gradvane-example", "f00d")
         [monitor] = of_kind(objects, "PodMonitor")
-        assert monitor["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
         [endpoint] = monitor["spec"]["podMetricsEndpoints"]
-        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+        assert set(endpoint["authorization"]) == {"credentials"}
         port = entry["url"].rpartition(":")[2]
         (tmp_path / "token").write_text(token)
+        [port_name] = [one["name"] for one in container["ports"]]
         (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [{
             "job_name": "pods", "scrape_interval": "1s", "authorization": {"credentials_file": str(tmp_path / "token")},
-            "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}]}))
-        assert set(endpoint["authorization"]) == {"credentials"}
+            "relabel_configs": relabelings(monitor),
+            "static_configs": [
+                pod_found(f"127.0.0.1:{port}", "trainer", pod["metadata"]["labels"] | {"team": "red"}, port_name),
+                pod_found("127.0.0.1:1", "without-the-label", {"team": "red"}, port_name),
+                pod_found("127.0.0.1:2", "another-port", pod["metadata"]["labels"], "http")]}]}))
         server = subprocess.Popen([SERVERS / "prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
                                    "--web.listen-address=127.0.0.1:19990"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             found = wait_for(lambda: asked('gradvane_steps_total{run="watch-gradvane-example"} > 0'), process)
-            assert found[0]["metric"]["job"] == "pods"
+            wanted = {"job": "training/watch-gradvane", "namespace": "training", "pod": "trainer", "container": "trainer", "endpoint": port_name,
+                      "team": "red", "node": "node-of-trainer"}
+            assert wanted.items() <= found[0]["metric"].items()
+            assert len(asked("up")) == 1, "only the pod that the monitor chooses"
         finally:
             server.kill()
             server.wait()
@@ -332,6 +341,34 @@ def test_a_training_with_a_web_config_runs_as_its_pod_would_and_is_scraped_as_th
     finally:
         process.terminate()
         process.communicate(timeout=60)
+
+
+def pod_found(address, name, labels, port):
+    """As Prometheus' service discovery describes a pod."""
+    known = {"namespace": "training", "pod_name": name, "pod_phase": "Running", "pod_node_name": f"node-of-{name}",
+             "pod_container_name": "trainer", "pod_container_port_name": port}
+    for key, value in labels.items():
+        known[f"pod_label_{key}"], known[f"pod_labelpresent_{key}"] = value, "true"
+    return {"targets": [address], "labels": {f"__meta_kubernetes_{key}": value for key, value in known.items()}}
+
+
+def relabelings(monitor):
+    """What Prometheus Operator makes of a PodMonitor: its choice of pods, its labels, then the monitor's own relabelings."""
+    spec, meta = monitor["spec"], monitor["metadata"]
+    [endpoint] = spec["podMetricsEndpoints"]
+    found = "__meta_kubernetes_"
+    rows = [{"source_labels": [found + "pod_phase"], "regex": "(Failed|Succeeded)", "action": "drop"}]
+    for key, value in spec["selector"]["matchLabels"].items():
+        rows.append({"source_labels": [f"{found}pod_label_{key}", f"{found}pod_labelpresent_{key}"], "regex": f"({value});true", "action": "keep"})
+    rows.append({"source_labels": [found + "pod_container_port_name"], "regex": endpoint["port"], "action": "keep"})
+    for source, target in (("namespace", "namespace"), ("pod_container_name", "container"), ("pod_name", "pod"),
+                           *((f"pod_label_{label}", label) for label in spec.get("podTargetLabels", []))):
+        rows.append({"source_labels": [found + source], "target_label": target})
+    rows.append({"target_label": "job", "replacement": f"{meta['namespace']}/{meta['name']}"})
+    rows.append({"target_label": "endpoint", "replacement": endpoint["port"]})
+    for own in endpoint.get("relabelings", []):
+        rows.append({re.sub("[A-Z]", lambda letter: "_" + letter[0].lower(), key): value for key, value in own.items()})
+    return rows
 
 
 def asked(query):
