@@ -58,6 +58,8 @@ BARS = (
     Bar(r"sm_90 f32 \w+ plain", "per_element", at_most=6.2),
     Bar(r"sm_90 f32 \w+ counting", "per_element", at_most=8.3),
     Bar(r"sm_90 (b?f16|f32) \w+ \w+", "loads_in_flight", at_least=8),
+    # A read's roof is at some 14 of a 16-bit element on an H200, and twice that is the bar for data that is sick.
+    Bar(r"sm_90 b?f16 careful", "per_element", at_most=28),
     Bar(r"sm_90 kernel", "registers", at_most=80),
     Bar(r"\w+ kernel", "spill_bytes", at_most=0),
     Bar(r"\w+ \w+ (block|warp) .+", "local_accesses", at_most=0),
@@ -127,6 +129,9 @@ def to_markdown(nvcc: str, rows: dict) -> str:
         for way, title in WAYS:
             if f"{first} {dtype} block {way}" in rows:
                 lines.append(line(f"{dtype}, {title}", lambda arch: per_element(arch, dtype, way)))
+        for way, title in (("careful", "read carefully"), ("nonfinite", "the same, with NaN or infinity")):
+            if f"{first} {dtype} {way}" in rows:
+                lines.append(line(f"{dtype}, {title}", lambda arch: f"{rows[f'{arch} {dtype} {way}']['per_element']:.2f}"))
         lines.append(line(f"{dtype}, read exactly",
                           lambda arch: str(rows[f"{arch} {dtype} exact"]["instructions"])))
     for dtype in sorted(DTYPES):

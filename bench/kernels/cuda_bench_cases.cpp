@@ -15,7 +15,7 @@ namespace {
 
 using kernels::DType;
 
-constexpr Data kAllData[] = {Data::uniform, Data::half_zero, Data::half_subnormal};
+constexpr Data kAllData[] = {Data::uniform, Data::half_zero, Data::half_subnormal, Data::all_nan};
 constexpr DType kAllDTypes[] = {DType::bf16, DType::f16, DType::f32};
 /// Sizes of the one tensor that has no size of its own.
 constexpr std::int64_t kSizes[] = {std::int64_t{64} << 20, std::int64_t{256} << 20,
@@ -160,6 +160,8 @@ std::string_view name(Data data) {
       return "half_zero";
     case Data::half_subnormal:
       return "half_subnormal";
+    case Data::all_nan:
+      return "all_nan";
   }
   return "?";
 }

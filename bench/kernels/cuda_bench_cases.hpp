@@ -9,7 +9,8 @@
 
 namespace gradvane::bench {
 
-enum class Data { uniform, half_zero, half_subnormal };
+/// all_nan: uniform while results are checked, and NaN from the first timed read on.
+enum class Data { uniform, half_zero, half_subnormal, all_nan };
 [[nodiscard]] std::string_view name(Data data);
 
 struct Case {

@@ -47,7 +47,8 @@ Pattern::Pattern(DType dtype, Data data) {
   for (std::size_t i = 0; i < elements_.size(); ++i) {
     Element& element = elements_[i];
     const bool negative = (random() & 1) != 0;
-    const bool rare = data != Data::uniform && (random() & 1) != 0;
+    const bool rare =
+        (data == Data::half_zero || data == Data::half_subnormal) && (random() & 1) != 0;
     std::uint32_t magnitude = 0;
     if (rare && data == Data::half_subnormal) {
       magnitude = 1 + random() % (one - 1);

@@ -72,6 +72,11 @@ BenchTensors::BenchTensors(const Case& which, const Pattern& pattern, int device
   }
 }
 
+void BenchTensors::fill_with_nan() {
+  check_cuda("cudaMemsetAsync", cudaMemsetAsync(memory_.data(), 0xff, memory_.size(), stream_));
+  check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(stream_));
+}
+
 void BenchTensors::write(std::size_t tensor, std::int64_t index, std::uint32_t bits) {
   const std::int64_t width = size_in_bytes(dtype_);
   auto* at = static_cast<std::byte*>(const_cast<void*>(pointers_[tensor])) + index * width;

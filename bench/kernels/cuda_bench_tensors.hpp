@@ -30,6 +30,8 @@ class BenchTensors {
   [[nodiscard]] const void* memory(std::size_t copy) const {
     return memory_.data() + copy * copy_bytes_;
   }
+  /// Overwrites all copies. Waits.
+  void fill_with_nan();
   /// Overwrites an element of the first copy. Waits.
   void write(std::size_t tensor, std::int64_t index, std::uint32_t bits);
 

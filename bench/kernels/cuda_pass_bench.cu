@@ -150,6 +150,7 @@ class CaseRun {
          }},
         {"naive", naive_.launches(), naive_.extra_bytes(), 0,
          [this](std::size_t copy) { naive_.enqueue(tensors_.of(copy), stream_); }}};
+    if (case_.data == Data::all_nan) tensors_.fill_with_nan();
     Stopwatch watch(stream_);
     tune(watch, contenders.front());
     // Warm up: clocks, the instruction cache, the guess at what the host needs.
@@ -160,7 +161,10 @@ class CaseRun {
     }
     run_rounds(watch, contenders, seconds, kMinRounds);
     // The timed reads were of these tensors, too.
-    check_pass(Expectation(case_, pattern_), false);
+    if (case_.data == Data::all_nan)
+      check_all_nan();
+    else
+      check_pass(Expectation(case_, pattern_), false);
     for (const Contender& contender : contenders) print(contender, contenders[1]);
   }
 
@@ -214,16 +218,29 @@ class CaseRun {
     }
   }
 
-  /// The last read: in the ring, and what it left on the device.
-  void check_pass(const Expectation& expected, bool injected) {
+  /// The last read, as the ring holds it.
+  std::vector<TensorStats> latest(kernels::SlotHeader& header) {
     check_cuda("CudaPass::wait", pass_.wait(stream_));
-    kernels::SlotHeader header;
     std::vector<TensorStats> stats;
     const kernels::RingReader reader(pass_.ring());
     if (reader.read(pass_.ring().latest(), header, stats) != kernels::ReadStatus::ok ||
         stats.size() != case_.numels.size()) {
       throw std::runtime_error("gradvane: the ring holds no whole read");
     }
+    return stats;
+  }
+
+  void check_all_nan() {
+    kernels::SlotHeader header;
+    for (const TensorStats& stats : latest(header))
+      if (stats.nan != stats.numel || stats.first_nonfinite != 0 || stats.sum_sq != 0)
+        throw std::runtime_error("gradvane: a tensor that is all NaN is wrong");
+  }
+
+  /// The last read: in the ring, and what it left on the device.
+  void check_pass(const Expectation& expected, bool injected) {
+    kernels::SlotHeader header;
+    const std::vector<TensorStats> stats = latest(header);
     for (std::size_t i = 0; i < stats.size(); ++i) {
       const std::string difference = expected.difference(i, stats[i]);
       if (!difference.empty()) throw std::runtime_error("gradvane: " + difference);

@@ -3,6 +3,7 @@
 // of a warp become one TensorStats. Order is part of the result:
 //   - Elements before the first 16-byte boundary are read by thread 0, those behind the last one by
 //     thread 1, exactly.
+//   - A group that the fast path refuses is read carefully, vector by vector; of fp64 exactly.
 //   - The vectors between are taken in groups of kGroup * team: thread t loads numbers t, t + team, ...
 //     The last group is filled up with zeros.
 //   - A warp folds lane i += lane i + distance for distances 16, 8, 4, 2, 1; then what lanes read
@@ -11,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/chunk_plan.hpp"
+#include "kernels/device/careful.hpp"
 #include "kernels/device/field_merge.hpp"
 #include "kernels/device/group.hpp"
 #include "kernels/device/pass_layout.hpp"
@@ -30,7 +32,7 @@ struct Share {
   }
 };
 
-/// The plain definition, for what the fast path refuses: `vectors` vectors that are `stride` bytes apart,
+/// The plain definition: `vectors` vectors that are `stride` bytes apart,
 /// of `elements` each. Out of line: rare, and long.
 /// @param tensor    its first element
 /// @param is_first  nothing was read into `into` yet
@@ -50,7 +52,7 @@ GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE void read_exactly(const std::byte* ten
 template <DType dtype, int kTeam, class Lane>
 class PartReader {
  public:
-  /// @param exact  this thread's, for what the fast path refuses
+  /// @param exact  this thread's, for what the fast path refuses, and what is no whole vector
   GRADVANE_HOST_DEVICE PartReader(Lane& lane, const Share& share, TensorStats& exact) noexcept
       : lane_(lane), thread_(lane.thread() % kTeam), share_(share), exact_(exact) {}
 
@@ -69,7 +71,7 @@ class PartReader {
     auto left = static_cast<int>(vectors / kStep);
     while (left > 0) {
       read_plain(mine, left);
-      read_counting(mine, left);
+      if (read_counting(mine, left)) read_special(mine, left);
     }
     read_rest(mine, static_cast<int>(vectors % kStep));
   }
@@ -108,22 +110,33 @@ class PartReader {
         const auto min = smallest<dtype>(group);
         if (lane_.any(below_normal<dtype>(min))) return;
         if (!add_sums<dtype>(group, min, tally_)) [[unlikely]] {
-          exactly(mine, kPerVector, kGroup);
+          (void)carefully(mine, kGroup);
         }
       }
     }
   }
 
-  /// Groups with zeros, up to the first without.
-  GRADVANE_HOST_DEVICE void read_counting(const std::byte*& mine, int& left) noexcept {
+  /// Groups with zeros, up to the first without, or to the first that every lane refuses. Whether any lane has
+  /// refused one.
+  GRADVANE_HOST_DEVICE bool read_counting(const std::byte*& mine, int& left) noexcept {
     bool found = true;
+    bool refused = false;
     for (; left > 0 && found; --left, mine += kStep * kVectorBytes) {
       const Group group = load(mine);
       if (!add_counting<dtype>(group, 0, found, tally_)) [[unlikely]] {
-        exactly(mine, kPerVector, kGroup);
+        found = false;
+        refused = carefully(mine, kGroup);
       }
       found = lane_.any(found);
     }
+    return lane_.any(refused);
+  }
+
+  /// Groups that the fast path would refuse in any lane of the warp, and the first that it would not.
+  GRADVANE_HOST_DEVICE void read_special(const std::byte*& mine, int& left) noexcept {
+    bool is_special = true;
+    for (; left > 0 && is_special; --left, mine += kStep * kVectorBytes)
+      is_special = lane_.any(carefully(mine, kGroup));
   }
 
   /// The last group, of fewer vectors: filled up with zeros.
@@ -137,12 +150,24 @@ class PartReader {
     }
     const auto padding = static_cast<std::uint32_t>((kGroup - vectors) * kPerVector);
     bool found = false;
-    if (!add_counting<dtype>(group, padding, found, tally_)) exactly(mine, kPerVector, vectors);
+    if (!add_counting<dtype>(group, padding, found, tally_)) (void)carefully(mine, vectors);
   }
 
   GRADVANE_HOST_DEVICE void exactly(const std::byte* at, int elements, int vectors) noexcept {
     read_exactly<dtype>(share_.data, at, elements, vectors, kStride, !used_exact_, exact_);
     used_exact_ = true;
+  }
+
+  /// Whole vectors. Whether the fast path refuses them.
+  GRADVANE_HOST_DEVICE bool carefully(const std::byte* at, int vectors) noexcept {
+    if constexpr (dtype == DType::f64) {
+      exactly(at, kPerVector, vectors);
+      return false;
+    } else {
+      const bool is_first = !used_exact_;
+      used_exact_ = true;
+      return read_carefully<dtype, Lane>(share_.data, at, vectors, kStride, is_first, exact_);
+    }
   }
 
   Lane& lane_;

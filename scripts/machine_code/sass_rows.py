@@ -4,7 +4,9 @@ A row is named "bf16 block plain": dtype, who reads together (the whole block or
   plain       groups without zeros
   counting    groups with zeros
   subnormals  fp16 groups with subnormal numbers
-  exact       one element, a normal number, of a group that the other ways refuse; out of line
+  careful     one vector of a group that the other ways refuse; out of line
+  nonfinite   the same, with NaN or infinity in it
+  exact       one element, a normal number, of what is no whole vector, or of fp64; out of line
 One row, "kernel", is of what a thread and a block take.
 """
 
@@ -18,6 +20,7 @@ DTYPES = ("f32", "f64", "f16", "bf16")  # as numbered in kernels/dtype.hpp
 ELEMENTS = {"f32": 32, "f64": 16, "f16": 64, "bf16": 64}  # of a thread's eight vectors
 TEAMS = {0x1000: "block", 0x200: "warp"}  # by the distance between a thread's vectors
 EXACT = re.compile(r"read_exactlyILNS\w*5DTypeE(\d)E")
+CAREFUL = re.compile(r"read_carefullyILNS\w*5DTypeE(\d)E")
 KERNEL = re.compile(r"read_tensorsILm(\d+)E")
 THREADS = 256
 LOADS = 8
@@ -66,10 +69,10 @@ def dtype_of(loop: Loop) -> str:
     """By the arithmetic; and by the function that the loop calls for what it refuses."""
     found = dtype_by_arithmetic(loop)
     called = {DTYPES[int(match[1])] for it in loop.instructions() if it.name == "CALL"
-              if (match := EXACT.search(it.target))}
+              if (match := EXACT.search(it.target) or CAREFUL.search(it.target))}
     if called and called != {found}:
         raise SassError(f"a loop at instruction {loop.head} computes in {found or 'no known dtype'}"
-                        f", and calls read_exactly of {', '.join(sorted(called))}")
+                        f", and calls a function for {', '.join(sorted(called))}")
     return found
 
 
@@ -145,6 +148,32 @@ def exact_rows(code: Code) -> dict[str, dict]:
     return rows
 
 
+def careful_rows(code: Code) -> dict[str, dict]:
+    """Of the functions for vectors that the loops refuse: a loop over vectors, and in it one over a vector's halves."""
+    rows: dict[str, dict] = {}
+    for label, entry in code.labels.items():
+        if not (match := CAREFUL.search(label)):
+            continue
+        dtype = DTYPES[int(match[1])]
+        every = loops(code, entry)
+        vectors = innermost(every, lambda it: it.is_wide_load)
+        halves = [loop for loop in every if len(vectors) == 1 and loop.head in vectors[0].body - {vectors[0].head}]
+        ways = vectors[0].paths() if len(halves) == 1 else []
+        if not ways:
+            raise SassError(f"{code.name}: no loop over vectors and their halves in read_carefully of {dtype}")
+        second_half = len(halves[0].paths()[0])
+        whole = [it for block in blocks_of(code, entry).values()
+                 for it in code.instructions[block.begin:block.end]]
+        for name, way in (("careful", ways[0]), ("nonfinite", ways[-1])):
+            count = len(way) + second_half
+            rows[f"{dtype} {name}"] = {
+                "instructions": count, "per_element": round(count / (ELEMENTS[dtype] / LOADS), 4),
+                "function": len(whole), "local_accesses": sum(it.is_local for it in whole)}
+    if missing := {"f32", "f16", "bf16"} - {name.split()[0] for name in rows}:
+        raise SassError(f"{code.name}: no function read_carefully of {', '.join(sorted(missing))}")
+    return rows
+
+
 def resource_rows(ptxas: str, arch: str) -> dict[str, dict]:
     """Of each kernel, by its name, from what `-Xptxas -v` prints."""
     rows: dict[str, dict] = {}
@@ -205,7 +234,7 @@ def kernel_rows(codes: list[Code], resources: dict[str, dict],
     rows: dict[str, dict] = {}
     differing: Counter[str] = Counter()
     for name, code in kernels.items():
-        mine = {**loop_rows(code), **exact_rows(code), "kernel": resources[name]}
+        mine = {**loop_rows(code), **careful_rows(code), **exact_rows(code), "kernel": resources[name]}
         for row, numbers in mine.items():
             key = f"{arch} {row}"
             differing[key] += rows.get(key, numbers) != numbers

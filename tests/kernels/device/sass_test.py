@@ -55,11 +55,16 @@ def hot_loop(number: int, dtype: str, team: str, way: str, first=(), then=()) ->
         lines += [f"BRA.DIV UR9, `({label}4)", "VOTE.ANY P0, P0", f"{label}5:"]
     return lines + [
         f"@P0 BRA `({label}0)", f"BRA `({label}6)",
-        f"{label}2:", f"CALL.REL.NOINC `($k$_ZN12read_exactlyILNS0_5DTypeE{NUMBERS[dtype]}EEv)",
+        f"{label}2:", f"CALL.REL.NOINC `($k$_ZN12{refusal(dtype)}ILNS0_5DTypeE{NUMBERS[dtype]}EEv)",
         f"BRA `({label}3)",
         # What threads that differ would do. Were it a way, it would be the longest.
         f"{label}4:", "WARPSYNC.COLLECTIVE R7, `(.L_x_0)", "VOTE.ANY P0, P0", f"BRA `({label}5)",
         f"{label}6:"]
+
+
+def refusal(dtype: str) -> str:
+    """The function for what a loop refuses."""
+    return "read_exactly" if dtype == "f64" else "read_carefully"
 
 
 def kernel(changed: str = "", first=(), then=(), pointers: int = 480) -> str:
@@ -76,6 +81,11 @@ def kernel(changed: str = "", first=(), then=(), pointers: int = 480) -> str:
         lines += [f"$k$_ZN12read_exactlyILNS0_5DTypeE{number}EEv:", f"{label}:", "LD.E R4, [R2]",
                   f"@P1 BRA `({label}1)", "DMUL R6, R6, R6", f"{label}1:", "DFMA R8, R6, R6, R8",
                   f"@P0 BRA `({label})", "RET.REL.NODEC R20 `(k)"]
+        if refusal(dtype) == "read_carefully":
+            label = f".L_x_80{number}"
+            lines += [f"$k$_ZN14read_carefullyILNS0_5DTypeE{number}EEv:", f"{label}0:", loads(0x200)[0],
+                      f"{label}1:", "DFMA R8, R6, R6, R8", f"@P0 BRA `({label}1)",  # its halves
+                      f"@!P1 BRA `({label}2)", "POPC R5, R5", f"{label}2:", f"@P0 BRA `({label}0)", "RET.REL.NODEC R20 `(k)"]
     return listing(*lines, name=f"_ZN12read_tensorsILm{pointers}EEE")
 
 
@@ -125,7 +135,9 @@ def test_the_numbers_of_the_sources_are_the_scripts():
 def test_a_good_kernel_meets_the_bars_and_its_own_table():
     rows = rows_of(kernel())
     assert {name.removeprefix("sm_90 ") for name in rows} == (
-        sass_rows.EXPECTED | {f"{dtype} exact" for dtype in NUMBERS} | {"kernel"})
+        sass_rows.EXPECTED | {f"{dtype} exact" for dtype in NUMBERS} | {"kernel"} |
+        {f"{dtype} {way}" for dtype in NUMBERS if dtype != "f64" for way in ("careful", "nonfinite")})
+    assert [rows[f"sm_90 f32 {way}"]["per_element"] for way in ("careful", "nonfinite")] == [7 / 4, 8 / 4]
     assert sass.missed_bars(rows) == []
     assert sass.judge("13.0", rows, {"nvcc": "13.0", "rows": rows}, "13.0") == ([], [])
 
@@ -241,11 +253,12 @@ def test_a_bar_without_a_row_is_a_fault():
 
 
 @pytest.mark.parametrize(("was", "becomes", "said"), [
-    ("VHMNMX R50", "FMNMX R50", "computes in f32, and calls read_exactly of bf16"),
+    ("VHMNMX R50", "FMNMX R50", "computes in f32, and calls a function for bf16"),
     ("FMNMX R50", "IMNMX R50", "computes in no known dtype"),
     ("+0x7000]", "+0x7010]", "is none of ours"),
     ("LDG.E.NA.128.CONSTANT R36", "LDG.E.NA.64.CONSTANT R36", "no loop found for"),
     ("DFMA R8", "FFMA R8", "no loop over elements in read_exactly of f32"),
+    ("BRA `(.L_x_8001)", "BRA `(.L_x_8002)", "no loop over vectors and their halves in read_carefully of f32"),
     ("EXIT", "BRX R4", "is not understood here")])
 def test_code_of_another_shape_is_refused(was, becomes, said):
     text = kernel()
