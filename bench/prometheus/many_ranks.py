@@ -1,6 +1,6 @@
 """What many ranks are for a Prometheus: series, bytes and time of scrapes, memory, time of rules and of dashboards.
 
-    . .deps/env.sh; $GRADVANE_VENV_PYTHON bench/prometheus/many_ranks.py --ranks 64 --groups 50
+    set -a; . .deps/env.sh; $GRADVANE_VENV_PYTHON bench/prometheus/many_ranks.py --ranks 64 --groups 50
 
 Two real trainings are ranks 0 and 1 under the agent. This program answers for all the others: with what rank 1 publishes at
 that moment, and the number of the rank in its place. A real Prometheus scrapes each of them, with the rules that are

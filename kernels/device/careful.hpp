@@ -4,7 +4,7 @@
 //
 // Everything but counts is in fp64, where nothing of these dtypes needs a scale, and in registers: the plain
 // definition, accumulate(), keeps its numbers in memory and looks at each element on its own. On a GPU with few
-// fp64 units (a GeForce) it takes a multiple of that time.
+// fp64 units (a GeForce) these are the limit here, as they were for the plain definition.
 #include <bit>
 #include <cmath>
 #include <cstddef>
