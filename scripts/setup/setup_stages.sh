@@ -46,8 +46,8 @@ required_packages=(
   prometheus-cpp-dev libgtest-dev libgmock-dev libbenchmark-dev libyaml-cpp-dev libcli11-dev
   nlohmann-json3-dev zlib1g-dev libssl-dev libcrypt-dev
 )
-# Without these `make lint` or the tests of the page say so, and the linker falls back to the default one.
-optional_packages=(shellcheck mold chromium fonts-dejavu-core)
+# Without these `make lint`, the tests of the page or of two machines say so, and the linker falls back to the default one.
+optional_packages=(shellcheck mold chromium fonts-dejavu-core iproute2)
 
 have_packages() {
   local installed
