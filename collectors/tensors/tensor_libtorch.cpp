@@ -157,7 +157,12 @@ at::Tensor tensor_over(const double* data, std::optional<std::int64_t> count, in
                            .dtype(at::kDouble)
                            .device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
   double* memory = const_cast<double*>(data);
-  return count ? at::from_blob(memory, {*count}, options) : at::from_blob(memory, {}, options);
+  const std::int64_t size = count.value_or(0);
+  // Without a target torch asks the driver where the memory lies, for each tensor.
+  return at::for_blob(memory, count ? at::IntArrayRef(size) : at::IntArrayRef())
+      .options(options)
+      .target_device(options.device())
+      .make_tensor();
 }
 
 void* current_stream([[maybe_unused]] int device) {

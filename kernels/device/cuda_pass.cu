@@ -143,8 +143,14 @@ cudaError_t CudaPass::wait(cudaStream_t stream) noexcept {
   if (error == cudaSuccess && capture != cudaStreamCaptureStatusNone) {
     return cudaErrorStreamCaptureUnsupported;
   }
-  if (error == cudaSuccess) error = cudaEventRecord(room_.done(), stream);
-  if (error == cudaSuccess) error = cudaEventSynchronize(room_.done());
+  // The event behind the reads, not a new one: what the stream was given since, above all the update, is not
+  // waited for. Behind a read of a graph there is none.
+  cudaEvent_t until = room_.last_use();
+  if (error == cudaSuccess && (!has_last_ || in_a_graph_)) {
+    until = room_.done();
+    error = cudaEventRecord(until, stream);
+  }
+  if (error == cudaSuccess) error = cudaEventSynchronize(until);
   return errors.settle(error);
 }
 

@@ -46,7 +46,8 @@ class CudaPass {
   cudaError_t enqueue(std::span<const void* const> data, std::uint64_t token,
                       cudaStream_t stream) noexcept;
 
-  /// The one host sync of immediate mode: until everything on `stream` so far is done. Refused
+  /// The one host sync of immediate mode: until the reads so far are done, and not what `stream` was given
+  /// after them. Once a graph holds a read: until everything on `stream` so far is done. Refused
   /// (cudaErrorStreamCaptureUnsupported) while the stream captures.
   cudaError_t wait(cudaStream_t stream) noexcept;
 

@@ -62,6 +62,30 @@ TEST_F(CudaPassLife, GoesWithoutACallThatWaitsForADeviceThatHangs) {
   EXPECT_EQ(fake_cuda().made_current, before.made_current) << "a context could be made there";
 }
 
+TEST_F(CudaPassLife, WaitsForItsReadAndNotForWhatComesAfterIt) {
+  const auto pass = make(2);
+  ASSERT_EQ(cudaSuccess, pass->enqueue(data_, 1, stream_));
+  fake_cuda().hangs = true;  // the update
+  ASSERT_EQ(cudaSuccess, pass->wait(stream_));
+  EXPECT_EQ(fake_cuda().waits, 1);
+  EXPECT_EQ(fake_cuda().endless_waits, 0);
+  ASSERT_EQ(cudaSuccess, pass->enqueue(data_, 2, stream_));
+  ASSERT_EQ(cudaSuccess, pass->wait(stream_));
+  EXPECT_EQ(fake_cuda().endless_waits, 1) << "the control";
+}
+
+TEST_F(CudaPassLife, BehindAReadOfAGraphWaitsForTheStream) {
+  const auto pass = make(2);
+  ASSERT_EQ(cudaSuccess, pass->enqueue(data_, 1, stream_));
+  fake_cuda().capturing = {stream_};
+  ASSERT_EQ(cudaSuccess, pass->enqueue(data_, 2, stream_));
+  EXPECT_EQ(pass->wait(stream_), cudaErrorStreamCaptureUnsupported);
+  fake_cuda().capturing.clear();
+  fake_cuda().hangs = true;  // the graph, replayed
+  ASSERT_EQ(cudaSuccess, pass->wait(stream_));
+  EXPECT_EQ(fake_cuda().endless_waits, 1) << "nothing else says when its read is done";
+}
+
 TEST_F(CudaPassLife, LeavesItsMemoryToTheNextPassOfItsSize) {
   const std::int64_t size = a_new_size();
   fake_cuda().runs_kernels = false;

@@ -208,6 +208,25 @@ class BusyStream {
   std::atomic<bool> is_busy_ = true;
 };
 
+TEST_F(CudaStream, AnImmediateReadDoesNotWaitForWhatComesAfterIt) {
+  const auto pass = make_pass();
+  const Stream stream;
+  ASSERT_CUDA(pass->enqueue(data_, 1, stream.get()));
+  {
+    BusyStream busy(stream.get());
+    std::jthread rescue([&](const std::stop_token& stop) {  // a test that waits must end too
+      for (int i = 0; i < 1000 && !stop.stop_requested(); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      busy.let_go();
+    });
+    ASSERT_CUDA(pass->wait(stream.get()));
+    EXPECT_TRUE(busy.is_busy()) << "it waited for what came after it";
+    EXPECT_EQ(pass->ring().latest(), 1u);
+    rescue.request_stop();
+  }
+  stream.finish();
+}
+
 TEST_F(CudaStream, APassGoesWhileTheDeviceIsBusyAndLeavesItsMemoryToTheNext) {
   auto pass = make_pass();
   const Stream stream;

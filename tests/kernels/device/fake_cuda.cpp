@@ -173,8 +173,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t) {
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   return outcome(event_of(event)->is_done ? cudaSuccess : cudaErrorNotReady);
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t) {
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   ++fake_cuda().waits;
+  fake_cuda().endless_waits += !event_of(event)->is_done;
   return cudaSuccess;
 }
 

@@ -15,6 +15,7 @@ struct FakeCuda {
   int allocations = 0;       ///< of a device's memory and of page-locked memory
   int frees = 0;             ///< each waits for all that its device does
   int waits = 0;             ///< for an event; for a stream, but for our own at set-up
+  int endless_waits = 0;     ///< of them, those for what hangs
   int launches = 0;          ///< of kernels, which were run
   bool hangs = false;        ///< what is enqueued from now on never ends
   bool has_memory = true;    ///< to allocate
