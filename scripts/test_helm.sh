@@ -40,7 +40,10 @@ if [[ ! -x $place/bin/collector-v$OTEL_COLLECTOR_VERSION ]]; then
   mv "$place/collector/collector" "$place/bin/collector-v$OTEL_COLLECTOR_VERSION"
 fi
 operator=github.com/prometheus-operator/prometheus-operator
-"$go" mod download "$operator@v$PROMETHEUS_OPERATOR_VERSION"
+jobset=sigs.k8s.io/jobset@v$JOBSET_VERSION trainer=github.com/kubeflow/trainer/v2@v$TRAINER_VERSION
+for module in "$operator@v$PROMETHEUS_OPERATOR_VERSION" "$jobset" "$trainer"; do
+  (cd "$place" && "$go" mod download "$module")
+done
 if [[ ! -d $place/python/kubernetes_validate ]]; then
   "${pip[@]}" install --target "$place/python" "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION"
 fi
@@ -49,5 +52,7 @@ export HELM_BINARIES=$place/bin/helm-v$HELM_3_VERSION:$place/bin/helm-v$HELM_4_V
 export COLLECTOR=$place/bin/collector-v$OTEL_COLLECTOR_VERSION
 export KUSTOMIZE_BINARY=$place/bin/kustomize-v$KUSTOMIZE_VERSION
 export MONITORING_CRDS=$place/modules/pkg/mod/$operator@v$PROMETHEUS_OPERATOR_VERSION/example/prometheus-operator-crd-full
+export JOBSET_CRDS=$place/modules/pkg/mod/$jobset/config/components/crd/bases
+export TRAINER_CRDS=$place/modules/pkg/mod/$trainer/manifests/base/crds
 export PYTHONPATH=$PWD/build/release/python:$place/python GRADVANE_VENV_PYTHON GRADVANE_SERVERS_DIR=$GRADVANE_SERVERS
 exec "$GRADVANE_VENV_PYTHON" -B -m pytest -q -p no:cacheprovider tests/helm "$@"

@@ -21,6 +21,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "exporters" / "web"))
 
+from schemas import closed, schemas_in  # noqa: E402
 from web_server import Authority, hashed  # noqa: E402
 
 CHART = ROOT / "helm" / "gradvane"
@@ -58,17 +59,8 @@ def program(request):
 
 @pytest.fixture(scope="module")
 def definitions():
-    """Of the operator's objects: the schema of each kind and version."""
-    class Loader(yaml.SafeLoader):
-        """For `=`, which YAML 1.1 has a meaning for."""
-
-    Loader.add_constructor("tag:yaml.org,2002:value", Loader.construct_yaml_str)
-    found = {}
-    for name in ("podmonitors", "servicemonitors", "prometheusrules", "alertmanagerconfigs"):
-        definition = yaml.load((CRDS / f"monitoring.coreos.com_{name}.yaml").read_text(), Loader)
-        for version in definition["spec"]["versions"]:
-            found[definition["spec"]["names"]["kind"], version["name"]] = version["schema"]["openAPIV3Schema"]
-    return found
+    return schemas_in(*(CRDS / f"monitoring.coreos.com_{name}.yaml" for name in (
+        "podmonitors", "servicemonitors", "prometheusrules", "alertmanagerconfigs")))
 
 
 # What it makes --------------------------------------------------------------------------------------
@@ -94,18 +86,6 @@ def test_every_object_is_valid(program, definitions, values, operator):
             kubernetes_validate.validate(one, KUBERNETES, strict=True)
     names = [(one["kind"], one["metadata"].get("namespace"), one["metadata"]["name"]) for one in objects]
     assert len(names) == len(set(names))
-
-
-def closed(schema):
-    """The spec of a definition, where a misspelt field is an error: the cluster would drop it without a word."""
-    def close(part):
-        if isinstance(part, dict):
-            part = {key: close(value) for key, value in part.items()}
-            if "properties" in part and "additionalProperties" not in part and not part.get("x-kubernetes-preserve-unknown-fields"):
-                part["additionalProperties"] = False
-            return part
-        return [close(value) for value in part] if isinstance(part, list) else part
-    return {"type": "object", "properties": {"spec": close(schema["properties"]["spec"])}, "required": ["spec"]}
 
 
 def test_a_misspelt_field_of_the_operator_would_be_found(definitions):
