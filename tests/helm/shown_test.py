@@ -1,10 +1,12 @@
-"""The objects that docs/kubernetes.md shows, against the definitions of those who made their kinds.
+"""The objects that docs/kubernetes.md shows, against the definitions of those who made their kinds; deploy/Dockerfile.
 
 `make test-helm` runs it. JOBSET_CRDS and TRAINER_CRDS: folders with the definitions of JobSet and of Kubeflow's Trainer.
+HADOLINT: the program.
 """
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import jsonschema
@@ -47,3 +49,13 @@ def test_pods_are_those_that_the_chart_looks_for(kind):
     assert values["matchLabels"].items() <= pod["metadata"]["labels"].items()
     assert [port["name"] for port in container["ports"]] == [values["port"]]
     assert {"GRADVANE_ADDRESS", "GRADVANE_RUN", "GRADVANE_RUN_ID", "GRADVANE_TOKEN"} <= {row["name"] for row in container["env"]}
+
+
+def test_the_dockerfile_has_nothing_to_be_said_of():
+    file = (DOCS.parents[1] / "deploy" / "Dockerfile").read_text()
+
+    def said(text):
+        return subprocess.run([os.environ["HADOLINT"], "-"], input=text, capture_output=True, text=True, timeout=60).stdout
+
+    assert said(file) == ""
+    assert "DL3006" in said(file.replace("busybox:1.37", "busybox")), "the control"
