@@ -3,6 +3,7 @@ own, and a wire between them."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -26,18 +27,19 @@ class Machine:
     def start(self, source, folder, **extra: str) -> subprocess.Popen[str]:
         """Two ranks, as torchrun starts them; their folder is shared with the other machine."""
         ranks = "\n".join(
-            f'RANK={2 * self.number + local} LOCAL_RANK={local} "$@" & first="$first $!"' for local in range(2))
+            f'RANK={2 * self.number + local} LOCAL_RANK={local} "$@" & started="$started $!"' for local in range(2))
         inside = (f"mount -t tmpfs shm /dev/shm && hostname machine{self.number}\n{ranks}\n"
-                  "for one in $first; do wait $one || exit 1; done")
+                  "for one in $started; do wait $one || exit 1; done")
         env = running.environment(
             WORLD_SIZE="4", LOCAL_WORLD_SIZE="2", GROUP_RANK=str(self.number), MASTER_ADDR=f"{NETWORK}.1", MASTER_PORT="29511",
             TORCHELASTIC_RUN_ID="two-machines", TORCHELASTIC_RESTART_COUNT="0", GLOO_SOCKET_IFNAME=self.wire, TMPDIR=str(folder),
             GRADVANE_LINGER_SECONDS="0", **extra)
         env.pop("GRADVANE_PORT")
-        return subprocess.Popen(
-            ["ip", "netns", "exec", self.name, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts",
-             "sh", "-c", inside, "sh", sys.executable, str(source)], cwd=folder, env=env, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True)
+        return subprocess.Popen([*self.inside(), "sh", "-c", inside, "sh", sys.executable, str(source)], cwd=folder, env=env,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def inside(self) -> list[str]:
+        return ["ip", "netns", "exec", self.name, "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--uts"]
 
 
 def run(*words: str) -> None:
@@ -46,6 +48,8 @@ def run(*words: str) -> None:
 
 @pytest.fixture
 def machines():
+    if shutil.which("ip") is None:
+        pytest.skip("there is no ip (iproute2)")
     both = [Machine(0), Machine(1)]
     try:
         try:
@@ -53,7 +57,8 @@ def machines():
                 run("ip", "netns", "add", machine.name)
             run("ip", "link", "add", both[0].wire, "netns", both[0].name, "type", "veth",
                 "peer", both[1].wire, "netns", both[1].name)
-        except (OSError, subprocess.CalledProcessError):
+            run(*both[0].inside(), "mount", "-t", "tmpfs", "shm", "/dev/shm")
+        except subprocess.CalledProcessError:
             pytest.skip("this user may make no namespaces")
         for machine in both:
             machine.ip("addr", "add", f"{machine.address}/24", "dev", machine.wire)
