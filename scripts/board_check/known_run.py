@@ -316,9 +316,9 @@ def gpus() -> list[Known]:
     for number, uuid in enumerate([*(UUID + str(rank) for rank in range(RANKS)), "GPU-nobodys"]):
         labels = {"job": "dcgm", "instance": f"node-{'abc'[number // 2]}:9400", "gpu": str(number % 2), "UUID": uuid,
                   "modelName": "NVIDIA H100 80GB HBM3"}
-        found += [Known(metric, labels, flat(value + number)) for metric, value in (
-            ("DCGM_FI_DEV_GPU_UTIL", 90.0), ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.4), ("DCGM_FI_DEV_POWER_USAGE", 600.0),
-            ("DCGM_FI_DEV_GPU_TEMP", 60.0))]
+        found += [Known(metric, labels, flat(value + number * apart)) for metric, value, apart in (
+            ("DCGM_FI_DEV_GPU_UTIL", 90.0, 1.0), ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 0.4, 0.02),
+            ("DCGM_FI_DEV_POWER_USAGE", 600.0, 10.0), ("DCGM_FI_DEV_GPU_TEMP", 60.0, 1.0))]
     return found
 
 
