@@ -23,10 +23,9 @@ enum class ProfilerRule : std::uint8_t {
 [[nodiscard]] bool profiler_is_told_not_to_ask() noexcept;
 
 struct LedgerWish {
-  bool is_default = false;  ///< what the next one wishes counts instead
-  bool at_once = false;     ///< subscribe although the process has not loaded the driver yet
-  bool is_required =
-      false;  ///< subscribe although Triton's Proton is loaded, which cannot start then
+  bool is_default = false;   ///< what the next one wishes counts instead
+  bool at_once = false;      ///< subscribe although the process has not loaded the driver yet
+  bool is_required = false;  ///< subscribe beside Triton's Proton too, which cannot start then
   std::string library = {};  ///< path of a libcupti; empty: the one that is there
   ProfilerRule profiler = ProfilerRule::keep;
   std::int64_t threshold = 50'000;  ///< nanoseconds from which what only may block counts

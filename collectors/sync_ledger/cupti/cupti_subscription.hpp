@@ -17,9 +17,8 @@ class CuptiSubscription {
   /// The world outside, so that tests can bring another.
   struct World {
     const cupti::Functions* (*load)(const std::string& path, std::string& why);
-    bool (*has_driver)();  ///< in this process
-    bool (
-        *has_proton)();  ///< in this process: Triton's profiler, which brings a libcupti of its own
+    bool (*has_driver)();   ///< in this process
+    bool (*has_proton)();   ///< in this process: Triton's profiler, with a libcupti of its own
     void (*call_driver)();  ///< cuDriverGetVersion, where there is a driver
     std::int64_t (*now)();  ///< monotonic, nanoseconds
     void (*loaded)();       ///< a libcupti has been loaded, perhaps not for the first time
