@@ -20,7 +20,7 @@ export CCACHE_SLOPPINESS ?= pch_defines,time_macros
 
 use_deps = . .deps/env.sh
 
-# configure_and_build <preset>: ninja runs CMake again by itself when a build file changed. One at a time
+# configure_and_build <preset> [<target>]: ninja runs CMake again by itself when a build file changed. One at a time
 # in a build folder, because ninja does not look whether another is at work there.
 define configure_and_build
 $(use_deps)
@@ -28,7 +28,7 @@ mkdir -p build
 (
   flock 9
   [[ -f build/$(1)/build.ninja ]] || "$$GRADVANE_CMAKE" --preset $(1)
-  "$$GRADVANE_CMAKE" --build --preset $(1) --parallel $(JOBS)
+  "$$GRADVANE_CMAKE" --build --preset $(1) --parallel $(JOBS) $(if $(2),--target $(2))
 ) 9>build/$(1).lock
 endef
 
@@ -63,7 +63,7 @@ test-wheel: wheel  ## install that file beside four torches and two more Pythons
 	@exec scripts/test_wheel.sh
 
 test-helm: deps  ## test the chart in helm/ with Helm 3 and 4, and a collector, built from their modules (minutes the first time)
-	@$(call configure_and_build,release)
+	@$(call configure_and_build,release,gradvane_package)
 	exec scripts/test_helm.sh
 
 demo: deps  ## train a small language model for about two minutes, with its page up
