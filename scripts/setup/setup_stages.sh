@@ -47,7 +47,7 @@ required_packages=(
   nlohmann-json3-dev zlib1g-dev libssl-dev libcrypt-dev
 )
 # Without these `make lint`, the tests of the page or of two machines say so, and the linker falls back to the default one.
-optional_packages=(shellcheck mold chromium fonts-dejavu-core iproute2)
+optional_packages=(shellcheck mold chromium chromium-headless-shell fonts-dejavu-core iproute2)
 
 have_packages() {
   local installed
