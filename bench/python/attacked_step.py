@@ -1,14 +1,14 @@
 """Time of a training step while others attack the endpoint of its agent, in all the ways of tests/exporters/web/attack.py,
 over TLS with a password.
 
-Three arms take turns: nobody attacks; the same attack on a Prometheus of its own, which costs the machine the same but
+Three arms take turns: no one attacks; the same attack on a Prometheus of its own, which costs the machine the same but
 has nothing to do with the training; the attack on the endpoint. One JSON object a line, the last one with the ratios.
 """
 
 import argparse
+import contextlib
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -22,8 +22,9 @@ import gradvane
 
 ROOT = Path(__file__).resolve().parents[2]
 WEB = ROOT / "tests" / "exporters" / "web"
-sys.path.insert(0, str(WEB))
+sys.path[:0] = [str(WEB), str(ROOT / "scripts")]
 
+from stack.processes import free_port  # noqa: E402
 from web_server import Authority, ask, hashed, trusting  # noqa: E402
 
 
@@ -45,20 +46,6 @@ class Attacker:
 
     def __exit__(self, *_):
         self.turn()
-
-
-class Nobody:
-    def __enter__(self):
-        pass
-
-    def __exit__(self, *_):
-        pass
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def training(width, batch):
@@ -113,7 +100,7 @@ def main():
         context = trusting(ca.certificate)
         assert ask(f"{agent.url}/metrics", context, user="alice:right")[0] == 200
         assert ask(f"https://127.0.0.1:{port}/metrics", context, user="alice:right")[0] == 200
-        arms = {"nobody": Nobody(), "another process": Attacker(port, ca.certificate),
+        arms = {"nobody": contextlib.nullcontext(), "another process": Attacker(port, ca.certificate),
                 "the endpoint": Attacker(int(agent.url.rpartition(":")[2]), ca.certificate)}
         medians = {arm: [] for arm in arms}
         high = {arm: [] for arm in arms}

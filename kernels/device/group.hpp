@@ -1,7 +1,7 @@
 #pragma once
 // The arithmetic of one thread over a group of eight 16-byte vectors, all loaded before the first is
 // used. It tries the common case: nothing but normal numbers and zeros, whose squares fp32 can hold.
-// Anything else it refuses, having changed nothing: then the group is read again, exactly.
+// Anything else it refuses, having changed nothing: then the group is read again (part_reader.hpp).
 //
 // Sums of fp32, fp16 and bf16 are taken in fp32 over sixteen elements an accumulator, folded and added to
 // the thread's fp64 sums. Their rounding: at most 16 additions and 2 folds, 18 * 2^-24 = 1.1e-6 of a

@@ -44,7 +44,7 @@ struct Tally<DType::f32> {
   float min = std::numeric_limits<float>::infinity();
   std::uint32_t zero = 0;
 
-  /// Groups with any are read exactly.
+  /// Groups with any are read carefully.
   [[nodiscard]] GRADVANE_HOST_DEVICE static std::uint32_t subnormals() noexcept { return 0; }
   [[nodiscard]] GRADVANE_HOST_DEVICE Extremes extremes() const noexcept {
     if (max == 0) return {};

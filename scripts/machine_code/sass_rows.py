@@ -12,6 +12,7 @@ One row, "kernel", is of what a thread and a block take.
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 from sass_paths import (Code, Instruction, Loop, SassError, blocks_of, innermost,
                         load_stride, loads_in_flight, loops)
@@ -127,34 +128,33 @@ def loop_rows(code: Code) -> dict[str, dict]:
     return rows
 
 
+def functions(code: Code, name: str, pattern: re.Pattern[str], dtypes: tuple[str, ...]) -> Iterator[tuple[str, int, dict]]:
+    """Out of line, one for each dtype: where it begins, and what all of it takes."""
+    entries = {DTYPES[int(match[1])]: entry for label, entry in code.labels.items() if (match := pattern.search(label))}
+    if missing := set(dtypes) - set(entries):
+        raise SassError(f"{code.name}: no function {name} of {', '.join(sorted(missing))}")
+    for dtype, entry in entries.items():
+        whole = [it for block in blocks_of(code, entry).values()
+                 for it in code.instructions[block.begin:block.end]]
+        yield dtype, entry, {"function": len(whole), "local_accesses": sum(it.is_local for it in whole)}
+
+
 def exact_rows(code: Code) -> dict[str, dict]:
     """Of the functions for what the loops refuse."""
     rows: dict[str, dict] = {}
-    for label, entry in code.labels.items():
-        if not (match := EXACT.search(label)):
-            continue
-        dtype = DTYPES[int(match[1])]
+    for dtype, entry, whole in functions(code, "read_exactly", EXACT, DTYPES):
         found = innermost(loops(code, entry), lambda it: it.name in ("LD", "LDG"))
         paths = found[0].paths(through="DFMA") if len(found) == 1 else []
         if not paths:
             raise SassError(f"{code.name}: no loop over elements in read_exactly of {dtype}")
-        whole = [it for block in blocks_of(code, entry).values()
-                 for it in code.instructions[block.begin:block.end]]
-        rows[f"{dtype} exact"] = {
-            "instructions": len(paths[0]), "per_element": float(len(paths[0])),
-            "function": len(whole), "local_accesses": sum(it.is_local for it in whole)}
-    if missing := set(DTYPES) - {name.split()[0] for name in rows}:
-        raise SassError(f"{code.name}: no function read_exactly of {', '.join(sorted(missing))}")
+        rows[f"{dtype} exact"] = {"instructions": len(paths[0]), "per_element": float(len(paths[0])), **whole}
     return rows
 
 
 def careful_rows(code: Code) -> dict[str, dict]:
     """Of the functions for vectors that the loops refuse: a loop over vectors, and in it one over a vector's halves."""
     rows: dict[str, dict] = {}
-    for label, entry in code.labels.items():
-        if not (match := CAREFUL.search(label)):
-            continue
-        dtype = DTYPES[int(match[1])]
+    for dtype, entry, whole in functions(code, "read_carefully", CAREFUL, ("f32", "f16", "bf16")):
         every = loops(code, entry)
         vectors = innermost(every, lambda it: it.is_wide_load)
         halves = [loop for loop in every if len(vectors) == 1 and loop.head in vectors[0].body - {vectors[0].head}]
@@ -162,15 +162,10 @@ def careful_rows(code: Code) -> dict[str, dict]:
         if not ways:
             raise SassError(f"{code.name}: no loop over vectors and their halves in read_carefully of {dtype}")
         second_half = len(halves[0].paths()[0])
-        whole = [it for block in blocks_of(code, entry).values()
-                 for it in code.instructions[block.begin:block.end]]
         for name, way in (("careful", ways[0]), ("nonfinite", ways[-1])):
             count = len(way) + second_half
             rows[f"{dtype} {name}"] = {
-                "instructions": count, "per_element": round(count / (ELEMENTS[dtype] / LOADS), 4),
-                "function": len(whole), "local_accesses": sum(it.is_local for it in whole)}
-    if missing := {"f32", "f16", "bf16"} - {name.split()[0] for name in rows}:
-        raise SassError(f"{code.name}: no function read_carefully of {', '.join(sorted(missing))}")
+                "instructions": count, "per_element": round(count / (ELEMENTS[dtype] / LOADS), 4), **whole}
     return rows
 
 

@@ -134,7 +134,7 @@ def test_what_it_scrapes_arrives_with_its_kind_and_its_labels(tmp_path, run, bac
     assert steps["isMonotonic"] and steps["dataPoints"][0]["asDouble"] > 0
     labels = {one["key"]: one["value"]["stringValue"] for one in steps["dataPoints"][0]["attributes"]}
     assert labels["run"] == "collected" and labels["rank"] == "0"
-    [durations] = [one for one in metrics["gradvane_step_duration_seconds"]["histogram"]["dataPoints"]]
+    [durations] = metrics["gradvane_step_duration_seconds"]["histogram"]["dataPoints"]
     assert len(durations["bucketCounts"]) == len(durations["explicitBounds"]) + 1
     assert sum(map(int, durations["bucketCounts"])) == int(durations["count"]) > 0
     assert metrics["gradvane_loss"]["gauge"]["dataPoints"][0]["asDouble"] > 0

@@ -47,7 +47,7 @@ void expect_alike(const std::vector<Bits<dtype>>& elements) {
   for (std::size_t i = 0; i < elements.size(); ++i)
     accumulate<dtype>(plain, elements[i], static_cast<std::int64_t>(i));
   TensorStats stats;
-  stats.nan = 77;  // of somebody before
+  stats.nan = 77;  // of another read
   (void)read_carefully<dtype, HostLane>(data.data(), data.data(), kVectors, sizeof(Vector), true,
                                         stats);
   ASSERT_EQ(stats.nan, plain.nan);

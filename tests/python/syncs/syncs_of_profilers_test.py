@@ -246,10 +246,12 @@ def test_proton_that_starts_before_training_in_an_injected_program_works(tmp_pat
     assert documents(done)[0]["steps"] == 2, "those that nothing else had CUPTI for"
 
 
-LOADED = f"""
-    import shutil, _ctypes
+LOAD = """
+    import ctypes, shutil, _ctypes
     shutil.copy(_ctypes.__file__, "libproton.so")
     ctypes.CDLL("./libproton.so")  # an object of that name is what counts
+"""
+LOADED = LOAD + f"""
     import gradvane
     gradvane.attach(model, optimizer)
     {ASK}
@@ -269,11 +271,7 @@ def test_nothing_is_counted_where_proton_was_loaded_before_unless_it_is_required
 
 @pytest.mark.parametrize(("sync", "seen"), [("", "proton"), ("require", "counting")])
 def test_an_injected_library_leaves_cupti_to_proton_that_was_loaded_before(tmp_path, sync, seen):
-    script = running.write(tmp_path, """
-    import ctypes, shutil, _ctypes
-    shutil.copy(_ctypes.__file__, "libproton.so")
-    ctypes.CDLL("./libproton.so")
-    """ + BEGIN + f"""
+    script = running.write(tmp_path, LOAD + BEGIN + f"""
     train({STEPS})
     """)
     done = syncs("--json", "--", sys.executable, script, cwd=tmp_path, GRADVANE_SYNC=sync)
