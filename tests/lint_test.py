@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[1]))
-PARTS = ["scripts/lint.sh", "scripts/lint/check_sources.py", ".clang-format", ".clang-tidy", ".gitignore"]
+PARTS = ["scripts/lint.sh", "scripts/lint/check_sources.py", "scripts/lint/standard_names.py",
+         ".clang-format", ".clang-tidy", ".gitignore"]
 TOOLS = ["python", "clang-format", "clang-tidy"]
 GOOD = "namespace gradvane {\nint twice(int value) { return 2 * value; }\n}  // namespace gradvane\n"
 
@@ -88,6 +89,36 @@ def test_a_header_that_leans_on_what_its_source_includes_before_it_is_found(tree
     write(tree, "kernels/a.cpp", '#include <cstddef>\n\n#include "kernels/a.hpp"\n' + GOOD)
     code, said = lint(tree)
     assert code != 0 and name in said, said
+
+
+HEADER_B = "#pragma once\n\n#include <cstddef>\n\nstruct Size {\n  std::size_t value;\n};\n"
+
+
+def test_a_header_that_includes_nothing_for_a_name_of_ours_is_found(tree):
+    write(tree, "kernels/b.hpp", HEADER_B)
+    write(tree, "kernels/a.hpp", "#pragma once\ninline Size twice(Size size) { return {2 * size.value}; }\n")
+    write(tree, "kernels/a.cpp", '#include "kernels/b.hpp"\n\n#include "kernels/a.hpp"\n' + GOOD)
+    code, said = lint(tree)
+    assert code != 0 and "kernels/a.hpp" in said and "Size" in said, said
+
+
+def test_a_name_of_the_standard_library_may_come_with_a_header_of_ours(tree):
+    write(tree, "kernels/b.hpp", HEADER_B)
+    write(tree, "kernels/a.hpp", '#pragma once\n#include "kernels/b.hpp"\ninline std::size_t one() { return 1; }\n')
+    code, said = lint(tree)
+    assert code == 0, said
+    assert "2 checked" in said, "a.cpp and a.hpp, and with this b.hpp"
+
+
+def test_what_a_header_forgot_of_the_standard_library_is_named_with_its_header(tree):
+    write(tree, "kernels/a.hpp", "#pragma once\n#include <cstdint>\n// not std::map\n"
+                                 "std::int64_t sum(std::vector<int> of);\n")
+    code, said = lint(tree)
+    assert code != 0 and "std::vector is used" in said, said
+    assert "std::map is used" not in said and "std::int64_t is used" not in said, said
+    write(tree, "kernels/a.hpp", "#pragma once\n#include <new>\ninline std::align_val_t one{1};\n")
+    code, said = lint(tree)
+    assert code != 0 and "add it to its header's row" in said, said
 
 
 def test_a_header_that_a_source_includes_first_is_left_to_the_build(tree):

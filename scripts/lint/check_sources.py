@@ -10,6 +10,7 @@ what they include, differ from origin/main (or from HEAD, if there is no such br
 """
 
 import argparse
+import collections
 import concurrent.futures
 import hashlib
 import json
@@ -20,8 +21,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import standard_names
+
 ROOT = Path(__file__).resolve().parents[2]
 MEMORY = ROOT / ".deps" / "cache" / "lint"
+STANDARD = MEMORY / "standard.hpp"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 TORCH = re.compile(r"^(torch|ATen|c10)/")
 LAUNCHER = re.compile(r"^.*?ccache ")
@@ -40,6 +44,11 @@ def changed_files() -> set[str]:
     base = git("merge-base", "origin/main", "HEAD") or ["HEAD"]
     return set(git("diff", "--name-only", base[0])) | set(
         git("ls-files", "--others", "--exclude-standard"))
+
+
+def headers() -> list[str]:
+    return [name for name in git("ls-files", "--cached", "--others", "--exclude-standard", "--", "*.hpp")
+            if (ROOT / name).is_file()]
 
 
 def reach(name: str, seen: dict[str, bool]) -> dict[str, bool]:
@@ -77,7 +86,7 @@ def units_of(build: Path) -> list[Unit]:
 
 class Job:
     def __init__(self, names: list[str], command: list[str], rules: str):
-        self.name = ", ".join(names)
+        self.names = names
         self.command = command
         reached: dict[str, bool] = {}
         for name in names:
@@ -97,7 +106,7 @@ class Job:
             self.stamp.touch()
             return None
         said = done.stdout.strip() or done.stderr.strip()
-        return f"{self.name}:\n{said}"
+        return f"{', '.join(self.names)}:\n{said}"
 
 
 def tidy_jobs(tidy: str, units: list[Unit]) -> list[Job]:
@@ -114,12 +123,19 @@ def tidy_jobs(tidy: str, units: list[Unit]) -> list[Job]:
     return jobs
 
 
+def first_of_ours(name: str) -> str | None:
+    """The first of our headers that this file includes: it compiles alone if the file does."""
+    reached = iter(reach(name, {}))
+    next(reached)  # the file itself
+    return next(reached, None)
+
+
 def header_jobs(units: list[Unit]) -> list[Job]:
     """A header compiles alone, with the include paths of a source that includes it, else of one beside it, or
-    in a folder above. What a source includes before all else, the build compiles so already."""
+    in a folder above. What a source, or another header, includes before all else of ours is compiled with that."""
     commands: dict[Path, list[str]] = {}
     users: dict[str, list[str]] = {}
-    proven: set[str] = set()
+    proven: set[str | None] = set()
     for unit in units:
         words = shlex.split(unit.entry["command"])
         for source in unit.sources:
@@ -127,22 +143,46 @@ def header_jobs(units: list[Unit]) -> list[Job]:
             text = (ROOT / source).read_text(encoding="utf-8")
             for included in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
                 users.setdefault(included, words)
-            first = INCLUDE.search(text)
-            if first and source == unit.sources[0] and not PRECOMPILED.search(unit.entry["command"]):
-                proven |= {first.group(1), f"agent/include/{first.group(1)}"}
+            if source == unit.sources[0] and not PRECOMPILED.search(unit.entry["command"]):
+                proven.add(first_of_ours(source))
     jobs = []
-    for name in git("ls-files", "--cached", "--others", "--exclude-standard", "--", "*.hpp"):
+    for name in headers():
         command = users.get(name) or next(
             (commands[folder] for folder in (ROOT / name).parents if folder in commands), None)
-        if command is None or name in proven or not (ROOT / name).is_file():
+        if command is None or name in proven:
             continue
         flags = [word for i, word in enumerate(command)
                  if word.startswith(("-I", "-D", "-std", "-m", "-W", "-isystem"))
                  or command[i - 1] == "-isystem"]
         # As the main file it would be warned about `#pragma once` and about functions nobody calls.
-        jobs.append(Job([name], [command[0], *flags, "-Wno-unused-function", "-fsyntax-only",
-                                 "-include", name, "-x", "c++", "/dev/null"], "alone"))
-    return jobs
+        jobs.append(Job([name], [command[0], *flags, "-Wno-unused-function", "-fsyntax-only", "-include",
+                                 str(STANDARD), "-include", name, "-x", "c++", "/dev/null"], "alone"))
+    # Not by one with torch, which is seldom compiled.
+    proven |= {first_of_ours(*job.names) for job in jobs if not job.is_slow}
+    return [job for job in jobs if job.names[0] not in proven]
+
+
+def precompile_the_standard_library(jobs: list[Job]) -> None:
+    """Writes STANDARD, with what many of our headers include, and what the compiler makes of it with the flags that
+    most of these jobs have. One with other flags reads STANDARD itself."""
+    flags = collections.Counter(
+        (job.command[0], *(word for word in job.command if word.startswith(("-std", "-m")))) for job in jobs)
+    if not flags:
+        return
+    users = collections.Counter(target for name in headers() for target in INCLUDE.findall((ROOT / name).read_text()))
+    STANDARD.write_text("".join(f"#include <{name}>\n" for name in standard_names.DECLARES if users[name] >= 20))
+    subprocess.run([*flags.most_common(1)[0][0], "-x", "c++-header", str(STANDARD), "-o", f"{STANDARD}.gch"],
+                   check=True)
+
+
+def forgotten_includes() -> list[str]:
+    """What a header uses of the standard library, and includes nothing for."""
+    complaints = []
+    for name in headers():
+        reached = [(ROOT / path).read_text(encoding="utf-8") for path in reach(name, {})]
+        included = [target for text in reached for target in INCLUDE.findall(text)]
+        complaints += [f"{name}: {said}" for said in standard_names.forgotten(reached[0], included)]
+    return complaints
 
 
 def main() -> int:
@@ -155,11 +195,13 @@ def main() -> int:
     build = (ROOT / options.build).resolve()
     changed = changed_files()
     units = units_of(build)
-    jobs = header_jobs(units) + tidy_jobs(options.tidy, units)
+    alone = header_jobs(units)
+    jobs = alone + tidy_jobs(options.tidy, units)
     wanted = [job for job in jobs if not job.is_slow or job.reached & changed]
     new = [job for job in wanted if not job.stamp.exists()]
+    precompile_the_standard_library([job for job in new if job in alone])
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        complaints = [said for said in pool.map(Job.run, new) if said]
+        complaints = forgotten_includes() + [said for said in pool.map(Job.run, new) if said]
     print("\n\n".join(complaints) if complaints else
           f"{len(new)} checked, {len(wanted) - len(new)} known good, "
           f"{len(jobs) - len(wanted)} slow ones left alone: not changed")

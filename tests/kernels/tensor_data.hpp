@@ -3,6 +3,7 @@
 // say of them, worked out in long double by other means than the pass's own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #pragma once
 // The device's pass on the host: its own block program, tables and ring, with fibers for threads. All
 // of the pass but the launch and the memory model.
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <functional>
