@@ -30,24 +30,25 @@ inline constexpr int kWideLanes = 16;
 inline constexpr int kPartLanes = 8;
 inline constexpr int kRunRows = 16;
 
-/// Sums by lane and everything else in total. Magnitudes as the dtype's own bits.
+/// Sums by lane and everything else in total. Magnitudes as the dtype's own bits. Holds nothing before it is written:
+/// to clear it first would take as long as to read a small tensor.
 struct alignas(64) PartTotals {
-  double sum[kPartLanes] = {};
-  double sum_abs[kPartLanes] = {};
-  double sum_sq[kPartLanes] = {};
-  std::uint64_t abs_max_bits = 0;                  ///< 0: no finite non-zero element
-  std::uint64_t abs_min_bits = ~std::uint64_t{0};  ///< of the non-zero ones; all ones: none
-  std::int64_t nan = 0;
-  std::int64_t pos_inf = 0;
-  std::int64_t neg_inf = 0;
-  std::int64_t zero = 0;
-  std::int64_t subnormal = 0;
-  std::int64_t first_nonfinite = -1;  ///< from the start of the part
-  std::int32_t first_kind = -1;
-  std::int32_t scale_exp = 0;
+  double sum[kPartLanes];
+  double sum_abs[kPartLanes];
+  double sum_sq[kPartLanes];
+  std::uint64_t abs_max_bits;  ///< 0: no finite non-zero element
+  std::uint64_t abs_min_bits;  ///< of the non-zero ones; all ones: none
+  std::int64_t nan;
+  std::int64_t pos_inf;
+  std::int64_t neg_inf;
+  std::int64_t zero;
+  std::int64_t subnormal;
+  std::int64_t first_nonfinite;  ///< from the start of the part; -1: none
+  std::int32_t first_kind;       ///< -1: none
+  std::int32_t scale_exp;
 };
 
-/// Reads `count` elements at any alignment into `totals`, which starts as PartTotals{}.
+/// Reads `count` elements at any alignment, and writes all of `totals`.
 using ReadPart = void (*)(const void* data, std::int64_t count, PartTotals& totals) noexcept;
 
 /// By static_cast<int>(DType). A path that this build or architecture lacks is all null.

@@ -52,7 +52,7 @@ double magnitude_of(std::uint64_t bits, DType dtype) noexcept {
   return 0;
 }
 
-TensorStats finish_part(PartTotals& totals, const TensorPart& part) noexcept {
+void finish_part(PartTotals& totals, const TensorPart& part, TensorStats& stats) noexcept {
   for (int width = kPartLanes / 2; width > 0; width /= 2) {
     for (int lane = 0; lane < width; ++lane) {
       totals.sum[lane] += totals.sum[lane + width];
@@ -60,7 +60,7 @@ TensorStats finish_part(PartTotals& totals, const TensorPart& part) noexcept {
       totals.sum_sq[lane] += totals.sum_sq[lane + width];
     }
   }
-  TensorStats stats;
+  stats = TensorStats{};
   stats.numel = part.end - part.begin;
   stats.nan = totals.nan;
   stats.pos_inf = totals.pos_inf;
@@ -79,7 +79,6 @@ TensorStats finish_part(PartTotals& totals, const TensorPart& part) noexcept {
     stats.first_kind = static_cast<std::int16_t>(totals.first_kind);
   }
   stats.scale_exp = totals.scale_exp;
-  return stats;
 }
 
 }  // namespace
@@ -137,7 +136,7 @@ void CpuPass::run_blocks(std::span<const void* const> data, int begin, int end) 
           static_cast<const std::byte*>(data[tensor]) + part.begin * size_in_bytes(part.dtype);
       PartTotals totals;
       table_->read[static_cast<int>(part.dtype)](start, part.end - part.begin, totals);
-      to = finish_part(totals, part);
+      finish_part(totals, part, to);
     });
   }
 }

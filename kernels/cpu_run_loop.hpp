@@ -272,9 +272,10 @@ class RunLoop {
   }
 
   void read_tail(const std::byte* from, std::size_t count, std::size_t begin) noexcept {
-    alignas(64) std::byte run[kRunBytes];
     const std::size_t rows = (count + kRowElements - 1) / kRowElements;
     const std::size_t bytes = count * sizeof(Element);
+    if (bytes == rows * kRowBytes) return read_run(from, rows, begin);
+    alignas(64) std::byte run[kRunBytes];
     std::memcpy(run, from, bytes);
     std::memset(run + bytes, 0, rows * kRowBytes - bytes);
     padding_ = static_cast<std::int64_t>(rows * kRowElements - count);

@@ -103,6 +103,10 @@ template <DType dtype>
 void read_part(const void* data, std::int64_t count, PartTotals& totals) noexcept {
   constexpr std::int64_t kRun = (dtype == DType::f64 ? kWideLanes : kLanes) * kRunRows;
   const auto* bytes = static_cast<const std::byte*>(data);
+  totals = PartTotals{};
+  totals.abs_min_bits = ~std::uint64_t{0};
+  totals.first_nonfinite = -1;
+  totals.first_kind = -1;
   for (std::int64_t begin = 0; begin < count; begin += kRun) {
     const std::byte* run = bytes + begin * size_in_bytes(dtype);
     const int in_run = static_cast<int>(std::min(kRun, count - begin));

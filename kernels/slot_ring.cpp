@@ -40,6 +40,20 @@ std::atomic_ref<std::uint64_t> latest_of(std::span<std::byte> memory) {
       *reinterpret_cast<std::uint64_t*>(memory.data() + offsetof(RingHeader, latest)));
 }
 
+/// A size that is known where this is called makes the copy one instruction; with any other it is a call, which for
+/// whole words would take most of the time.
+inline void store_word(std::uint64_t* to, const std::byte* from, std::size_t bytes) noexcept {
+  std::uint64_t word = 0;
+  std::memcpy(&word, from, bytes);
+  std::atomic_ref(*to).store(word, std::memory_order_release);
+}
+
+inline void load_word(std::byte* to, const std::uint64_t* from, std::size_t bytes) noexcept {
+  const std::uint64_t word =
+      std::atomic_ref(*const_cast<std::uint64_t*>(from)).load(std::memory_order_acquire);
+  std::memcpy(to, &word, bytes);
+}
+
 }  // namespace
 
 void SlotRing::Free::operator()(std::byte* memory) const noexcept {
@@ -100,11 +114,9 @@ bool SlotRing::write_spans(std::uint64_t sequence,
   std::atomic_ref(words[kBegin]).store(sequence, std::memory_order_relaxed);
   std::uint64_t* to = words + kPayload;
   for (const auto& part : parts) {
-    for (std::size_t at = 0; at < part.size(); at += kWord) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, part.data() + at, std::min(kWord, part.size() - at));
-      std::atomic_ref(*to++).store(word, std::memory_order_release);
-    }
+    const std::size_t whole = part.size() / kWord * kWord;
+    for (std::size_t at = 0; at < whole; at += kWord) store_word(to++, part.data() + at, kWord);
+    if (whole < part.size()) store_word(to++, part.data() + whole, part.size() - whole);
   }
   std::atomic_ref(words[kEnd]).store(sequence, std::memory_order_release);
   latest_of(memory_).store(sequence, std::memory_order_release);
@@ -126,11 +138,9 @@ SlotStatus SlotRing::read(std::uint64_t sequence, std::span<std::byte> out,
     return begin > sequence ? SlotStatus::overwritten : SlotStatus::not_yet;
   }
   const std::uint64_t* from = words + kPayload + offset / kWord;
-  for (std::size_t at = 0; at < out.size(); at += kWord, ++from) {
-    const std::uint64_t word =
-        std::atomic_ref(*const_cast<std::uint64_t*>(from)).load(std::memory_order_acquire);
-    std::memcpy(out.data() + at, &word, std::min(kWord, out.size() - at));
-  }
+  const std::size_t whole = out.size() / kWord * kWord;
+  for (std::size_t at = 0; at < whole; at += kWord) load_word(out.data() + at, from++, kWord);
+  if (whole < out.size()) load_word(out.data() + whole, from, out.size() - whole);
   const auto begin = std::atomic_ref(words[kBegin]).load(std::memory_order_relaxed);
   return begin == sequence ? SlotStatus::ok : SlotStatus::overwritten;
 }

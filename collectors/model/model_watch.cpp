@@ -330,7 +330,7 @@ Tensor ModelWatch::gradient_now(int optimizer, std::size_t entry) const noexcept
 }
 
 void ModelWatch::let_go_of_gradients(int optimizer) noexcept {
-  for (Tensor& gradient : watched_[static_cast<std::size_t>(optimizer)].gradients) gradient.reset();
+  reset_all(watched_[static_cast<std::size_t>(optimizer)].gradients);
 }
 
 std::shared_ptr<const ReadPlan> ModelWatch::plan(int optimizer) const noexcept {

@@ -34,8 +34,9 @@ void CpuReader::set(std::size_t entry, const Tensor& tensor, EntryTag tag) noexc
     at.view = TensorView{};
     return;
   }
-  const bool foreign = tensor.defined() && !is_on_cpu(tensor);
-  at.view = foreign ? TensorView{} : view_of(tensor);
+  const TensorFacts facts = facts_of(tensor);
+  const bool foreign = tensor.defined() && facts.place != TensorFacts::Place::cpu;
+  at.view = foreign ? TensorView{} : view_of(tensor, facts);
   at.tag = foreign ? EntryTag::unsupported : tag_of(at.view.readable);
 }
 

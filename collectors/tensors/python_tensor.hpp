@@ -1,5 +1,6 @@
 #pragma once
 // A tensor of Python's: a reference to its object, or to the tensor alone.
+#include <span>
 #include <utility>
 
 struct _object;  // Python's name of PyObject. NOLINT(readability-identifier-naming)
@@ -39,8 +40,12 @@ class PythonTensor {
   /// The at::Tensor, borrowed; null: undefined.
   [[nodiscard]] void* handle() const noexcept { return handle_; }
 
+  /// reset() of each, which asks once who has the GIL.
+  static void reset_all(std::span<PythonTensor> tensors) noexcept;
+
  private:
   void let_go() noexcept;
+  void give_back() noexcept;
 
   _object* object_ = nullptr;
   void* handle_ = nullptr;  ///< in the object, or of our own if there is none

@@ -27,6 +27,15 @@ using Tensor = PythonTensor;
 using Tensor = at::Tensor;
 #endif
 
+/// Makes all of them undefined.
+inline void reset_all(std::span<Tensor> tensors) noexcept {
+#ifdef GRADVANE_PYTHON_TENSORS
+  PythonTensor::reset_all(tensors);
+#else
+  for (Tensor& tensor : tensors) tensor.reset();
+#endif
+}
+
 /// How a tensor lies in memory. Valid while the tensor is neither freed nor changed.
 struct TensorFacts {
   enum class Place : std::uint8_t { cpu, cuda, other };

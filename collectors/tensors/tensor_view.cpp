@@ -48,7 +48,6 @@ std::int64_t sparse_row_major(const Tensor& tensor, const TensorFacts& facts,
 
 TensorView look(const Tensor& tensor, const TensorFacts& facts) {
   TensorView view;
-  if (!tensor.defined()) return view;
   view.readable = Readable::unsupported;
   if (!facts.dtype || facts.place == TensorFacts::Place::other || facts.layout == Layout::other)
     return view;
@@ -96,7 +95,7 @@ EntryTag tag_of(Readable readable) noexcept {
 TensorView view_of(const Tensor& tensor) noexcept { return view_of(tensor, facts_of(tensor)); }
 
 TensorView view_of(const Tensor& tensor, const TensorFacts& facts) noexcept try {
-  return look(tensor, facts);
+  return tensor.defined() ? look(tensor, facts) : TensorView{};
 } catch (...) {  // no memory for a temporary, or a tensor subclass that refuses: not worth a run
   TensorView view;
   view.readable = Readable::unsupported;

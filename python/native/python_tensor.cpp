@@ -103,17 +103,33 @@ void PythonTensor::let_go() noexcept {
     later.any.store(true, std::memory_order_relaxed);
     return;
   }
-  void* handle = std::exchange(handle_, nullptr);
-  if (PyObject* object = std::exchange(object_, nullptr); object != nullptr)
-    Py_DECREF(object);
-  else
-    spare_handles().take(handle);
+  give_back();
   if (!later.any.load(std::memory_order_relaxed)) return;
   std::vector<PythonTensor> tensors;  // let go of at the end of this scope, without the lock
   {
     const std::lock_guard lock(later.mutex);
     tensors.swap(later.tensors);
     later.any.store(false, std::memory_order_relaxed);
+  }
+}
+
+/// With the GIL.
+void PythonTensor::give_back() noexcept {
+  void* handle = std::exchange(handle_, nullptr);
+  if (PyObject* object = std::exchange(object_, nullptr); object != nullptr)
+    Py_DECREF(object);
+  else
+    spare_handles().take(handle);
+}
+
+void PythonTensor::reset_all(std::span<PythonTensor> tensors) noexcept {
+  const bool has_gil = Py_IsInitialized() != 0 && PyGILState_Check() != 0;
+  for (PythonTensor& tensor : tensors) {
+    if (!tensor.defined()) continue;
+    if (has_gil)
+      tensor.give_back();
+    else
+      tensor.let_go();
   }
 }
 

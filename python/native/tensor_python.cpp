@@ -6,7 +6,6 @@
 #include <map>
 #include <new>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -46,16 +45,18 @@ Value asked(python::Call<Arguments...> call, python::TensorHandle handle) noexce
   return value;
 }
 
-std::pair<std::optional<DType>, bool> dtype_of(const TorchInterface& torch,
-                                               std::int32_t type) noexcept {
-  if (type == torch.float32) return {DType::f32, false};
-  if (type == torch.bfloat16) return {DType::bf16, false};
-  if (type == torch.float16) return {DType::f16, false};
-  if (type == torch.float64) return {DType::f64, false};
-  if (type == torch.complex64) return {DType::f32, true};
-  if (type == torch.complex128) return {DType::f64, true};
-  if (type == torch.complex32) return {DType::f16, true};
-  return {std::nullopt, false};
+void set_dtype(const TorchInterface& torch, std::int32_t type, TensorFacts& facts) noexcept {
+  const auto is = [&](DType dtype, bool is_complex) {
+    facts.dtype = dtype;
+    facts.is_complex = is_complex;
+  };
+  if (type == torch.float32) return is(DType::f32, false);
+  if (type == torch.bfloat16) return is(DType::bf16, false);
+  if (type == torch.float16) return is(DType::f16, false);
+  if (type == torch.float64) return is(DType::f64, false);
+  if (type == torch.complex64) return is(DType::f32, true);
+  if (type == torch.complex128) return is(DType::f64, true);
+  if (type == torch.complex32) return is(DType::f16, true);
 }
 
 /// As torch's is_non_overlapping_and_dense().
@@ -70,6 +71,11 @@ bool is_dense(std::span<const std::int64_t> sizes, std::span<const std::int64_t>
     expected *= size;
   }
   return true;
+}
+
+/// Of one element, whose dtype is known.
+std::int64_t item_bytes(const TensorFacts& facts) noexcept {
+  return kernels::size_in_bytes(*facts.dtype) * (facts.is_complex ? 2 : 1);
 }
 
 /// Bytes of storage that the elements reach.
@@ -109,7 +115,7 @@ void look_at_memory(const PythonTensor& tensor, const TorchInterface& torch, Ten
     facts.data = asked<void*>(torch.data_ptr, handle);
     return;
   }
-  const std::int64_t item = kernels::size_in_bytes(*facts.dtype) * (facts.is_complex ? 2 : 1);
+  const std::int64_t item = item_bytes(facts);
   const auto storage = asked<std::int64_t>(torch.storage_bytes, handle);
   const auto offset = asked<std::int64_t>(torch.storage_offset, handle);
   if (facts.numel > 0 && is_negated(tensor, facts, storage, item)) {
@@ -124,27 +130,25 @@ void look_at_memory(const PythonTensor& tensor, const TorchInterface& torch, Ten
 bool look_at_plain(void* handle, const TorchInterface& torch, TensorFacts& facts) {
   const void* implementation = TorchInterface::implementation(handle);
   if (!torch.is_plain(implementation) || !asked<bool>(torch.is_contiguous, handle)) return false;
-  const auto [dtype, is_complex] = dtype_of(torch, asked<std::int32_t>(torch.dtype, handle));
-  if (!dtype) return false;
+  set_dtype(torch, asked<std::int32_t>(torch.dtype, handle), facts);
+  if (!facts.dtype) return false;
   facts.layout = TensorFacts::Layout::strided;
   facts.place = TensorFacts::Place::cpu;
   if ((torch.keys(implementation) & torch.cuda_key) != 0) {
     facts.place = TensorFacts::Place::cuda;
     facts.device = asked<std::int32_t>(torch.device_index, handle);
   }
-  facts.dtype = dtype;
-  facts.is_complex = is_complex;
   facts.is_row_major = true;
   facts.is_dense = true;
   facts.numel = asked<std::int64_t>(torch.numel, handle);
-  const std::int64_t bytes = facts.numel * kernels::size_in_bytes(*dtype) * (is_complex ? 2 : 1);
+  const std::int64_t item = item_bytes(facts);
+  const std::int64_t bytes = facts.numel * item;
   const auto storage = asked<std::int64_t>(torch.storage_bytes, handle);
   // With room to spare it may begin anywhere in it.
   const std::int64_t offset =
       storage == bytes ? 0 : asked<std::int64_t>(torch.storage_offset, handle);
   facts.data = asked<void*>(torch.data_ptr, handle);
-  facts.has_memory = storage >= bytes + offset * (bytes / std::max<std::int64_t>(1, facts.numel)) &&
-                     facts.data != nullptr;
+  facts.has_memory = storage >= bytes + offset * item && facts.data != nullptr;
   return true;
 }
 
@@ -163,21 +167,16 @@ std::string name_of_device(const TorchInterface& torch, const PythonTensor& tens
   return py::str(object_of(tensor).attr("device"));
 }
 
-}  // namespace
-
-TensorFacts facts_of(const PythonTensor& tensor) noexcept try {
-  TensorFacts facts;
-  if (!tensor.defined()) return facts;
+void look_at(const PythonTensor& tensor, TensorFacts& facts) {
   const TorchInterface& torch = torch_interface();
   void* handle = tensor.handle();
-  if (look_at_plain(handle, torch, facts)) return facts;
+  if (look_at_plain(handle, torch, facts)) return;
   const auto type = asked<std::int32_t>(torch.device_type, handle);
   facts.place = type == torch.cpu    ? TensorFacts::Place::cpu
                 : type == torch.cuda ? TensorFacts::Place::cuda
                                      : TensorFacts::Place::other;
   if (type == torch.cuda) facts.device = asked<std::int32_t>(torch.device_index, handle);
-  std::tie(facts.dtype, facts.is_complex) =
-      dtype_of(torch, asked<std::int32_t>(torch.dtype, handle));
+  set_dtype(torch, asked<std::int32_t>(torch.dtype, handle), facts);
   const auto layout = asked<std::int32_t>(torch.layout, handle);
   if (layout == torch.sparse)
     facts.layout = TensorFacts::Layout::sparse;
@@ -185,9 +184,19 @@ TensorFacts facts_of(const PythonTensor& tensor) noexcept try {
            has_storage(tensor))
     facts.layout = TensorFacts::Layout::strided;
   if (facts.layout != TensorFacts::Layout::other) look_at_memory(tensor, torch, facts);
+}
+
+}  // namespace
+
+TensorFacts facts_of(const PythonTensor& tensor) noexcept {
+  TensorFacts facts;
+  if (!tensor.defined()) return facts;
+  try {
+    look_at(tensor, facts);
+  } catch (...) {  // no memory for a list of strides, or a kind of tensor that refuses
+    facts = {};
+  }
   return facts;
-} catch (...) {  // no memory for a list of strides, or a kind of tensor that refuses
-  return {};
 }
 
 const void* identity_of(const PythonTensor& tensor) noexcept {
