@@ -31,10 +31,18 @@ if ! flock -n 9; then
   flock 9
 fi
 
-run_apt
-run_servers
-run_python
-run_page &  # beside the next one: both wait for the network, and install different packages
+# What runs beside another stage waits for the network as that does, and installs other things.
+if can_begin_with_python; then
+  { run_apt && run_servers; } &
+  system=$!
+  run_python
+  wait "$system" || exit 1
+else
+  run_apt
+  run_servers
+  run_python
+fi
+run_page &
 page=$!
 run_tools
 wait "$page" || exit 1

@@ -68,6 +68,13 @@ as_root() {
   fi
 }
 
+# Whether the environment can be made before Debian's packages are there. Where those cannot be installed, that is
+# better said before gigabytes are fetched.
+can_begin_with_python() {
+  "${GRADVANE_PYTHON:-/usr/bin/python3}" -c 'import ensurepip, venv' 2>/dev/null || return 1
+  [[ $(id -u) -eq 0 ]] || command -v sudo >/dev/null
+}
+
 run_apt() {
   local package boost="" missing=() log=$deps/apt.log
   if ! command -v dpkg-query >/dev/null; then
