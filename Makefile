@@ -47,7 +47,7 @@ test: deps  ## build, then run the unit and integration tests
 	grep -hE '^(FAILED|ERROR) |^E  |^\[  FAILED  \]|: Failure$$' build/release/Testing/Temporary/LastTest.log | cut -c1-300 | tail -n 60 || true
 	exit "$$status"
 
-test-all: test  ## test, then the same under sanitizers, and the soak runs
+test-all: test  ## test, then the same under sanitizers, the soak runs, and test-wheel (hours)
 	@for preset in asan tsan; do
 	  $(MAKE) build PRESET=$$preset
 	done
@@ -55,6 +55,7 @@ test-all: test  ## test, then the same under sanitizers, and the soak runs
 	"$$GRADVANE_CTEST" --preset asan
 	"$$GRADVANE_CTEST" --preset tsan
 	"$$GRADVANE_CTEST" --test-dir build/release -L '^soak$$' --output-on-failure
+	$(MAKE) test-wheel
 
 wheel: deps  ## build dist/gradvane-*.whl: one file for CPython 3.10 to 3.14 and torch 2.9 to 2.15
 	@exec scripts/wheel.sh

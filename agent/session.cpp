@@ -66,6 +66,7 @@ Session::Session(const ResolvedOptions& resolved)
   record::RunInfo run = describe_run(resolved);
   run_ = run.run;
   is_renamed_ = agent::is_renamed(resolved.options, run);
+  local_rank_ = run.local_rank;
   ConfigFile config(resolved, run.settings);
   worker_ = std::make_unique<Worker>(resolved.options, std::move(run), recorder_.handoff(),
                                      governor_, &exchange_, seat_.ledger(), std::move(config));

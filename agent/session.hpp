@@ -69,6 +69,8 @@ class Session {
   [[nodiscard]] const std::string& run() const noexcept { return run_; }
   /// A live run has the default name, so this one has its run_id behind it.
   [[nodiscard]] bool is_renamed() const noexcept { return is_renamed_; }
+  /// Of this process among those of its machine, by the launcher or the option.
+  [[nodiscard]] int local_rank() const noexcept { return local_rank_; }
   [[nodiscard]] Status status() const;
 
  private:
@@ -80,6 +82,7 @@ class Session {
   bool has_ended_ = false;
   std::string run_;
   bool is_renamed_ = false;
+  int local_rank_ = 0;
   /// Null when switched off; after the recorder, which it reads from.
   std::unique_ptr<Worker> worker_;
 };

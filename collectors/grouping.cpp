@@ -91,20 +91,47 @@ std::string joined(std::span<const std::string> parts) {
 /// One parameter's module, and the part of it that names its group.
 struct Cut {
   std::vector<std::string> parts;
-  std::size_t layer = 0;  ///< parts up to the first that is a number, that one included; 0: none is
+  std::size_t layer = 0;  ///< parts up to the layer's number, that one included; 0: there is none
   std::size_t depth = 0;  ///< parts that name the group
 };
 
 using Cuts = std::vector<Cut>;
 
+/// The numbers that follow a module's name, by that name.
+using Numbers = std::map<std::string, std::set<std::string>>;
+
+Numbers numbers_of(const Cuts& cuts) {
+  Numbers numbers;
+  for (const Cut& cut : cuts)
+    for (std::size_t i = 0; i < cut.parts.size(); ++i)
+      if (is_number(cut.parts[i]))
+        numbers[joined(std::span(cut.parts).first(i))].insert(cut.parts[i]);
+  return numbers;
+}
+
+/// Whether the number at `at` only says which list of layers: that of a Sequential which holds a list with more layers than
+/// it has members itself (1.0, 1.1, ...), or the only one that names begin with (0.decoder.layers.0). Not if experts
+/// or heads are numbered below layers.
+bool is_list_of_layers(const Cut& cut, std::size_t at, const Numbers& numbers) {
+  const auto among = [&](std::size_t i) {
+    return numbers.at(joined(std::span(cut.parts).first(i))).size();
+  };
+  const bool is_followed = at + 1 < cut.parts.size() && is_number(cut.parts[at + 1]);
+  if (is_followed) return among(at + 1) > among(at);
+  return at == 0 && among(at) == 1 &&
+         std::any_of(cut.parts.begin() + 1, cut.parts.end(), is_number);
+}
+
 Cuts cuts_of(std::span<const std::string> params) {
   Cuts cuts;
-  for (const std::string& param : params) {
-    Cut cut{.parts = module_of(param)};
-    const auto number = std::ranges::find_if(cut.parts, is_number);
-    if (number != cut.parts.end())
-      cut.layer = static_cast<std::size_t>(number - cut.parts.begin()) + 1;
-    cuts.push_back(std::move(cut));
+  for (const std::string& param : params) cuts.push_back({.parts = module_of(param)});
+  const Numbers numbers = numbers_of(cuts);
+  for (Cut& cut : cuts) {
+    auto number = std::ranges::find_if(cut.parts, is_number);
+    if (number == cut.parts.end()) continue;
+    if (is_list_of_layers(cut, static_cast<std::size_t>(number - cut.parts.begin()), numbers))
+      number = std::find_if(number + 1, cut.parts.end(), is_number);
+    cut.layer = static_cast<std::size_t>(number - cut.parts.begin()) + 1;
   }
   return cuts;
 }

@@ -196,7 +196,7 @@ class RunLoop {
     if (has_nonfinite) {
       nonfinite_ = T::fold(nonfinite_, nonfinite);
       count_infinite(run, end);
-      if (first_nonfinite_ < 0) find_first(run, begin);
+      if (first_nonfinite_ < 0) find_first(run, end, begin);
     }
 
     bool wide = false;
@@ -282,9 +282,9 @@ class RunLoop {
     read_run(run, rows, begin);
   }
 
-  // Once a part at most.
-  void find_first(const std::byte* run, std::size_t begin) noexcept {
-    for (std::size_t i = 0;; ++i) {
+  // Once a part at most. Finds nothing if somebody writes to the tensor meanwhile.
+  void find_first(const std::byte* run, const std::byte* end, std::size_t begin) noexcept {
+    for (std::size_t i = 0; run + i * sizeof(Element) < end; ++i) {
       Element bits;
       std::memcpy(&bits, run + i * sizeof(bits), sizeof(bits));
       const auto magnitude = static_cast<Element>(bits & T::kAbsMask);

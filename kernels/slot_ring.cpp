@@ -1,6 +1,5 @@
 #include "kernels/slot_ring.hpp"
 
-#include <algorithm>
 #include <cstring>
 #include <new>
 #include <stdexcept>
@@ -40,8 +39,7 @@ std::atomic_ref<std::uint64_t> latest_of(std::span<std::byte> memory) {
       *reinterpret_cast<std::uint64_t*>(memory.data() + offsetof(RingHeader, latest)));
 }
 
-/// A size that is known where this is called makes the copy one instruction; with any other it is a call, which for
-/// whole words would take most of the time.
+/// With a constant size the memcpy is one instruction; with a size known only at run time it is a call.
 inline void store_word(std::uint64_t* to, const std::byte* from, std::size_t bytes) noexcept {
   std::uint64_t word = 0;
   std::memcpy(&word, from, bytes);

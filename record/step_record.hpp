@@ -133,7 +133,7 @@ struct FirstNonfinite {
 };
 
 inline constexpr int kMaxLearningRates = 64;
-inline constexpr int kMaxUserMetrics = 32;
+inline constexpr int kMaxUserMetrics = 256;
 
 /// Everything global about one optimizer step. Per group and per parameter detail is StepDetail.
 struct StepRecord {

@@ -31,12 +31,15 @@ if ! flock -n 9; then
   flock 9
 fi
 
-# What runs beside another stage waits for the network as that does, and installs other things.
+# What runs beside another stage waits for the network as that does, and installs other things. It is waited for
+# whatever happens: a dpkg that is killed leaves a system to be repaired.
+trap wait EXIT
+read_overrides
 if can_begin_with_python; then
-  { run_apt && run_servers; } &
+  { run_apt; run_servers; } &
   system=$!
   run_python
-  wait "$system" || exit 1
+  wait "$system" || fail apt "failed, see above"
 else
   run_apt
   run_servers
@@ -45,6 +48,6 @@ fi
 run_page &
 page=$!
 run_tools
-wait "$page" || exit 1
+wait "$page" || fail page "failed, see above"
 run_cuda
 write_settings

@@ -110,12 +110,22 @@ def test_a_name_of_the_standard_library_may_come_with_a_header_of_ours(tree):
     assert "2 checked" in said, "a.cpp and a.hpp, and with this b.hpp"
 
 
+def test_a_header_of_others_before_it_proves_nothing_of_ours(tree):
+    write(tree, "kernels/a.hpp", "#pragma once\ninline int one(pthread_t) { return 1; }\n")
+    write(tree, "kernels/a.cpp", '#include <pthread.h>\n\n#include "kernels/a.hpp"\n' + GOOD)
+    code, said = lint(tree)
+    assert code != 0 and "kernels/a.hpp" in said and "2 checked" not in said, said
+
+
 def test_what_a_header_forgot_of_the_standard_library_is_named_with_its_header(tree):
     write(tree, "kernels/a.hpp", "#pragma once\n#include <cstdint>\n// not std::map\n"
                                  "std::int64_t sum(std::vector<int> of);\n")
     code, said = lint(tree)
     assert code != 0 and "std::vector is used" in said, said
     assert "std::map is used" not in said and "std::int64_t is used" not in said, said
+    write(tree, "kernels/a.hpp", "#pragma once\n#include <string>\ninline pid_t parent(pid_t of) { return of; }\n")
+    code, said = lint(tree)
+    assert code != 0 and "pid_t is used" in said and "#include <sys/types.h>" in said, said
     write(tree, "kernels/a.hpp", "#pragma once\n#include <new>\ninline std::align_val_t one{1};\n")
     code, said = lint(tree)
     assert code != 0 and "add it to its header's row" in said, said

@@ -269,20 +269,29 @@ void StepRecorder::forget_step(OptimizerState& state) noexcept {
   user_.clear();
 }
 
-void StepRecorder::log(std::string_view name, double value) noexcept try {
-  if (optimizers_.is_enabled()) user_.set(optimizers_.user_metric(name), value);
+bool StepRecorder::log(std::string_view name, double value) noexcept try {
+  if (!optimizers_.is_enabled()) return true;
+  const int index = optimizers_.user_metric(name);
+  user_.set(index, value);
+  return index >= 0;
 } catch (...) {  // no memory for a new name
   user_.refuse_name();
+  return true;
 }
 
-void StepRecorder::log(std::string_view name, const collectors::Tensor& value) noexcept try {
-  if (!optimizers_.is_enabled()) return;
+bool StepRecorder::log(std::string_view name, const collectors::Tensor& value) noexcept try {
+  if (!optimizers_.is_enabled()) return true;
   const OwnCalls own(syncs_.ledger());
-  if (user_.takes(value)) return user_.set(optimizers_.user_metric(name), value);
-  const auto number = collectors::scalar_value(value);
-  log(name, number.value_or(std::numeric_limits<double>::quiet_NaN()));
+  if (!user_.takes(value)) {
+    const auto number = collectors::scalar_value(value);
+    return log(name, number.value_or(std::numeric_limits<double>::quiet_NaN()));
+  }
+  const int index = optimizers_.user_metric(name);
+  user_.set(index, value);
+  return index >= 0;
 } catch (...) {
   user_.refuse_name();
+  return true;
 }
 
 }  // namespace gradvane::agent

@@ -169,9 +169,10 @@ class StepRecorder {
   void add_agent_time(Clock::duration time) noexcept { clock_.add_agent_time(time); }
   /// Time that this thread waited for other ranks, whatever phase it was in.
   void add_rank_wait(Clock::duration time) noexcept { clock_.add_rank_wait(time); }
-  void log(std::string_view name, double value) noexcept;
+  /// False if there are so many names already that this one is left out.
+  bool log(std::string_view name, double value) noexcept;
   /// The same with one element, read where it is.
-  void log(std::string_view name, const collectors::Tensor& value) noexcept;
+  bool log(std::string_view name, const collectors::Tensor& value) noexcept;
   void count_tokens(std::int64_t tokens) noexcept { counts_.add_tokens(tokens); }
   void count_samples(std::int64_t samples) noexcept { counts_.add_samples(samples); }
 

@@ -23,7 +23,7 @@ using Clock = AlertBook::Clock;
 constexpr int kNiceness = 5;                         // training goes first
 constexpr std::chrono::milliseconds kGrace{100};     // for the thread to notice that time is up
 constexpr std::chrono::hours kLongWait{1};           // looks again, for no reason
-constexpr std::chrono::milliseconds kLastPause{50};  // between tries at the end
+constexpr std::chrono::milliseconds kLastPause{50};  // after a try at the end; doubles, too
 
 }  // namespace
 
@@ -54,6 +54,7 @@ class AlertSender::Impl : public std::enable_shared_from_this<AlertSender::Impl>
       if (std::exchange(is_ending_, true)) return;
       end_by_ = Clock::now() + budget;
       not_before_ = Clock::time_point::min();
+      next_pause_ = {};
       book_.put_end();
     }
     if (thread_.joinable()) {
@@ -150,8 +151,13 @@ class AlertSender::Impl : public std::enable_shared_from_this<AlertSender::Impl>
   }
 
   void pause(const std::string& why) {
-    next_pause_ = std::clamp(2 * next_pause_, options_.first_pause, options_.longest_pause);
-    not_before_ = Clock::now() + (is_ending_ ? kLastPause : next_pause_);
+    const auto shortest =
+        is_ending_ ? std::min(kLastPause, options_.first_pause) : options_.first_pause;
+    next_pause_ = std::clamp(2 * next_pause_, shortest, options_.longest_pause);
+    const auto now = Clock::now();
+    not_before_ = now + next_pause_;
+    // A try that was cut off by the end says less than the one before it.
+    if (is_ending_ && now >= end_by_ && !last_error_.empty()) return;
     try {
       last_error_ = why;
     } catch (...) {  // the pause is what matters

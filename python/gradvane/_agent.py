@@ -95,6 +95,7 @@ class Agent:
         self.run = str(self._native.run()) or name
         self.is_renamed = bool(self._native.is_renamed())
         """a run with the default name is live on this machine, so this one has its run_id in its name"""
+        self._has_left_out = False
         self._incidents = Incidents()
         self.recording = ""
         """path of the latest one of an incident"""
@@ -131,7 +132,10 @@ class Agent:
         if loss is not None:
             self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else torch.tensor(float(loss)))
         for name, value in scalars.items():
-            self._native.log(name, value if isinstance(value, torch.Tensor) else float(value))
+            is_kept = self._native.log(name, value if isinstance(value, torch.Tensor) else float(value))
+            if not is_kept and not self._has_left_out:
+                self._has_left_out = True
+                logger.warning("there are 256 custom metrics already: %s and other new names are left out", name)
 
     def count(self, *, tokens: int = 0, samples: int = 0) -> None:
         """As gradvane.count()."""

@@ -79,7 +79,7 @@ def log(
 
     Call it before the optimizer steps. Tensors of one element are read where they are, without waiting. A
     loss that is passed overrides what backward() shows; several of one step are averaged. Metrics become
-    gradvane_user_metric{name}; at most 32 names. `step`, which other loggers take, is accepted and ignored. Without an
+    gradvane_user_metric{name}; at most 256 names, and a warning names the first one more. `step`, which other loggers take, is accepted and ignored. Without an
     agent it does nothing.
     """
     agent = _agent.live()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ def begins(agent: Agent) -> None:
     if agent.url and not _is_logged():
         why = "a run with the default name is live already; " if agent.is_renamed else ""
         page_of_all_ranks = agent.url.split("/rank/")[0]
-        _say(f"{agent.run}: {page_of_all_ranks} ({why}GRADVANE_QUIET=1 hides this line)")
+        _say(agent, f"{agent.run}: {page_of_all_ranks} ({why}GRADVANE_QUIET=1 hides this line)")
 
 
 def ended(agent: Agent) -> None:
@@ -34,7 +33,7 @@ def ended(agent: Agent) -> None:
              f"{incidents or 'no'} incident{'' if incidents == 1 else 's'}"]
     if agent.recording:
         parts.append(f"gradvane replay {agent.recording}")
-    _say(f"{agent.run} ended: {', '.join(parts)}")
+    _say(agent, f"{agent.run} ended: {', '.join(parts)}")
 
 
 def _is_logged() -> bool:
@@ -42,8 +41,8 @@ def _is_logged() -> bool:
     return logger.isEnabledFor(logging.INFO) and logger.hasHandlers()
 
 
-def _say(line: str) -> None:
-    if is_quiet() or os.environ.get("LOCAL_RANK", "0") != "0":
+def _say(agent: Agent, line: str) -> None:
+    if is_quiet() or agent._native.local_rank() != 0:
         return
     if _is_logged():
         logger.info(line)

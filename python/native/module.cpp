@@ -170,12 +170,8 @@ void define_values(Class& agent) {
           "log",
           [](PythonAgent& self, const std::string& name, const py::object& value) {
             const Tensor tensor = tensor_of(value);
-            if (tensor.defined()) {
-              self.log(name, tensor);
-              return;
-            }
-            const auto number = py::cast<double>(value);
-            self.log(name, number);
+            return tensor.defined() ? self.log(name, tensor)
+                                    : self.log(name, py::cast<double>(value));
           },
           "name"_a, "value"_a)
       .def("count", &PythonAgent::count, "tokens"_a, "samples"_a);
@@ -286,6 +282,7 @@ void define_ends(Class& agent) {
       .def("url", &PythonAgent::url, WithoutGil())
       .def("run", &PythonAgent::run, WithoutGil())
       .def("is_renamed", &PythonAgent::is_renamed, WithoutGil())
+      .def("local_rank", &PythonAgent::local_rank, WithoutGil())
       .def("flush", &PythonAgent::flush, WithoutGil(), "seconds"_a)
       .def("stop", &PythonAgent::stop, WithoutGil(), "lingers"_a)
       .def("fail", &PythonAgent::fail, WithoutGil(), "reason"_a, "lingers"_a)

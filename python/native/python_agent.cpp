@@ -295,12 +295,14 @@ void PythonAgent::take_loss(const collectors::Tensor& loss) {
   if (const Call call(*this); call) call->take_loss(loss);
 }
 
-void PythonAgent::log(const std::string& name, double value) {
-  if (const Call call(*this); call) call->log(name, value);
+bool PythonAgent::log(const std::string& name, double value) {
+  const Call call(*this);
+  return !call || call->log(name, value);
 }
 
-void PythonAgent::log(const std::string& name, const collectors::Tensor& value) {
-  if (const Call call(*this); call) call->log(name, value);
+bool PythonAgent::log(const std::string& name, const collectors::Tensor& value) {
+  const Call call(*this);
+  return !call || call->log(name, value);
 }
 
 void PythonAgent::count(std::int64_t tokens, std::int64_t samples) {
@@ -322,7 +324,6 @@ Status PythonAgent::status() { return session_.status(); }
 std::string PythonAgent::url() { return session_.url(); }
 
 std::string PythonAgent::run() { return session_.run(); }
-bool PythonAgent::is_renamed() { return session_.is_renamed(); }
 
 bool PythonAgent::flush(double seconds) {
   const Call call(*this);

@@ -137,8 +137,9 @@ class PythonAgent {
   collectors::Tensor clip_grad_norm(int optimizer, double max_norm, bool just_read);
 
   void take_loss(const collectors::Tensor& loss);
-  void log(const std::string& name, double value);
-  void log(const std::string& name, const collectors::Tensor& value);
+  /// As StepRecorder::log().
+  bool log(const std::string& name, double value);
+  bool log(const std::string& name, const collectors::Tensor& value);
   void count(std::int64_t tokens, std::int64_t samples);
 
   StepResult record();
@@ -147,7 +148,9 @@ class PythonAgent {
   /// The name; empty if the agent is switched off.
   std::string run();
   /// A live run has the default name, so this one has its run_id behind it.
-  bool is_renamed();
+  bool is_renamed() { return session_.is_renamed(); }
+  /// Of this process among those of its machine.
+  int local_rank() { return session_.local_rank(); }
   bool flush(double seconds);
   /// Ends the run. With `lingers`, at the end of the process, it waits for one more scrape.
   void stop(bool lingers);

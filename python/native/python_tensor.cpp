@@ -20,6 +20,15 @@ struct LetGo {
   std::mutex mutex;
   std::vector<PythonTensor> tensors;
   std::atomic<bool> any{false};
+
+  /// With the GIL.
+  void give_back() noexcept {
+    if (!any.load(std::memory_order_relaxed)) return;
+    std::vector<PythonTensor> now;  // let go of at the end, without the lock
+    const std::lock_guard lock(mutex);
+    now.swap(tensors);
+    any.store(false, std::memory_order_relaxed);
+  }
 };
 
 LetGo& let_go_of() {
@@ -104,13 +113,7 @@ void PythonTensor::let_go() noexcept {
     return;
   }
   give_back();
-  if (!later.any.load(std::memory_order_relaxed)) return;
-  std::vector<PythonTensor> tensors;  // let go of at the end of this scope, without the lock
-  {
-    const std::lock_guard lock(later.mutex);
-    tensors.swap(later.tensors);
-    later.any.store(false, std::memory_order_relaxed);
-  }
+  later.give_back();
 }
 
 /// With the GIL.
@@ -131,6 +134,7 @@ void PythonTensor::reset_all(std::span<PythonTensor> tensors) noexcept {
     else
       tensor.let_go();
   }
+  if (has_gil) let_go_of().give_back();
 }
 
 }  // namespace gradvane::collectors

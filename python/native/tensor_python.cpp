@@ -148,7 +148,8 @@ bool look_at_plain(void* handle, const TorchInterface& torch, TensorFacts& facts
   const std::int64_t offset =
       storage == bytes ? 0 : asked<std::int64_t>(torch.storage_offset, handle);
   facts.data = asked<void*>(torch.data_ptr, handle);
-  facts.has_memory = storage >= bytes + offset * item && facts.data != nullptr;
+  const std::int64_t needed = facts.numel == 0 ? 0 : bytes + offset * item;
+  facts.has_memory = storage >= needed && facts.data != nullptr;
   return true;
 }
 

@@ -123,11 +123,14 @@ def tidy_jobs(tidy: str, units: list[Unit]) -> list[Job]:
     return jobs
 
 
-def first_of_ours(name: str) -> str | None:
-    """The first of our headers that this file includes: it compiles alone if the file does."""
-    reached = iter(reach(name, {}))
-    next(reached)  # the file itself
-    return next(reached, None)
+def proven_by(name: str) -> str | None:
+    """The header of ours that compiles alone if this file does: the first that it includes, if nothing but the standard
+    library comes before it."""
+    for target in INCLUDE.findall((ROOT / name).read_text(encoding="utf-8")):
+        if target in standard_names.DECLARES:
+            continue
+        return next((path for path in (target, f"agent/include/{target}") if (ROOT / path).is_file()), None)
+    return None
 
 
 def header_jobs(units: list[Unit]) -> list[Job]:
@@ -144,33 +147,32 @@ def header_jobs(units: list[Unit]) -> list[Job]:
             for included in re.findall(r'^#include "([^"]+)"', text, re.MULTILINE):
                 users.setdefault(included, words)
             if source == unit.sources[0] and not PRECOMPILED.search(unit.entry["command"]):
-                proven.add(first_of_ours(source))
+                proven.add(proven_by(source))
     jobs = []
     for name in headers():
         command = users.get(name) or next(
             (commands[folder] for folder in (ROOT / name).parents if folder in commands), None)
         if command is None or name in proven:
             continue
-        flags = [word for i, word in enumerate(command)
-                 if word.startswith(("-I", "-D", "-std", "-m", "-W", "-isystem"))
-                 or command[i - 1] == "-isystem"]
+        flags = [word for i, word in enumerate(command) if word != "-Winvalid-pch"
+                 and (word.startswith(("-I", "-D", "-std", "-m", "-W", "-isystem")) or command[i - 1] == "-isystem")]
         # As the main file it would be warned about `#pragma once` and about functions nobody calls.
         jobs.append(Job([name], [command[0], *flags, "-Wno-unused-function", "-fsyntax-only", "-include",
-                                 str(STANDARD), "-include", name, "-x", "c++", "/dev/null"], "alone"))
+                                 str(STANDARD), "-include", name, "-x", "c++", "/dev/null"],
+                        standard_names.MOST_INCLUDED))
     # Not by one with torch, which is seldom compiled.
-    proven |= {first_of_ours(*job.names) for job in jobs if not job.is_slow}
+    proven |= {proven_by(*job.names) for job in jobs if not job.is_slow}
     return [job for job in jobs if job.names[0] not in proven]
 
 
 def precompile_the_standard_library(jobs: list[Job]) -> None:
-    """Writes STANDARD, with what many of our headers include, and what the compiler makes of it with the flags that
-    most of these jobs have. One with other flags reads STANDARD itself."""
+    """Writes STANDARD, and what the compiler makes of it with the flags that most of these jobs have. One with other
+    flags reads STANDARD itself."""
     flags = collections.Counter(
         (job.command[0], *(word for word in job.command if word.startswith(("-std", "-m")))) for job in jobs)
     if not flags:
         return
-    users = collections.Counter(target for name in headers() for target in INCLUDE.findall((ROOT / name).read_text()))
-    STANDARD.write_text("".join(f"#include <{name}>\n" for name in standard_names.DECLARES if users[name] >= 20))
+    STANDARD.write_text("".join(f"#include <{name}>\n" for name in standard_names.MOST_INCLUDED.split()))
     subprocess.run([*flags.most_common(1)[0][0], "-x", "c++-header", str(STANDARD), "-o", f"{STANDARD}.gch"],
                    check=True)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 # Of a name in a namespace, as std::chrono::seconds, the namespace says enough.
 DECLARES = {
     "algorithm": "all_of any_of clamp copy count count_if equal fill find find_if lower_bound max max_element min "
-                 "min_element minmax none_of nth_element partial_sort ranges remove_if replace reverse rotate sort "
-                 "stable_sort swap_ranges transform unique upper_bound",
+                 "min_element minmax move_backward none_of nth_element partial_sort ranges remove_if replace reverse rotate "
+                 "sort stable_sort swap_ranges transform unique upper_bound",
     "array": "array to_array",
     "atomic": "atomic atomic_flag atomic_ref atomic_thread_fence memory_order memory_order_acq_rel "
               "memory_order_acquire memory_order_relaxed memory_order_release memory_order_seq_cst",
@@ -66,49 +66,70 @@ DECLARES = {
                    "true_type underlying_type_t",
     "unordered_map": "unordered_map",
     "unordered_set": "unordered_set",
-    "utility": "as_const cmp_equal cmp_less declval exchange forward in_range make_pair move move_backward pair swap",
+    "utility": "as_const cmp_equal cmp_less declval exchange forward in_range make_pair move pair swap",
     "variant": "get_if holds_alternative monostate variant visit",
     "vector": "erase_if vector",
 }
 
+# What is precompiled: more would take as long to load as it saves.
+MOST_INCLUDED = ("algorithm array atomic chrono cstddef cstdint filesystem functional limits map memory mutex optional "
+                 "span string string_view utility vector")
+
 # What a header gives beside its own names, by the standard or in every implementation.
 GIVES_TOO = {
-    "cstddef": set(DECLARES) - {"cstddef", "version"},  # each of them needs size_t
-    "initializer_list": {"algorithm", "array", "deque", "functional", "map", "memory", "optional", "set", "span",
-                         "string", "string_view", "unordered_map", "utility", "vector"},
-    "iosfwd": {"fstream", "iomanip", "ios", "iostream", "istream", "memory", "ostream", "sstream", "string",
-               "string_view"},
-    "ios": {"fstream", "iomanip", "iostream", "istream", "ostream", "sstream"},
-    "new": {"memory"},
-    "exception": {"new", "stdexcept", "system_error"},
-    "system_error": {"charconv", "filesystem", "fstream", "ios", "mutex"},
-    "string": {"stdexcept", "sstream", "filesystem"},
-    "string_view": {"string"},
-    "mutex": {"condition_variable"},
-    "stop_token": {"thread"},
-    "utility": {"algorithm", "functional", "map", "memory", "optional", "tuple", "unordered_map", "variant"},
+    "size_t ptrdiff_t nullptr_t": " ".join(DECLARES),
+    "initializer_list": "algorithm array deque functional map memory optional set span string string_view "
+                        "unordered_map utility vector",
+    "istream ostream": "fstream iomanip ios iostream istream memory ostream sstream string string_view",
+    "dec defaultfloat fixed hex hexfloat ios": "fstream iomanip iostream istream ostream sstream",
+    "bad_alloc": "memory",
+    "current_exception exception exception_ptr rethrow_exception terminate": "new stdexcept system_error",
+    "errc error_code": "charconv filesystem fstream ios mutex",
+    "string": "stdexcept sstream filesystem",
+    "string_view": "string",
+    "lock_guard mutex unique_lock": "condition_variable",
+    "stop_source stop_token": "thread",
+    "forward move pair swap": "algorithm functional map memory optional tuple unordered_map variant",
+}
+
+# Names of C and POSIX, which most headers of the standard library let in.
+C_NAMES = {
+    "errno": "cerrno errno.h",
+    "offsetof": "cstddef stddef.h",
+    "assert": "cassert assert.h",
+    "gid_t mode_t off_t pid_t ssize_t uid_t": "sys/types.h sys/stat.h unistd.h",
+    "pthread_t": "pthread.h",
+    "timespec": "ctime time.h",
 }
 
 NOT_CODE = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"', re.DOTALL)
 USED = re.compile(r"\bstd::(\w+)")
 
 
+def having(name: str, table: dict[str, str]) -> list[str]:
+    """The values of the keys that `name` is a word of."""
+    return [value for names, value in table.items() if name in names.split()]
+
+
 def headers_of(name: str) -> list[str]:
-    """Those that declare std::`name`; empty if that is not known."""
-    return [header for header, names in DECLARES.items() if name in names.split()]
+    """Those that declare std::`name`, its own one first; empty if that is not known."""
+    own = [header for header, names in DECLARES.items() if name in names.split()]
+    return own + [header for headers in having(name, GIVES_TOO) for header in headers.split()] if own else []
 
 
 def forgotten(text: str, included: Iterable[str]) -> list[str]:
     """A sentence for each name of the standard library in `text` that none of the headers in `included`, written
     as in #include <...>, declares."""
+    code = NOT_CODE.sub(" ", text)
+    wanted = {f"std::{name}": headers_of(name) for name in USED.findall(code)}
+    for names, headers in C_NAMES.items():
+        wanted |= {name: headers.split() for name in names.split() if re.search(rf"(?<![\w.>]){name}\b", code)}
     included = set(included)
     complaints = []
-    for name in sorted(set(USED.findall(NOT_CODE.sub(" ", text)))):
-        headers = headers_of(name)
+    for name, headers in sorted(wanted.items()):
         if not headers:
-            complaints.append(f"std::{name} is not in scripts/lint/standard_names.py: add it to its header's row")
-        elif not included & set(headers).union(*(GIVES_TOO.get(header, set()) for header in headers)):
-            complaints.append(f"std::{name} is used, and neither this header nor one that it includes has "
+            complaints.append(f"{name} is not in scripts/lint/standard_names.py: add it to its header's row")
+        elif not included & set(headers):
+            complaints.append(f"{name} is used, and neither this header nor one that it includes has "
                               f"#include <{headers[0]}>")
     return complaints
-

@@ -68,11 +68,12 @@ as_root() {
   fi
 }
 
-# Whether the environment can be made before Debian's packages are there. Where those cannot be installed, that is
-# better said before gigabytes are fetched.
+# Whether the environment can be made before Debian's packages are there: not if these bring the Python that it is made
+# of, and not if a password is asked for, or if they may not be installed, which is better said before gigabytes are fetched.
 can_begin_with_python() {
+  command -v dpkg-query >/dev/null && have_packages python3 python3-venv python3-dev || return 1
   "${GRADVANE_PYTHON:-/usr/bin/python3}" -c 'import ensurepip, venv' 2>/dev/null || return 1
-  [[ $(id -u) -eq 0 ]] || command -v sudo >/dev/null
+  [[ $(id -u) -eq 0 ]] || sudo -n true 2>/dev/null
 }
 
 run_apt() {
@@ -229,7 +230,6 @@ read_overrides() {
 
 run_python() {
   local base=${GRADVANE_PYTHON:-/usr/bin/python3} log=$deps/pip.log wanted=() key
-  read_overrides
   wanted=("numpy==$NUMPY_VERSION" "cmake==$CMAKE_VERSION" "pytest==$PYTEST_VERSION"
     "jsonschema==$JSONSCHEMA_VERSION" "prometheus-client==$PROMETHEUS_CLIENT_VERSION")
   if [[ -z $torch_named ]]; then wanted+=("torch==$TORCH_VERSION"); fi

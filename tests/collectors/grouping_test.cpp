@@ -187,6 +187,41 @@ TEST(Grouping, EachOfEightyLayersOfLlamaHasItsGroup) {
   EXPECT_EQ(deeper.note, "200 layers are shown in groups of 2, because max_groups is 150");
 }
 
+TEST(Grouping, TheLayersOfAListWithinASequentialAreGroups) {
+  Names names{"0.weight"};
+  for (int i = 0; i < 80; ++i)
+    for (const char* part : {"attn.weight", "mlp.weight"})
+      names.push_back("1." + std::to_string(i) + "." + part);
+  names.push_back("2.weight");
+  const Grouping grouping = group_parameters(names, "auto", kUsualMost);
+  ASSERT_EQ(grouping.names.size(), 82U);
+  EXPECT_EQ(grouping.names[0], "0");
+  EXPECT_EQ(grouping.names[8], "1.07");
+  EXPECT_EQ(grouping.names[81], "2");
+  EXPECT_EQ(group_parameters(names, "auto", 50).note,
+            "80 layers are shown in groups of 2, because max_groups is 50");
+}
+
+TEST(Grouping, ANumberThatAllNamesBeginWithIsNoLayer) {
+  Names names{"0.embedding.weight"};
+  for (int i = 0; i < 60; ++i)
+    for (const char* part : {"mlp.fc1.weight", "mlp.fc2.weight"})
+      names.push_back("0.decoder.layers." + std::to_string(i) + "." + part);
+  const Grouping grouping = group_parameters(names, "auto", kUsualMost);
+  ASSERT_EQ(grouping.names.size(), 61U);
+  EXPECT_EQ(grouping.names[60], "0.decoder.layers.59");
+  EXPECT_THAT(groups_of({"0.weight", "0.bias"}, "auto"), ElementsAre("0", "0"));
+}
+
+TEST(Grouping, HeadsAndExpertsBelowLayersAreNoLayers) {
+  Names names;
+  for (int layer = 0; layer < 4; ++layer)
+    for (int head = 0; head < 64; ++head)
+      names.push_back("blocks." + std::to_string(layer) + ".sa.heads." + std::to_string(head) +
+                      ".key.weight");
+  EXPECT_EQ(group_parameters(names, "auto", kUsualMost).names.size(), 4U);
+}
+
 TEST(Grouping, NamesOfLayersSortAsTheLayersFollow) {
   const Grouping grouping = group_parameters(llama(80), "auto", kUsualMost);
   const auto first = grouping.names.begin() + 1;

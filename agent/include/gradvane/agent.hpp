@@ -268,7 +268,7 @@ class GRADVANE_API Agent {
   PhaseScope phase(Phase which) noexcept;
 
   /// Sets a custom metric, exported as gradvane_user_metric{name}. The latest value in a step
-  /// counts. At most 32 names are kept; values under further names are counted as dropped.
+  /// counts. At most 256 names are kept; values under further names are counted as dropped.
   void log(std::string_view name, double value) noexcept;
   /// The same for a tensor of one element, on a CPU or on a device. It does not wait for the
   /// device.

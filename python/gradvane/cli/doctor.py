@@ -101,8 +101,20 @@ def _cuda() -> Iterator[Finding]:
     elif not built:
         yield Finding("problem", "torch sees a CUDA device, and this package cannot read tensors on one",
                       "build it with a CUDA toolkit (docs/install.md)")
+    elif (driver := _driver_version()) and driver // 1000 < int(built):
+        yield Finding("problem", f"the driver is for CUDA {driver // 1000}.{driver % 1000 // 10}, and this package has the "
+                      f"runtime of CUDA {built}: tensors on CUDA devices are not read",
+                      "install a newer driver, or build the package with an older toolkit (docs/install.md)")
     else:
         yield Finding("ok", f"tensors on CUDA devices are read (CUDA {built}): {torch.cuda.get_device_name(0)}")
+
+
+def _driver_version() -> int:
+    """13000 for CUDA 13.0; 0 if torch does not say."""
+    import torch
+
+    ask = getattr(torch._C, "_cuda_getDriverVersion", None)
+    return 0 if ask is None else int(ask())
 
 
 def _cupti() -> Iterator[Finding]:

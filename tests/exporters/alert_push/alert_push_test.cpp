@@ -276,6 +276,19 @@ INSTANTIATE_TEST_SUITE_P(Manners, Hostile,
                                          Manner::drips, Manner::floods),
                          name_of_manner);
 
+TEST_F(Push, TriesAFewTimesInTheLastSecondAndKeepsTheReason) {
+  server_.behave({.status = 503, .body = "not yet"});
+  const auto push = started();
+  (void)push->export_incident(incident(1, IncidentClass::stalled));
+  ASSERT_TRUE(eventually([&] { return !push->last_error().empty(); }));
+  const auto before = server_.received().size();
+  EXPECT_EQ(push->finish(1s), ExportResult::ok);
+  const auto tries = server_.received().size() - before;
+  EXPECT_GE(tries, 1U);
+  EXPECT_LE(tries, 6U) << "at 0, 50, 150, 350 and 750 ms, and one more";
+  EXPECT_THAT(push->last_error(), HasSubstr("answered 503: not yet"));
+}
+
 TEST_F(Push, DoesNotHoldTheEndWhereNobodyListens) {
   auto with = options();
   {

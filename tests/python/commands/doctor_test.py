@@ -66,7 +66,11 @@ def test_a_device_that_the_package_cannot_read_is_a_problem(monkeypatch):
     monkeypatch.setattr(doctor.injection, "cuda_major", lambda: "")
     assert graded(doctor._cuda) == "problem"
     monkeypatch.setattr(doctor.injection, "cuda_major", lambda: "13")
+    monkeypatch.setattr(doctor, "_driver_version", lambda: 13000)
     assert graded(doctor._cuda) == "ok"
+    monkeypatch.setattr(doctor, "_driver_version", lambda: 12080)
+    (finding,) = doctor._cuda()
+    assert finding.grade == "problem" and "the driver is for CUDA 12.8, and this package has the runtime of CUDA 13" in finding.text
     monkeypatch.setattr(doctor.injection, "loader_finds_one", lambda _: False)
     monkeypatch.setattr(doctor.injection, "library_for", lambda *_: None)
     assert graded(doctor._cupti) == "warning"

@@ -82,7 +82,9 @@ def test_lightning_trainer(tmp_path, way):
     losses = [float(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("loss ")]
     assert [s["loss"] for s in steps] == pytest.approx([(a + b) / 2 for a, b in zip(losses[::2], losses[1::2])])
     if way == "callback":
-        assert "train/loss" in steps[1]["user"] and "loss" not in steps[1]["user"]
+        assert [s["user"]["train/loss"] for s in steps] == pytest.approx(losses[1::2]), "of the step that it belongs to"
+        assert "loss" not in steps[1]["user"]
+        assert [s["samples"] for s in steps] == [2 * 4] * 4
 
 
 def test_a_plain_loop_in_the_manner_of_torchtitan(tmp_path):
@@ -183,6 +185,27 @@ def test_hugging_face_evaluations_and_checkpoints_are_phases_and_its_tokens_are_
     both = {"evaluation", "checkpoint"}
     assert [both <= s.get("phase_seconds", {}).keys() for s in steps] == [False, False, True, False]
     assert all({"data", "forward"} <= s["phase_seconds"].keys() for s in steps[1:])
+
+
+WORDS = """
+        def training_step(self, batch, index):
+            return self.net(batch["input_ids"].float()).square().mean()
+"""
+
+
+@pytest.mark.parametrize(("tokens", "counted"), [
+    ("None", 2 * 4 * 8), ("lambda batch: 7", 2 * 7), ("lambda batch: batch.no_such_thing", 0)])
+def test_lightnings_tokens_are_counted(tmp_path, tokens, counted):
+    """Those of "input_ids", or as many as a function says; one that fails counts none and stops nothing."""
+    source = LIGHTNING.replace("torch.utils.data.TensorDataset(torch.randn(48, 8))",
+                               "[dict(input_ids=torch.ones(8, dtype=torch.long)) for _ in range(48)]")
+    body = source[source.index("        def training_step"):source.index("        def configure_optimizers")]
+    source = source.replace(body, WORDS.lstrip("\n"))
+    source = source.replace("{callbacks}", ", callbacks=[GradvaneCallback(run='theirs', step_log='steps.jsonl', port=-1, "
+                            f"tokens={tokens})]").replace(
+        "{imports}", "from gradvane.integrations.lightning import GradvaneCallback")
+    running.python(running.write(tmp_path, source), cwd=tmp_path)
+    assert [s.get("tokens", 0) for s in running.steps_in(tmp_path / "steps.jsonl")] == [counted] * 4
 
 
 def test_lightnings_validation_is_a_phase_and_not_a_wait_for_data(tmp_path):

@@ -77,6 +77,8 @@ def test_quiet_says_nothing_and_neither_do_other_ranks_of_a_machine(tmp_path):
     text = SCRIPT.replace("SCALE", "1")
     assert said(text, tmp_path, GRADVANE_QUIET="1") == []
     assert said(text, tmp_path, LOCAL_RANK="1", RANK="1", WORLD_SIZE="2") == []
+    assert said(text, tmp_path, OMPI_COMM_WORLD_LOCAL_RANK="1", OMPI_COMM_WORLD_RANK="1", OMPI_COMM_WORLD_SIZE="2") == []
+    assert said(text, tmp_path, SLURM_LOCALID="1", SLURM_PROCID="1", SLURM_NTASKS="2", SLURM_STEP_ID="0") == []
     assert len(said(text, tmp_path, LOCAL_RANK="0", RANK="0", WORLD_SIZE="2")) == 2
 
 
