@@ -1,0 +1,98 @@
+"""What a rank whose loader is slow looks like in a real Prometheus, from Python: the alerts that need phases fire for its
+run, and not for a run whose ranks are alike."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.parse
+import urllib.request
+
+import pytest
+import yaml
+from prometheus_test import SERVERS, SOURCE, free_port
+from discovery_test import PACKAGE, pytestmark  # noqa: F401  as there
+
+SCRIPT = """
+import sys, time
+import torch
+import gradvane
+
+class Data(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        while True:
+            time.sleep(float(sys.argv[2]))
+            yield torch.ones(4)
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+agent = gradvane.attach(model, optimizer, run=sys.argv[1], port=0, share_port=False)
+print(agent.url, flush=True)
+for x in torch.utils.data.DataLoader(Data(), batch_size=1):
+    model(x).sum().backward()
+    time.sleep(0.05)
+    optimizer.step()
+"""
+FAST, SLOW = 0.002, 0.15
+RUNS = {"even": [FAST, FAST], "uneven": [FAST, FAST, SLOW]}
+"""seconds that each rank waits for a batch"""
+
+
+def expression(alert):
+    rules = yaml.safe_load((SOURCE / "dashboards/alerts/gradvane-alerts.yaml").read_text())
+    found = [rule for group in rules["groups"] for rule in group["rules"] if rule.get("alert") == alert]
+    return found[0]["expr"].replace("[5m]", "[20s]")
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("phases")
+    (folder / "train.py").write_text(textwrap.dedent(SCRIPT))
+    with contextlib.ExitStack() as ends:
+        def started(command, **how):
+            process = subprocess.Popen(command, cwd=folder, **how)
+            ends.callback(process.wait)
+            ends.callback(process.kill)
+            return process
+
+        ranks = [started([sys.executable, "train.py", run, str(nap)], stdout=subprocess.PIPE, text=True,
+                         env={**os.environ, "PYTHONPATH": str(PACKAGE), "GRADVANE_RUN_DIR": str(folder), "GRADVANE_QUIET": "1",
+                              "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(naps)), "GRADVANE_RUN_ID": run})
+                 for run, naps in RUNS.items() for rank, nap in enumerate(naps)]
+        targets = [rank.stdout.readline().strip().removeprefix("http://").rstrip("/") for rank in ranks]
+        (folder / "prometheus.yml").write_text(yaml.safe_dump({
+            "global": {"scrape_interval": "1s"},
+            "scrape_configs": [{"job_name": "training", "static_configs": [{"targets": targets}]}]}))
+        port = free_port()
+        started([SERVERS / "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+                 f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+        def query(text):
+            url = f"http://127.0.0.1:{port}/api/v1/query?query=" + urllib.parse.quote(text)
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return {result["metric"].get("run"): float(result["value"][1]) for result in json.load(answer)["data"]["result"]}
+
+        yield query
+
+
+def wait_for(found):
+    until = time.monotonic() + 120
+    while not found():
+        assert time.monotonic() < until
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("alert", ["GradvaneStragglerRank", "GradvaneDataStarvation"])
+def test_a_slow_loader_fires_the_alert_of_its_run_alone(ask, alert):
+    def all_ranks_report():
+        with contextlib.suppress(OSError):  # it is still starting
+            return ask("count by (run) (rate(gradvane_steps_total[20s]) > 0)") == {run: len(naps) for run, naps in RUNS.items()}
+
+    wait_for(all_ranks_report)
+    rule = expression(alert)
+    wait_for(lambda: "uneven" in ask(rule))
+    time.sleep(5)
+    assert set(ask(rule)) == {"uneven"}
