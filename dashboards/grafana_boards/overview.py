@@ -246,16 +246,21 @@ def agent() -> Row:
                   Query(f"sum({increase('gradvane_plan_rebuilds_total')})", "plan made anew"),
                   Query(f"sum({increase('gradvane_contiguous_copies_total')})", "gradients copied")],
               Look(width=8, from_zero=True, has_page=False)),
-        table("Processes", "One row for each process: since when, with which torch and which Gradvane.",
-              [("rank", "Rank"), ("instance", "Instance"), ("local_rank", "Local rank"),
+        table("Processes", "One row for each process: since when, in which attempt of the run (its run_id), with which torch "
+              "and which Gradvane.",
+              [("rank", "Rank"), ("instance", "Instance"), ("run_id", "Attempt"), ("local_rank", "Local rank"),
                ("world_size", "World size"), ("torch", "torch"), ("version", "Gradvane")],
-              [Column("Started", f"max by (rank, instance, local_rank, world_size, torch, version) (\n"
+              [Column("Started", f"max by (rank, instance, run_id, local_rank, world_size, torch, version) (\n"
                       f"  {series('gradvane_run_start_timestamp_seconds')} * 1000\n"
-                      f"  * on (job, instance, run, rank) group_left (local_rank, world_size, torch) "
+                      f"  * on (job, instance, run, rank) group_left (run_id, local_rank, world_size, torch) "
                       f"{series('gradvane_run_info')}\n"
                       f"  * on (job, instance, run, rank) group_left (version) {series('gradvane_build_info')})",
                       units.DatetimeISO, width=180)],
               sort="Rank", descending=False, width=16, height=8),
+        graph("Ranks by attempt", "Processes that report, by the attempt of the run that they belong to (their run_id). A new "
+              "line is a restart. Two at once are two trainings of one name: give one of them another.", units.Short,
+              [Query(f"count by (run_id) ({series('gradvane_run_info')})", "{{run_id}}")],
+              Look(width=8, from_zero=True, has_page=False, runbooks=("run-name-shared",))),
     ), collapsed=True)
 
 

@@ -30,6 +30,8 @@ STARTED = 60
 """seconds after BEGIN. The times below are since then."""
 UUID = "GPU-5d1b7a2e-0c4f-4b6a-9e1d-7f30c2a8b40"
 """without its last digit, which is the rank"""
+ATTEMPT = "20261101T120200-9f3c"
+"""of the run that is described below"""
 RUN, TWO, TUNED, JOB, RANKS = "gpt-small", "gan", "gpt-tuned", "training", 4
 GROUPS = ("embed", *(f"blocks.{block}" for block in range(8)), "ln_f", "head")
 KINDS = ("nan", "pos_inf", "neg_inf")
@@ -150,7 +152,7 @@ def labelled(rank: int) -> list[Known]:
     slow = rank == RANKS - 1
     phases = {"data": (0.05, 0.175 if slow else 0.05), "forward": (0.12, 0.12),
               "backward": (0.25, 0.25 if slow else 0.375), "optimizer": (0.05, 0.05), "other": (0.03, 0.03)}
-    found = [known("gradvane_run_info", flat(1), world_size="4", local_rank=str(rank % 2), torch="2.11.0"),
+    found = [known("gradvane_run_info", flat(1), world_size="4", local_rank=str(rank % 2), torch="2.11.0", run_id=ATTEMPT),
              known("gradvane_build_info", flat(1), version="0.1.0"),
              known("gradvane_device_info", flat(1), device="cuda:0", name="NVIDIA H100 80GB HBM3", uuid=UUID + str(rank))]
     found += [known("gradvane_run_state", flat(state == "running"), state=state)

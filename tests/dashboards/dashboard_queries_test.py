@@ -18,7 +18,7 @@ from board_check.asking import Answer, Asker  # noqa: E402
 from board_check.backfill import KnownPrometheus, openmetrics  # noqa: E402
 from board_check.boards import Target, events, load, panels, targets, variables  # noqa: E402
 from board_check.expansion import ALL, Window, chosen, expanded  # noqa: E402
-from board_check.known_run import BAD, BEGIN, END, GROUPS, RUN, STARTED, TUNED, TWO, UUID  # noqa: E402
+from board_check.known_run import ATTEMPT, BAD, BEGIN, END, GROUPS, RUN, STARTED, TUNED, TWO, UUID  # noqa: E402
 from board_rules import without_overlap  # noqa: E402
 from catalogue import FROM_SCRAPING, catalogue  # noqa: E402
 
@@ -126,6 +126,7 @@ NUMBERS = [
     ("overview", "Gradvane's time by part", "A", {"where": "worker"}, 30, 0.021),
     ("overview", "Time to write a scrape", "A", {"rank": "0"}, 30, 0.003),
     ("overview", "Processes", "A", {"rank": "3"}, 30, (BEGIN + STARTED) * 1000),
+    ("overview", "Ranks by attempt", "A", {"run_id": ATTEMPT}, 30, 4),
     ("overview", "Model FLOPs utilization", "A", {"rank": "2"}, 10, 0.42),
     ("overview", "Model FLOPs utilization", "A", {"rank": "2"}, 30, 0.336),
     ("overview", "Device memory", "C", {"rank": "1"}, 30, 41.2e9),
