@@ -49,7 +49,7 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
             try:
                 tokens = int(self._tokens(batch))
             except Exception:
-                self._tokens, tokens = None, 0
+                self._tokens, tokens = lambda _: 0, 0
                 logger.warning("tokens(batch) failed; tokens are not counted", exc_info=True)
         gradvane.count(tokens=tokens, samples=samples)
 
