@@ -6,6 +6,7 @@ from grafana_foundation_sdk.models import units
 
 from grafana_boards.house import FLEET, RED, YELLOW
 from grafana_boards.layout import Board, Row
+from grafana_boards.overview import ranks_that_report
 from grafana_boards.panels import Look, Sized, Step, graph, tile, timeline
 from grafana_boards.promql import FEW, by, each_rank, few, of_optimizers, rate, series, state_code
 from grafana_boards.queries import Query
@@ -91,8 +92,7 @@ def side_by_side() -> Sized:
 
 def health() -> Row:
     return Row("Which rank is different?", (
-        tile("Ranks that report", "Processes that Prometheus has scraped.", units.Short,
-             Query(f"count({series('gradvane_run_info')})", now=True), width=4, runbooks=("training-target-down",)),
+        ranks_that_report(width=4),
         tile("Targets that do not answer", "Addresses at which a process of this run was in this range, and that "
              "Prometheus cannot scrape now.", units.Short, Query(f"count(({answers()}) == 0) or vector(0)", now=True), "green",
              (Step(1, RED),), decimals=0, width=4, runbooks=("training-target-down",)),

@@ -63,14 +63,22 @@ def finite_strip(labels: str, name: str, height: int) -> Sized:
         FINITE, height=height, runbooks=("training-non-finite", "training-loss-non-finite"))
 
 
+def ranks_that_report(width: int = 3) -> Sized:
+    found, expected = f"count({series('gradvane_run_info')})", f"max({series('gradvane_world_size')})"
+    query = " or ".join(f'label_replace({found} {compared} {expected}, "ranks", "{words}", "", "")'
+                        for compared, words in ((">=", "all of them"), ("<", "not all")))
+    return name_tile("Ranks that report", "Processes of the run that Prometheus has scraped. Not all: a target is missing, a "
+                     "process is gone, or only some are chosen above.", Query(query, "{{ranks}}", now=True),
+                     {"all of them": GREEN, "not all": RED}, width=width,
+                     runbooks=("ranks-missing", "training-target-down"))
+
+
 def health() -> Row:
     started = "time() - " + series("gradvane_last_step_timestamp_seconds")
     return Row("Is the run healthy?", (
         name_tile("Ranks by state", "How many processes are in which state. Anything but running or finished wants a "
                   "look: a stalled one is alive and makes no steps.", states(), STATE_COLOURS),
-        tile("Ranks that report", "Processes of the run that Prometheus has scraped. Fewer than the world size means "
-             "that a target is missing or a process is gone.", units.Short,
-             Query(f"count({series('gradvane_run_info')})", now=True), runbooks=("training-target-down",)),
+        ranks_that_report(),
         tile("Step", "How far the run is; a resumed run counts on.", units.LocaleFormat,
              Query(f"max({series('gradvane_run_step')})", now=True), decimals=0),
         tile("Steps per second", "Mean over the ranks. A fall with the same data and model means that something waits: "

@@ -174,7 +174,7 @@ def tile(title: str, says: str, unit: str, query: Query, base: str = "text", ste
 
 
 def name_tile(title: str, says: str, query: Query, colours: dict[str, str], width: int = 3, height: int = 5,
-              nothing: str = "no data") -> Sized:
+              nothing: str = "no data", runbooks: tuple[str, ...] = ()) -> Sized:
     """The names of the series that are there, and how many each stands for."""
     panel = (begun(stat.Panel(), title, says, "none", [query], nothing)
              .reduce_options(last_value()).thresholds(thresholds("text", ())).color_scheme(fixed("text"))
@@ -182,7 +182,7 @@ def name_tile(title: str, says: str, query: Query, colours: dict[str, str], widt
              .text_mode(shared.BigValueTextMode.VALUE_AND_NAME))
     for name, colour in colours.items():
         panel = panel.override_by_name(*coloured(name, colour))
-    return Sized(panel, width, height)
+    return Sized(panel, width, height, runbooks)
 
 
 def mappings(states: Sequence[State]) -> list[dashboard.ValueMapping]:

@@ -152,8 +152,9 @@ def labelled(rank: int) -> list[Known]:
     slow = rank == RANKS - 1
     phases = {"data": (0.05, 0.175 if slow else 0.05), "forward": (0.12, 0.12),
               "backward": (0.25, 0.25 if slow else 0.375), "optimizer": (0.05, 0.05), "other": (0.03, 0.03)}
-    found = [known("gradvane_run_info", flat(1), world_size="4", local_rank=str(rank % 2), torch="2.11.0", run_id=ATTEMPT),
-             known("gradvane_build_info", flat(1), version="0.1.0"),
+    found = [known("gradvane_run_info", flat(1), world_size="4", local_rank=str(rank % 2), torch="2.11.0",
+                   run_id=ATTEMPT),
+             known("gradvane_world_size", flat(4)), known("gradvane_build_info", flat(1), version="0.1.0"),
              known("gradvane_device_info", flat(1), device="cuda:0", name="NVIDIA H100 80GB HBM3", uuid=UUID + str(rank))]
     found += [known("gradvane_run_state", flat(state == "running"), state=state)
               for state in ("starting", "running", "stalled", "finished", "failed")]

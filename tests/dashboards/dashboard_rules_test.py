@@ -206,7 +206,6 @@ def test_dashboards_use_only_names_of_the_catalogue():
 # Metrics that are in no panel, and why.
 ON_NO_DASHBOARD = {
     "gradvane_run_end_info": "an event in all of them",
-    "gradvane_world_size": "the tables of processes have it from gradvane_run_info; alerts need a number",
 }
 
 
