@@ -322,7 +322,6 @@ StepResult PythonAgent::record() {
 
 Status PythonAgent::status() { return session_.status(); }
 std::string PythonAgent::url() { return session_.url(); }
-
 std::string PythonAgent::run() { return session_.run(); }
 
 bool PythonAgent::flush(double seconds) {
