@@ -300,7 +300,7 @@ def test_a_tool_that_ends_cupti_leaves_a_gap_that_is_told(tmp_path):
     assert re.search(r"^not counted: \S+ \w+ beside the \S+ \w+ that were counted, counting stopped once$",
                      done.stderr, re.MULTILINE)
     assert "the budget could not be judged throughout: CUPTI does not call Gradvane back" in said(done)[-1]
-    assert [row.calls for row in rows(done.stderr)] == [12, 12, 6]
+    assert sorted(row.calls for row in rows(done.stderr)) == [6, 12, 12], "in the order of their time, which is the machine's"
 
 
 def test_a_program_without_cuda_is_told_apart_from_one_that_never_waits(tmp_path):
