@@ -126,13 +126,20 @@ Cuts cuts_of(std::span<const std::string> params) {
   Cuts cuts;
   for (const std::string& param : params) cuts.push_back({.parts = module_of(param)});
   const Numbers numbers = numbers_of(cuts);
+  std::set<std::string> holders;  // of lists of layers: their other members are no layers
   for (Cut& cut : cuts) {
-    auto number = std::ranges::find_if(cut.parts, is_number);
-    if (number == cut.parts.end()) continue;
-    if (is_list_of_layers(cut, static_cast<std::size_t>(number - cut.parts.begin()), numbers))
-      number = std::find_if(number + 1, cut.parts.end(), is_number);
-    cut.layer = static_cast<std::size_t>(number - cut.parts.begin()) + 1;
+    const auto first = std::ranges::find_if(cut.parts, is_number);
+    if (first == cut.parts.end()) continue;
+    const auto at = static_cast<std::size_t>(first - cut.parts.begin());
+    cut.layer = at + 1;
+    if (!is_list_of_layers(cut, at, numbers)) continue;
+    holders.insert(joined(std::span(cut.parts).first(at)));
+    const auto second = std::find_if(first + 1, cut.parts.end(), is_number);
+    cut.layer = static_cast<std::size_t>(second - cut.parts.begin()) + 1;
   }
+  for (Cut& cut : cuts)
+    if (cut.layer > 0 && holders.contains(joined(std::span(cut.parts).first(cut.layer - 1))))
+      cut.layer = 0;
   return cuts;
 }
 

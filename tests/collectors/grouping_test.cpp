@@ -209,6 +209,7 @@ TEST(Grouping, ANumberThatAllNamesBeginWithIsNoLayer) {
       names.push_back("0.decoder.layers." + std::to_string(i) + "." + part);
   const Grouping grouping = group_parameters(names, "auto", kUsualMost);
   ASSERT_EQ(grouping.names.size(), 61U);
+  EXPECT_EQ(grouping.names[0], "0.embedding");
   EXPECT_EQ(grouping.names[60], "0.decoder.layers.59");
   EXPECT_THAT(groups_of({"0.weight", "0.bias"}, "auto"), ElementsAre("0", "0"));
 }
