@@ -282,7 +282,7 @@ class RunLoop {
     read_run(run, rows, begin);
   }
 
-  // Once a part at most. Finds nothing if somebody writes to the tensor meanwhile.
+  // Once a part at most. Finds nothing if another thread writes to the tensor meanwhile.
   void find_first(const std::byte* run, const std::byte* end, std::size_t begin) noexcept {
     for (std::size_t i = 0; run + i * sizeof(Element) < end; ++i) {
       Element bits;

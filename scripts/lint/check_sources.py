@@ -51,6 +51,11 @@ def headers() -> list[str]:
             if (ROOT / name).is_file()]
 
 
+def of_ours(target: str) -> str | None:
+    """The file of ours that an #include means."""
+    return next((path for path in (target, f"agent/include/{target}") if (ROOT / path).is_file()), None)
+
+
 def reach(name: str, seen: dict[str, bool]) -> dict[str, bool]:
     """Our own files that `name` reaches through includes, each with whether it names torch itself."""
     if name in seen:
@@ -59,9 +64,8 @@ def reach(name: str, seen: dict[str, bool]) -> dict[str, bool]:
     targets = INCLUDE.findall(text)
     seen[name] = any(TORCH.match(target) for target in targets)
     for target in targets:
-        for path in (target, f"agent/include/{target}"):
-            if (ROOT / path).is_file():
-                reach(path, seen)
+        if (path := of_ours(target)) is not None:
+            reach(path, seen)
     return seen
 
 
@@ -129,7 +133,7 @@ def proven_by(name: str) -> str | None:
     for target in INCLUDE.findall((ROOT / name).read_text(encoding="utf-8")):
         if target in standard_names.DECLARES:
             continue
-        return next((path for path in (target, f"agent/include/{target}") if (ROOT / path).is_file()), None)
+        return of_ours(target)
     return None
 
 

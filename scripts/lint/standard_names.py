@@ -1,6 +1,6 @@
 """Which header of the standard library declares a name, and which of a file's names it includes none for.
 
-Headers of ours are compiled alone behind a precompiled header of what they include most, because to read that anew
+Headers of ours are compiled alone behind a precompiled header of what they include most, because to read that again
 takes most of the compiler's time. So the compiler does not see what of it a header forgot: that is found here.
 """
 

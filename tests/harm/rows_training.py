@@ -36,6 +36,35 @@ steps(3)
 way.detach()
 steps(3)
 """
+FLICKER = """
+class Idle(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+    def step(self, closure=None):
+        return None
+tiny.make()  # seeds
+model = torch.nn.Linear(512, 513)
+optimizer = Idle(model.parameters())
+for param in model.parameters():
+    param.grad = torch.zeros_like(param)
+loss, over = torch.ones((), requires_grad=True), threading.Event()
+def flicker():
+    while not over.is_set():
+        model.weight.grad.fill_(float("nan"))
+        model.weight.grad.zero_()
+def steps(n):
+    for _ in range(n):
+        (loss * 1).backward()
+        optimizer.step()
+way.attach(model, optimizer)
+thread = threading.Thread(target=flicker)
+thread.start()
+steps(300)
+over.set()
+thread.join()
+way.detach()
+steps(3)
+"""
 A_RECORDING_STAYS = {"the run directory": "the recording of its incident stays"}
 
 PROGRAMS = [
@@ -231,6 +260,8 @@ class Many(torch.nn.Module):
 model = Many()
 optimizer = torch.optim.SGD(model.parameters(), 1e-6)
 """)),
+    Program("a thread that makes the gradients NaN and 0 in turns while they are read", FLICKER, whole=True,
+            differs=A_RECORDING_STAYS),
     train("two threads train a model each", """
 model, optimizer = tiny.make(lr=1e-3)  # slowly: neither spikes nor vanishing gradients, which would be incidents
 other, second = tiny.make(seed=1, lr=1e-3)
