@@ -1,8 +1,6 @@
 #include "exporters/alert_push/alert_url.hpp"
 
 #include <algorithm>
-#include <boost/asio/ip/address_v6.hpp>
-#include <charconv>
 #include <stdexcept>
 
 namespace gradvane::exporters {
@@ -18,20 +16,6 @@ constexpr std::string_view kPath = "/api/v2/alerts";
 
 bool is_visible(std::string_view text) {
   return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
-}
-
-bool is_name_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-         c == '.' || c == '_';
-}
-
-std::uint16_t parse_port(std::string_view url, std::string_view text) {
-  std::uint16_t port = 0;
-  const char* const begin = text.data();
-  const char* const end = begin + text.size();
-  const auto [stop, error] = std::from_chars(begin, end, port);
-  if (error != std::errc() || stop != end || port == 0) refuse(url, "the port is 1 to 65535");
-  return port;
 }
 
 }  // namespace
@@ -55,30 +39,12 @@ AlertUrl parse_alert_url(std::string_view url) {
         "the file that alertmanager_http_config names");
 
   AlertUrl parsed;
-  parsed.authority = authority;
   parsed.has_tls = has_tls;
-  if (has_tls) parsed.port = 443;
-  std::string_view after_host;
-  if (authority.starts_with('[')) {
-    const std::size_t bracket = authority.find(']');
-    if (bracket == std::string_view::npos) refuse(url, "an IPv6 address ends with ]");
-    parsed.host = authority.substr(1, bracket - 1);
-    after_host = authority.substr(bracket + 1);
-    boost::system::error_code error;
-    (void)boost::asio::ip::make_address_v6(parsed.host, error);
-    if (error) refuse(url, "'" + parsed.host + "' is not an IPv6 address");
-  } else {
-    const std::size_t colon = std::min(authority.find(':'), authority.size());
-    parsed.host = authority.substr(0, colon);
-    after_host = authority.substr(colon);
-    if (parsed.host.empty() || !std::ranges::all_of(parsed.host, is_name_character))
-      refuse(url, "'" + parsed.host + "' is not the name of a host");
+  try {
+    static_cast<WebPlace&>(parsed) = parse_web_place(authority, has_tls ? 443 : 80);
+  } catch (const std::invalid_argument& error) {
+    refuse(url, error.what());
   }
-  if (!after_host.empty()) {
-    if (after_host.front() != ':') refuse(url, "a colon comes before the port");
-    parsed.port = parse_port(url, after_host.substr(1));
-  }
-
   while (prefix.ends_with('/')) prefix.remove_suffix(1);
   if (prefix.ends_with(kPath)) prefix.remove_suffix(kPath.size());
   parsed.target = std::string(prefix) + std::string(kPath);

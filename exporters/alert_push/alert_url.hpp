@@ -1,17 +1,15 @@
 #pragma once
 // Where Alertmanager is.
-#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "exporters/http/web_place.hpp"
+
 namespace gradvane::exporters {
 
-struct AlertUrl {
-  std::string host;  ///< a name, or an address without brackets
-  std::uint16_t port = 80;
+struct AlertUrl : WebPlace {
   bool has_tls = false;
-  std::string authority;  ///< as the Host header has it
-  std::string target;     ///< path of the API, with the prefix that the URL had
+  std::string target;  ///< path of the API, with the prefix that the URL had
 };
 
 /// Takes "http://host:port/prefix", or https. Throws std::invalid_argument, which says what to change.

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/ip/address.hpp>
-#include <boost/asio/post.hpp>
+#include <boost/asio/buffer.hpp>
 #include <boost/beast/http/buffer_body.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -15,8 +14,6 @@
 #include <sstream>
 #include <string_view>
 #include <utility>
-
-#include "exporters/alert_push/push_connection.hpp"
 
 namespace gradvane::exporters {
 namespace {
@@ -38,41 +35,7 @@ std::string one_line(std::string_view text) {
 
 }  // namespace
 
-std::vector<std::string> resolve_host(const std::string& host) {
-  asio::io_context context;
-  asio::ip::tcp::resolver resolver(context);
-  boost::system::error_code error;
-  std::vector<std::string> addresses;
-  for (const auto& found : resolver.resolve(host, "", error))
-    addresses.push_back(found.endpoint().address().to_string());
-  return addresses;
-}
-
-HttpPost::Clock::time_point HttpPost::limit() const noexcept {
-  return std::min(deadline_, hurry_.load());
-}
-
-void HttpPost::hurry(Clock::time_point deadline) noexcept {
-  hurry_.store(deadline);
-  try {
-    asio::post(context_, [] {});  // so that who waits looks at the limit again
-  } catch (...) {                 // no memory: it looks when its own deadline has come
-  }
-}
-
-void HttpPost::find_addresses() {
-  const bool in_a_hurry = hurry_.load() != Clock::time_point::max();
-  if (!addresses_.empty() && (!is_stale_ || in_a_hurry)) return;
-  Error not_an_address;
-  (void)asio::ip::make_address(url_.host, not_an_address);
-  std::vector<std::string> found =
-      not_an_address ? resolve_(url_.host) : std::vector<std::string>{url_.host};
-  if (!found.empty()) addresses_ = std::move(found);
-  is_stale_ = addresses_.empty();
-}
-
 HttpAnswer HttpPost::send(const std::string& body, Clock::time_point deadline) {
-  deadline_ = deadline;
   PushAccess::Way way;
   try {
     if (access_) way = access_->way(url_);
@@ -81,34 +44,12 @@ HttpAnswer HttpPost::send(const std::string& body, Clock::time_point deadline) {
   } catch (const std::exception& error) {
     return {.error = error.what()};
   }
-  find_addresses();
-  if (addresses_.empty()) return {.error = "no address of " + url_.host + " was found"};
-  PushConnection connection(context_, std::move(way.tls), [this] { return limit(); });
-  if (const Error error = connect(connection)) {
-    is_stale_ = true;  // it may have moved
-    return {.error = "cannot connect to " + url_.authority + ": " + error.message()};
-  }
-  if (const Error error = connection.shake_hands())
-    return {.error = "no TLS with " + url_.authority + ": " + connection.words_of(error)};
-  return exchange(connection, way.authorization, body);
+  const auto connected = connector_.connect(std::move(way.tls), deadline);
+  if (!connected.connection) return {.error = connected.error};
+  return exchange(*connected.connection, way.authorization, body);
 }
 
-/// To the first of the addresses that answers. One that takes all the time is the last one next
-/// time.
-HttpPost::Error HttpPost::connect(PushConnection& connection) {
-  Error error = asio::error::timed_out;
-  for (std::size_t i = 0; i < addresses_.size() && Clock::now() < limit(); ++i) {
-    const PushConnection::Tcp::endpoint endpoint(asio::ip::make_address(addresses_[i], error),
-                                                 url_.port);
-    if (!error) error = connection.connect(endpoint);
-    if (!error) return error;
-  }
-  if (error == asio::error::timed_out)
-    std::ranges::rotate(addresses_, std::next(addresses_.begin()));
-  return error;
-}
-
-HttpAnswer HttpPost::exchange(PushConnection& connection, const std::string& authorization,
+HttpAnswer HttpPost::exchange(ClientConnection& connection, const std::string& authorization,
                               const std::string& body) {
   http::request<http::string_body> request(http::verb::post, url_.target, 11, body);
   request.set(http::field::host, url_.authority);

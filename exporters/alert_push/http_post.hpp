@@ -1,20 +1,16 @@
 #pragma once
 // POST over HTTP, with TLS or without, in bounded time and memory, whatever the other side does.
-#include <atomic>
-#include <boost/asio/io_context.hpp>
-#include <boost/system/error_code.hpp>
 #include <chrono>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "exporters/alert_push/alert_url.hpp"
 #include "exporters/alert_push/push_access.hpp"
-#include "exporters/alert_push/resolve_host.hpp"
+#include "exporters/http/client_connection.hpp"
+#include "exporters/http/http_connector.hpp"
+#include "exporters/http/resolve_host.hpp"
 
 namespace gradvane::exporters {
-
-class PushConnection;
 
 struct HttpAnswer {
   int status = 0;     ///< 0: there was none
@@ -33,10 +29,8 @@ class HttpPost {
   using Clock = std::chrono::steady_clock;
 
   /// @param access  null: a plain request. Precondition: there is one if the URL has TLS.
-  HttpPost(AlertUrl url, ResolveHost resolve, std::shared_ptr<PushAccess> access = nullptr)
-      : url_(std::move(url)), resolve_(std::move(resolve)), access_(std::move(access)) {}
-  HttpPost(const HttpPost&) = delete;  // its operations point to it
-  HttpPost& operator=(const HttpPost&) = delete;
+  HttpPost(const AlertUrl& url, ResolveHost resolve, std::shared_ptr<PushAccess> access = nullptr)
+      : url_(url), access_(std::move(access)), connector_(url, std::move(resolve)) {}
 
   /// Sends `body` as JSON and waits for the answer until `deadline`, all steps together; only
   /// finding the host's addresses, and reading the files of `access`, may take longer. Throws std::bad_alloc only, or what the resolver
@@ -44,25 +38,17 @@ class HttpPost {
   [[nodiscard]] HttpAnswer send(const std::string& body, Clock::time_point deadline);
 
   /// From now on nothing lasts longer than until `deadline`, and known addresses are good enough.
-  void hurry(Clock::time_point deadline) noexcept;
+  void hurry(Clock::time_point deadline) noexcept { connector_.hurry(deadline); }
 
  private:
-  using Error = boost::system::error_code;
+  using Error = ClientConnection::Error;
 
-  void find_addresses();
-  [[nodiscard]] Error connect(PushConnection& connection);
-  [[nodiscard]] HttpAnswer exchange(PushConnection& connection, const std::string& authorization,
+  [[nodiscard]] HttpAnswer exchange(ClientConnection& connection, const std::string& authorization,
                                     const std::string& body);
-  [[nodiscard]] Clock::time_point limit() const noexcept;
 
   AlertUrl url_;
-  ResolveHost resolve_;
   std::shared_ptr<PushAccess> access_;
-  std::vector<std::string> addresses_;
-  bool is_stale_ = true;
-  Clock::time_point deadline_{};
-  std::atomic<Clock::time_point> hurry_{Clock::time_point::max()};
-  boost::asio::io_context context_{1};
+  HttpConnector connector_;
 };
 
 }  // namespace gradvane::exporters

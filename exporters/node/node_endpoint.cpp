@@ -12,6 +12,7 @@
 
 #include "exporters/files/own_descriptor.hpp"
 #include "exporters/files/private_directory.hpp"
+#include "exporters/node/other_nodes.hpp"
 #include "exporters/node/rank_question.hpp"
 #include "exporters/node/rank_sockets.hpp"
 #include "exporters/node/ranks_answer.hpp"
@@ -25,6 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kPatientEvery = 8;
 constexpr std::string_view kRank = "/rank/";
+constexpr const char* kRanks = "/api/v1/ranks";
 
 std::string with_query(const std::string& path, const std::string& query) {
   return query.empty() ? path : path + '?' + query;
@@ -65,6 +67,7 @@ class NodeEndpoint::Ranks {
 
   HttpResponse answer(const HttpRequest& request) {
     if (request.path == "/metrics") return metrics(request);
+    if (request.path == kOwnRanks) return own_ranks(request);
     const auto asked = rank_path(request.path);
     if (!asked) return with_all_ranks(request.path, of_lowest(request));
     if (asked->rest.empty())
@@ -77,6 +80,16 @@ class NodeEndpoint::Ranks {
   }
 
   void set_url(std::string url) { url_ = std::move(url); }
+  void ask_others(const std::string& token) {
+    others_ = std::make_unique<OtherNodes>(
+        OtherNodes::Settings{.token = token, .every = patience_.others_every});
+  }
+  void stop_asking(std::chrono::milliseconds budget) noexcept {
+    if (others_) others_->finish(budget);
+  }
+  void leave_to_parent() noexcept {
+    if (others_) others_->leave_to_parent();
+  }
 
  private:
   struct Answer {
@@ -180,13 +193,33 @@ class NodeEndpoint::Ranks {
 
   /// A rank knows where the others are. How they are is known here.
   HttpResponse with_all_ranks(std::string_view path, HttpResponse answer) {
-    if (path != "/api/v1/ranks" || answer.status != 200) return answer;
-    std::map<std::int32_t, std::string> statuses;
-    for (Answer& other : ask_all("/api/v1/status", {}))
-      if (other.response && other.response->status == 200)
-        statuses[other.rank] = std::move(other.response->body);
-    answer.body = ranks_with_statuses(answer.body, url_, statuses);
+    if (path != kRanks || answer.status != 200) return answer;
+    auto ranks = RanksAnswer::read(answer.body, url_);
+    if (!ranks) return answer;
+    ranks->add_statuses(statuses());
+    if (const auto nodes = ranks->other_nodes(); !nodes.empty() && others_)
+      ranks->add_others(others_->look(nodes));
+    answer.body = ranks->text();
     return answer;
+  }
+
+  HttpResponse own_ranks(HttpRequest request) {
+    request.path = kRanks;
+    HttpResponse answer = of_lowest(request);
+    auto ranks = answer.status == 200 ? RanksAnswer::read(answer.body, url_) : std::nullopt;
+    if (!ranks) return answer;
+    ranks->leave_out_others();
+    ranks->add_statuses(statuses());
+    answer.body = ranks->text();
+    return answer;
+  }
+
+  std::map<std::int32_t, std::string> statuses() {
+    std::map<std::int32_t, std::string> statuses;
+    for (Answer& rank : ask_all("/api/v1/status", {}))
+      if (rank.response && rank.response->status == 200)
+        statuses[rank.rank] = std::move(rank.response->body);
+    return statuses;
   }
 
   std::string node_;
@@ -194,6 +227,8 @@ class NodeEndpoint::Ranks {
   OwnDescriptor directory_;
   std::string url_;
   std::map<std::int32_t, int> misses_;  ///< questions in a row that a rank did not answer
+  std::unique_ptr<OtherNodes>
+      others_;  ///< null: this endpoint has TLS or users, and so have the others
 };
 
 NodeEndpoint::NodeEndpoint(std::string node, Patience patience)
@@ -202,6 +237,7 @@ NodeEndpoint::NodeEndpoint(std::string node, Patience patience)
 EndpointStart NodeEndpoint::start(const EndpointOptions& options) noexcept try {
   if (const std::string error = ranks_->open(options.run_directory); !error.empty())
     return {.error = error};
+  if (!options.http.web) ranks_->ask_others(options.http.token);
   HttpServerOptions http = options.http;
   http.hosts = host_rule(options.address, options.host, options.allowed_hosts);
   http.otherwise = [ranks = ranks_](const HttpRequest& request) { return ranks->answer(request); };
@@ -217,12 +253,14 @@ EndpointStart NodeEndpoint::start(const EndpointOptions& options) noexcept try {
 
 void NodeEndpoint::stop(std::chrono::milliseconds budget) noexcept {
   if (server_) server_->stop(budget);
+  ranks_->stop_asking(budget);
 }
 
 bool NodeEndpoint::leave_if_closed() noexcept { return server_ && server_->leave_if_closed(); }
 
 void NodeEndpoint::close_in_child() noexcept {
   if (server_) server_->close_in_child();
+  ranks_->leave_to_parent();
 }
 
 }  // namespace gradvane::exporters

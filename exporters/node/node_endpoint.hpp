@@ -3,7 +3,9 @@
 //
 //   /metrics      of all ranks here, as one exposition
 //   /rank/N/...   what rank N answers to /...
-//   /...          what the lowest rank here answers; /api/v1/ranks says how each of them is, too
+//   /...          what the lowest rank here answers; /api/v1/ranks says how each rank is, too, those of other nodes
+//                 as far as these answer
+//   /api/v1/ranks/here  the same of the ranks of this node alone, for other nodes
 #include <chrono>
 #include <memory>
 #include <string>
@@ -16,12 +18,13 @@ namespace gradvane::exporters {
 /// Knows the ranks by their sockets alone, and asks them anew for each request. A rank that does not answer in time is
 /// left out of /metrics. Until it answers it gets less time, except for each eighth question: a rank whose process is
 /// stopped must not make all scrapes late.
-/// Threading: as Endpoint. Its own thread asks the ranks.
+/// Threading: as Endpoint. Its own thread asks the ranks, and one of OtherNodes the other nodes.
 class NodeEndpoint {
  public:
   struct Patience {
     std::chrono::milliseconds usual{5000};     ///< for a rank's answer; Prometheus waits 10 s
     std::chrono::milliseconds of_silent{250};  ///< for that of a rank that did not answer lately
+    std::chrono::milliseconds others_every{2000};  ///< between two questions to another node
   };
 
   /// @param node  word_of_node()

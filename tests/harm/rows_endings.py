@@ -184,4 +184,19 @@ PROGRAMS = [
     Program("the endpoint has TLS and passwords, and a child that was forked outlives the program", A_CHILD_LIVES_ON, place=with_tls()),
     Program("the endpoint is a unix socket, and a child that was forked outlives the program", A_CHILD_LIVES_ON, place=ON_UNIX_SOCKET),
     Program("a rank that serves the port of its machine forks, and the child outlives it", A_CHILD_LIVES_ON, place=Place(environment=ONE_OF_TWO)),
+    Program("somebody looks at the ranks of a machine that does not answer, and a child outlives the program", """
+        import glob, json, socket, tempfile, urllib.request
+        silent = socket.create_server(("127.0.0.1", 0))
+        for path in glob.glob(os.path.join(tempfile.gettempdir(), "gradvane-*", "*", "endpoint.rank0.json")):
+            with open(path) as file:
+                own = json.load(file)
+            other = path.replace("rank0", "rank1")
+            with open(os.open(other, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+                json.dump({**own, "rank": 1, "url": f"http://127.0.0.1:{silent.getsockname()[1]}/rank/1"}, file)
+            for _ in range(2):
+                with urllib.request.urlopen(own["node_url"] + "/api/v1/ranks", timeout=20) as answer:
+                    assert len(json.load(answer)["ranks"]) == 2
+                time.sleep(0.2)
+            os.remove(other)
+        """ + A_CHILD_LIVES_ON.replace("\n", "\n        "), place=Place(environment=ONE_OF_TWO)),
 ]

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { linesOf, specsFor } from "../src/charts/chart_specs";
 import type { Column, History, Rank } from "../src/data/api";
-import { badness, joinedRanks, worstFirst } from "../src/data/ranks";
+import { badness, isHere, joinedRanks, worstFirst } from "../src/data/ranks";
 
 function history(rank: number, first: number, loss: Column, bad: number[] = []): History {
   const steps = loss.map((_, i) => first + i);
@@ -50,4 +50,12 @@ test("the rank that someone should look at first comes first", () => {
   ];
   assert.deepEqual(worstFirst(ranks).map((each) => each.rank), [5, 3, 2, 4, 1, 6, 8, 0, 7]);
   assert.equal(badness(rank(0)), 0);
+});
+
+test("a rank is here if it answers at the port of this one", () => {
+  const here = { url: "http://node-7:9464/rank/1" } as Rank;
+  assert.equal(isHere(here, "http://node-7:9464/rank/0"), true);
+  assert.equal(isHere(here, "http://node-8:9464/rank/2"), false);
+  assert.equal(isHere(here, "http://node-7:9464"), false);
+  assert.equal(isHere(undefined, "http://node-7:9464/rank/0"), false);
 });

@@ -43,14 +43,14 @@ record::RunInfo run_of(std::int32_t rank) {
 
 /// A rank's endpoint, as the agent has it.
 struct Rank {
-  Rank(int directory, const std::filesystem::path& path, std::int32_t rank)
+  Rank(int directory, const std::filesystem::path& path, std::int32_t rank, const std::string& node)
       : metrics(std::make_shared<MetricSet>(run_of(rank), MetricSetOptions{.max_series = 50'000})),
         board(std::make_shared<StatusBoard>(100)),
         exporters(metrics),
         endpoint(metrics, board) {
     exporters.add(board);
     EXPECT_EQ(exporters.start(run_of(rank), fakes::fake_model()), ExportResult::ok);
-    EXPECT_EQ(endpoint.start_on_unix(directory, rank_socket(rank, kNode), path), "");
+    EXPECT_EQ(endpoint.start_on_unix(directory, rank_socket(rank, node), path), "");
   }
   std::shared_ptr<MetricSet> metrics;
   std::shared_ptr<StatusBoard> board;
@@ -70,8 +70,8 @@ class NodeEndpointTest : public testing::Test {
   }
 
   [[nodiscard]] int directory() const { return directory_.descriptor.get(); }
-  void add(std::int32_t rank) {
-    ranks_[rank] = std::make_unique<Rank>(directory(), scratch_.path(), rank);
+  void add(std::int32_t rank, const std::string& node = kNode) {
+    ranks_[rank] = std::make_unique<Rank>(directory(), scratch_.path(), rank, node);
   }
   void add_ranks() {
     for (const std::int32_t rank : {1, 0, 3}) add(rank);
@@ -213,12 +213,63 @@ TEST_F(NodeEndpointTest, TheListOfRanksSaysHowEachOfThemIs) {
   EXPECT_EQ(ranks[2].at("state"), "running") << "as its file has it";
 }
 
-TEST_F(NodeEndpointTest, TheListOfRanksLeavesThoseOfOtherMachinesAsTheyAre) {
+TEST_F(NodeEndpointTest, TheListOfRanksLeavesThoseAsTheyAreWhoseNodeHasNotBeenAskedYet) {
   write_endpoint_files({0}, "http://other:9464");
   add(0);
   const auto ranks = nlohmann::json::parse(ask("/api/v1/ranks").body).at("ranks");
   ASSERT_EQ(ranks.size(), 1U);
   EXPECT_FALSE(ranks[0].contains("answers"));
+}
+
+class TwoNodesTest : public NodeEndpointTest {
+ protected:
+  TwoNodesTest() : NodeEndpointTest({.others_every = 20ms}) {
+    write_endpoint_files({0});
+    add(0);
+  }
+  /// Rank 2 there, which has taken three steps.
+  void start_other(const std::string& token = {}) {
+    const auto started =
+        other_.start({.port = 0, .run_directory = scratch_.path(), .http = {.token = token}});
+    ASSERT_THAT(started.error, IsEmpty());
+    write_endpoint_files({2}, started.url);
+    add(2, kOther);
+    step(2, 3);
+  }
+  /// That of rank 2, once it is as `is_so` says.
+  nlohmann::json entry_of_other(const std::function<bool(const nlohmann::json&)>& is_so) {
+    nlohmann::json entry;
+    EXPECT_TRUE(wait_until([&] {
+      entry = nlohmann::json::parse(ask("/api/v1/ranks").body).at("ranks").at(1);
+      return is_so(entry);
+    })) << entry;
+    return entry;
+  }
+
+  const std::string kOther = "4567cdef";
+  NodeEndpoint other_{kOther};
+};
+
+TEST_F(TwoNodesTest, TheListOfRanksHasTheNumbersOfThoseOfTheOtherNodeUntilItIsGone) {
+  start_other();
+  const auto entry = entry_of_other([](const auto& it) { return it.value("answers", false); });
+  EXPECT_EQ(entry.at("rank"), 2);
+  EXPECT_EQ(entry.at("run_step"), 3);
+  EXPECT_EQ(entry.at("nonfinite_steps"), 1);
+  EXPECT_TRUE(entry.at("loss").is_number());
+  const auto own = nlohmann::json::parse(ask("/api/v1/ranks/here").body).at("ranks");
+  ASSERT_EQ(own.size(), 1U);
+  EXPECT_EQ(own[0].at("rank"), 0);
+
+  other_.stop(1s);
+  const auto gone = entry_of_other([](const auto& it) { return !it.value("answers", true); });
+  EXPECT_FALSE(gone.contains("run_step"));
+}
+
+TEST_F(TwoNodesTest, ANodeThatAsksForAnotherTokenCountsAsOneThatDoesNotAnswer) {
+  start_other("another-token-of-ours");
+  const auto entry = entry_of_other([](const auto& it) { return it.contains("answers"); });
+  EXPECT_EQ(entry.at("answers"), false);
 }
 
 TEST_F(NodeEndpointTest, AFileIsNotSentAgainToWhoHasIt) {

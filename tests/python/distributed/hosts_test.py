@@ -103,7 +103,8 @@ BEGIN = """
 TOGETHER = BEGIN + """
     net = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
-    agent = gradvane.attach(model, optimizer, run="two-machines", ranks="agree", on_nonfinite="skip", address="0.0.0.0", insecure=True)
+    agent = gradvane.attach(model, optimizer, run="two-machines", ranks="agree", on_nonfinite="skip",
+                            address=f"10.213.7.{rank // 2 + 1}", insecure=True)
     for i in range(10):
         optimizer.zero_grad()
         loss = net(torch.randn(4, 6)).square().mean()
@@ -126,11 +127,22 @@ TOGETHER = BEGIN + """
             time.sleep(0.1)
         return "".join(found), agree
 
+    def numbers_at(address):
+        # The first look begins the questions to the other machine.
+        for _ in range(200):
+            with urllib.request.urlopen(f"http://{address}:9464/api/v1/ranks", timeout=10) as answer:
+                found = [[one["rank"], one.get("answers"), one.get("run_step")] for one in json.load(answer)["ranks"]]
+            if found == [[number, True, 10] for number in range(4)]:
+                break
+            time.sleep(0.1)
+        return found
+
     seen = [ranks_at("10.213.7.1"), ranks_at("10.213.7.2")]
+    numbers = numbers_at(f"10.213.7.{rank // 2 + 1}")
     dist.barrier()
     met = type(agent._watcher._agreement._meeting).__name__
     agent.detach()
-    say(seen=seen, met=met, weights=sum(p.double().sum().item() for p in model.parameters()))
+    say(seen=seen, numbers=numbers, met=met, weights=sum(p.double().sum().item() for p in model.parameters()))
     dist.destroy_process_group()
 """
 
@@ -152,6 +164,7 @@ def test_ranks_of_two_machines_skip_the_same_step_and_each_machine_has_one_port(
         assert one["met"] == "OverNodes"
         assert line in one["lines"], one["lines"]
         assert one["seen"] == [["01", [1, 1]], ["23", [1, 1]]], "each machine's port has its own ranks"
+        assert one["numbers"] == [[rank, True, 10] for rank in range(4)], "and its list has those of both"
     assert len({one["weights"] for one in said}) == 1
 
 
@@ -171,7 +184,7 @@ APART = BEGIN + """
             while not os.path.exists("cut"):
                 time.sleep(0.05)
     agent.flush()
-    steps = agent.status()["steps"]
+    steps = agent.status().steps
     agent.detach()
     say(steps=steps, longest=longest)
     os._exit(0)  # without the others, whom the wire has taken

@@ -12,11 +12,16 @@ export const MOST_DRAWN = 16;
 const SITES: Site[] = ["loss", "grad", "weight"];
 const NUMBERS = ["loss", "grad_norm", "step_seconds", "rank_wait_seconds"];
 
-/** The port may be reached under another address than the ranks know, as through ssh. */
-export function addressFrom(here: Rank | undefined, there: string): string {
+/** Whether a rank answers at the port of this one; the port may be reached under another address than the ranks know, as
+ * through ssh. */
+export function isHere(here: Rank | undefined, there: string): boolean {
   const [port, rank] = there.split(/(?=\/rank\/\d+$)/);
-  const isShared = rank !== undefined && here?.url.startsWith(`${port}/rank/`);
-  if (!isShared) return `${there}/`;
+  return rank !== undefined && here !== undefined && here.url.startsWith(`${port}/rank/`);
+}
+
+export function addressFrom(here: Rank | undefined, there: string): string {
+  if (!isHere(here, there)) return `${there}/`;
+  const rank = there.slice(there.lastIndexOf("/rank/"));
   return location.pathname.startsWith("/rank/") ? `../..${rank}/` : `.${rank}/`;
 }
 

@@ -3,7 +3,7 @@ import type { Num, Rank, Ranks as Answer } from "../data/api";
 import type { TabProps } from "./props";
 import { Chart, type Zoom } from "../charts/chart";
 import { specsFor } from "../charts/chart_specs";
-import { addressFrom, MOST_DRAWN, useRankHistories, worstFirst } from "../data/ranks";
+import { addressFrom, isHere, MOST_DRAWN, useRankHistories, worstFirst } from "../data/ranks";
 import { usePolled } from "../data/use_polled";
 import { classText } from "../words/incident_words";
 import { csvOf, fileName, save } from "../words/csv";
@@ -18,7 +18,9 @@ export function Ranks({ data, view, change }: TabProps) {
   const { answer, error } = usePolled<Answer>(data, "ranks", {});
   const here = answer?.ranks.find((each) => each.is_this);
   const ranks = answer ? worstFirst(answer.ranks) : [];
-  const drawn = ranks.filter((each) => each.answers).sort((a, b) => a.rank - b.rank).slice(0, MOST_DRAWN);
+  // A browser may not read from other machines' endpoints.
+  const drawn = ranks.filter((each) => each.answers && isHere(here, each.url)).sort((a, b) => a.rank - b.rank)
+    .slice(0, MOST_DRAWN);
   const points = useRankHistories(
     drawn.length > 1 ? drawn.map((each) => addressFrom(here, each.url)) : []);
   const specs = useMemo(() => specsFor(Object.keys(points?.tracks ?? {})).map((spec) => ({
@@ -31,7 +33,7 @@ export function Ranks({ data, view, change }: TabProps) {
   return (
     <section>
       <div class="bar">
-        <h2>{plural(answer.ranks.length, "rank")} on this machine</h2>
+        <h2>{plural(answer.ranks.length, "rank")}</h2>
         {elsewhere > 0 && (
           <span class="grain">
             {countText(elsewhere)} of {countText(answer.world_size)} have no endpoint here

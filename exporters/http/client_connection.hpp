@@ -17,15 +17,15 @@ namespace gradvane::exporters {
 
 /// Each call waits until it is done, or until the limit, which may come nearer meanwhile. Then the connection is closed,
 /// and the error is timed_out. One thread.
-class PushConnection {
+class ClientConnection {
  public:
   using Error = boost::system::error_code;
   using Tcp = boost::asio::ip::tcp;
   using Limit = std::function<std::chrono::steady_clock::time_point()>;
 
   /// @param tls  null: without TLS
-  PushConnection(boost::asio::io_context& context, std::unique_ptr<TlsClientSession> tls,
-                 Limit limit);
+  ClientConnection(boost::asio::io_context& context, std::unique_ptr<TlsClientSession> tls,
+                   Limit limit);
 
   /// May be tried again after a failure.
   [[nodiscard]] Error connect(const Tcp::endpoint& endpoint);

@@ -1,4 +1,4 @@
-#include "exporters/alert_push/push_connection.hpp"
+#include "exporters/http/client_connection.hpp"
 
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,11 +33,11 @@ boost::system::error_code open(asio::ip::tcp::socket& socket, const asio::ip::tc
 
 }  // namespace
 
-PushConnection::PushConnection(asio::io_context& context, std::unique_ptr<TlsClientSession> tls,
-                               Limit limit)
+ClientConnection::ClientConnection(asio::io_context& context, std::unique_ptr<TlsClientSession> tls,
+                                   Limit limit)
     : context_(context), socket_(context), tls_(std::move(tls)), limit_(std::move(limit)) {}
 
-PushConnection::Error PushConnection::connect(const Tcp::endpoint& endpoint) {
+ClientConnection::Error ClientConnection::connect(const Tcp::endpoint& endpoint) {
   if (const Error error = open(socket_, endpoint.protocol())) return error;
   std::optional<Error> outcome;
   socket_.async_connect(endpoint, [&](const Error& result) { outcome = result; });
@@ -47,7 +47,7 @@ PushConnection::Error PushConnection::connect(const Tcp::endpoint& endpoint) {
   return error;
 }
 
-PushConnection::Error PushConnection::shake_hands() {
+ClientConnection::Error ClientConnection::shake_hands() {
   if (!tls_) return {};
   while (true) {
     const Progress progress = tls_->shake_hands();
@@ -60,13 +60,13 @@ PushConnection::Error PushConnection::shake_hands() {
   }
 }
 
-PushConnection::Error PushConnection::write(std::string_view text) {
+ClientConnection::Error ClientConnection::write(std::string_view text) {
   if (!tls_) return send(text);
   if (!tls_->write(text)) return make_error_code(boost::system::errc::protocol_error);
   return send(tls_->outgoing());
 }
 
-PushConnection::Error PushConnection::read(std::span<char> room, std::size_t& count) {
+ClientConnection::Error ClientConnection::read(std::span<char> room, std::size_t& count) {
   if (!tls_) return receive(room, count);
   while (true) {
     const Progress progress = tls_->read(room, count);
@@ -79,12 +79,12 @@ PushConnection::Error PushConnection::read(std::span<char> room, std::size_t& co
   }
 }
 
-std::string PushConnection::words_of(const Error& error) const {
+std::string ClientConnection::words_of(const Error& error) const {
   const std::string said = tls_ ? tls_->error() : std::string();
   return said.empty() ? error.message() : said;
 }
 
-PushConnection::Error PushConnection::send(std::string_view bytes) {
+ClientConnection::Error ClientConnection::send(std::string_view bytes) {
   if (bytes.empty()) return {};
   std::optional<Error> outcome;
   asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()),
@@ -92,7 +92,7 @@ PushConnection::Error PushConnection::send(std::string_view bytes) {
   return wait(outcome);
 }
 
-PushConnection::Error PushConnection::receive(std::span<char> room, std::size_t& count) {
+ClientConnection::Error ClientConnection::receive(std::span<char> room, std::size_t& count) {
   std::optional<Error> outcome;
   socket_.async_read_some(asio::buffer(room.data(), room.size()),
                           [&](const Error& result, std::size_t some) {
@@ -102,7 +102,7 @@ PushConnection::Error PushConnection::receive(std::span<char> room, std::size_t&
   return wait(outcome);
 }
 
-PushConnection::Error PushConnection::receive_for_tls() {
+ClientConnection::Error ClientConnection::receive_for_tls() {
   std::array<char, kPiece> bytes;
   std::size_t count = 0;
   if (const Error error = receive(bytes, count)) return error;
@@ -111,7 +111,7 @@ PushConnection::Error PushConnection::receive_for_tls() {
 }
 
 /// Until the operation that was begun is over, or time is up.
-PushConnection::Error PushConnection::wait(const std::optional<Error>& outcome) {
+ClientConnection::Error ClientConnection::wait(const std::optional<Error>& outcome) {
   context_.restart();
   while (!outcome && Clock::now() < limit_()) context_.run_one_until(limit_());
   if (!outcome) context_.poll();  // what came in time, to a thread that had no core to look

@@ -1,0 +1,176 @@
+#include "exporters/node/other_nodes.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <future>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "exporters/http/http_connector.hpp"
+#include "exporters/http/http_get.hpp"
+#include "exporters/http/web_place.hpp"
+#include "exporters/signals_blocked.hpp"
+
+namespace gradvane::exporters {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kLongestAnswer = std::uint64_t{4} << 20;
+constexpr std::string_view kHttp = "http://";
+constexpr std::chrono::milliseconds kGrace{100};  ///< for a thread that is told to end
+
+}  // namespace
+
+class OtherNodes::Impl : public std::enable_shared_from_this<OtherNodes::Impl> {
+ public:
+  explicit Impl(Settings settings) : settings_(std::move(settings)) {}
+
+  std::map<std::string, Told> look(const std::vector<std::string>& urls) {
+    const std::lock_guard lock(mutex_);
+    if (is_ending_) return {};
+    const auto now = Clock::now();
+    if (now > looked_ + settings_.looked_at) nodes_.clear();  // what they told is old
+    looked_ = now;
+    std::erase_if(nodes_, [&](const auto& node) {
+      return std::ranges::find(urls, node.first) == urls.end();
+    });
+    for (const std::string& url : urls)
+      if (url.starts_with(kHttp) && !nodes_.contains(url)) add(url);
+    std::map<std::string, Told> known;
+    for (const auto& [url, node] : nodes_)
+      if (node.told) known[url] = *node.told;
+    if (!nodes_.empty()) wake();
+    return known;
+  }
+
+  void finish(std::chrono::milliseconds budget) {
+    const auto until = Clock::now() + budget;
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(is_ending_, true)) return;
+      if (connector_) connector_->hurry(until);
+    }
+    if (!thread_.joinable()) return;
+    changed_.notify_all();
+    if (done_.wait_until(until + kGrace) == std::future_status::ready) {
+      thread_.join();
+    } else {
+      thread_.detach();  // it waits for the addresses of a host, which nobody can hurry
+    }
+  }
+
+ private:
+  struct Node {
+    WebPlace place;
+    std::optional<Told> told;
+    Clock::time_point next{};
+    std::chrono::milliseconds pause{0};
+  };
+
+  void add(const std::string& url) {
+    try {
+      nodes_[url].place = parse_web_place(std::string_view(url).substr(kHttp.size()), 80);
+    } catch (const std::invalid_argument&) {  // nothing that a rank wrote
+      nodes_.erase(url);
+    }
+  }
+
+  /// Under the lock.
+  void wake() {
+    if (!thread_.joinable()) {
+      const SignalsBlocked for_the_thread_to_inherit;
+      thread_ = std::jthread([self = shared_from_this()] { self->run(); });
+    }
+    changed_.notify_all();
+  }
+
+  void run() noexcept {
+    pthread_setname_np(pthread_self(), "gradvane-nodes");
+    std::unique_lock lock(mutex_);
+    while (!is_ending_) {
+      try {
+        ask_or_wait(lock);
+      } catch (...) {  // no memory: later there may be
+        if (!lock.owns_lock()) lock.lock();
+        connector_.reset();
+        changed_.wait_for(lock, settings_.every);
+      }
+    }
+    nodes_.clear();
+    lock.unlock();
+    over_.set_value();
+  }
+
+  void ask_or_wait(std::unique_lock<std::mutex>& lock) {
+    const auto now = Clock::now();
+    const auto next =
+        std::ranges::min_element(nodes_, {}, [](const auto& node) { return node.second.next; });
+    if (next == nodes_.end() || now > looked_ + settings_.looked_at) {
+      changed_.wait(lock);
+      return;
+    }
+    if (next->second.next > now) {
+      changed_.wait_until(lock, next->second.next);
+      return;
+    }
+    const std::string url = next->first;
+    const WebPlace place = next->second.place;
+    // Of this question alone: its descriptors are not to lie about for as long as the run lasts.
+    connector_ = std::make_shared<HttpConnector>(place, settings_.resolve);
+    lock.unlock();
+    HttpFetched answer = http_get(*connector_, place.authority, kOwnRanks, settings_.token,
+                                  kLongestAnswer, Clock::now() + settings_.deadline);
+    lock.lock();
+    connector_.reset();
+    if (const auto node = nodes_.find(url); node != nodes_.end())
+      note(node->second, std::move(answer));
+  }
+
+  void note(Node& node, HttpFetched answer) const {
+    const bool answers = answer.status == 200;
+    node.told = Told{.answers = answers, .ranks = answers ? std::move(answer.body) : std::string()};
+    node.pause =
+        answers ? settings_.every : std::clamp(2 * node.pause, settings_.every, settings_.longest);
+    node.next = Clock::now() + node.pause;
+  }
+
+  Settings settings_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, Node> nodes_;         ///< by URL
+  std::shared_ptr<HttpConnector> connector_;  ///< of the question that the thread asks now
+  Clock::time_point looked_{};
+  bool is_ending_ = false;
+  std::promise<void> over_;
+  std::future<void> done_ = over_.get_future();
+  std::jthread thread_;
+};
+
+OtherNodes::OtherNodes(Settings settings) : impl_(std::make_shared<Impl>(std::move(settings))) {}
+
+OtherNodes::~OtherNodes() { finish(std::chrono::milliseconds(0)); }
+
+std::map<std::string, OtherNodes::Told> OtherNodes::look(const std::vector<std::string>& urls) {
+  return impl_->look(urls);
+}
+
+void OtherNodes::finish(std::chrono::milliseconds budget) noexcept {
+  if (impl_ == nullptr) return;
+  try {
+    impl_->finish(budget);
+  } catch (...) {  // no memory to say so: the thread sees it with the next deadline
+  }
+}
+
+void OtherNodes::leave_to_parent() noexcept { new std::shared_ptr<Impl>(std::move(impl_)); }
+
+}  // namespace gradvane::exporters
