@@ -1,9 +1,12 @@
 #include "exporters/files/live_runs.hpp"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 
 #include <cerrno>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -34,12 +37,24 @@ struct Owner {
   std::string run_id;
 };
 
-/// Who wrote the endpoint file; absent if it cannot be read.
-std::optional<Owner> owner_of(int directory, const std::string& name, uid_t owner) {
+/// Whether the process that wrote the file has ended: then who holds the lock now has just started. On this host only.
+bool has_ended(const nlohmann::json& file, const std::string& host) {
+  const auto there = file.find("host");
+  const auto pid = file.find("pid");
+  if (there == file.end() || *there != host || pid == file.end() || !pid->is_number_integer())
+    return false;
+  const auto number = pid->get<std::int64_t>();
+  return number > 0 && number <= std::numeric_limits<pid_t>::max() &&
+         ::kill(static_cast<pid_t>(number), 0) != 0 && errno == ESRCH;
+}
+
+/// Who wrote the endpoint file; absent if it cannot be read, or is one of a process before.
+std::optional<Owner> owner_of(int directory, const std::string& name, const std::string& host,
+                              uid_t owner) {
   const auto text = read_regular(directory, name, kLongestFile, owner);
   if (!text) return std::nullopt;
   const auto json = nlohmann::json::parse(*text, nullptr, false);
-  if (!json.is_object()) return std::nullopt;
+  if (!json.is_object() || has_ended(json, host)) return std::nullopt;
   const auto run = json.find("run");
   const auto run_id = json.find("run_id");
   if (run == json.end() || run_id == json.end() || !run->is_string() || !run_id->is_string())
@@ -65,7 +80,7 @@ std::optional<std::string> holder_of_name(const fs::path& named, const record::R
     if (!is_own_rank && !has_shared_id) continue;
     if (!is_locked(descriptor, name, owner)) continue;
     const std::string rank = name.substr(0, name.size() - std::string_view(".lock").size());
-    const auto other = owner_of(descriptor, "endpoint." + rank + ".json", owner);
+    const auto other = owner_of(descriptor, "endpoint." + rank + ".json", run.host, owner);
     // A process that holds the lock and has no file yet is just starting.
     if (!other) {
       if (is_own_rank) return std::string();

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <memory>
@@ -21,7 +23,16 @@ record::RunInfo run_of(const std::string& name, const std::string& id, int rank)
   run.run = name;
   run.run_id = id;
   run.rank = rank;
+  run.pid = ::getpid();
   return run;
+}
+
+/// Number of a process that has ended.
+pid_t dead_process() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  EXPECT_EQ(::waitpid(child, nullptr, 0), child);
+  return child;
 }
 
 /// A process with its lock and its endpoint file, until the end of the block.
@@ -82,6 +93,21 @@ TEST(LiveRuns, WhatADeadProcessLeftTakesNoName) {
   EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "b", 0), kShared));
   std::ofstream(scratch.path() / "rank0.lock") << "";  // as a killed process leaves it
   EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "b", 0), kShared));
+}
+
+/// The ranks that torchrun starts in place of those that failed come one by one.
+TEST(LiveRuns, ARankThatHasItsLockAndStillTheFileOfTheOneBeforeIsNoOtherRun) {
+  const Scratch scratch;
+  auto before = run_of("train", "a", 1);
+  before.pid = dead_process();
+  const Live starting(scratch.path(), before);
+  EXPECT_FALSE(is_taken(scratch.path(), run_of("train", "a-restart1", 0), kShared));
+  EXPECT_EQ(holder_of_name(scratch.path(), run_of("train", "b", 1), kShared), "")
+      << "its own rank is taken all the same";
+
+  auto elsewhere = run_of("train", "a-restart1", 0);
+  elsewhere.host = "another-machine";  // where that number says nothing
+  EXPECT_EQ(holder_of_name(scratch.path(), elsewhere, kShared), "a");
 }
 
 TEST(LiveRuns, LookingTakesNoLockAndWaitsForNothing) {
