@@ -28,7 +28,8 @@ Clock::duration DeviceFinding::wait(OptimizerState& state) noexcept {
 }
 
 void DeviceFinding::find(OptimizerState& state) {
-  const std::span<const kernels::TensorStats> entries = gatherer_->take(state.facts).gradients;
+  const collectors::StepSlots slots = gatherer_->take(state.facts);
+  const std::span<const kernels::TensorStats> entries = slots.gradients;
   const std::size_t params = state.stamps.size();
   if (gatherer_->take_lost_reads() > 0 || entries.size() != params + 2) return;
   DeviceFound found;
@@ -36,7 +37,7 @@ void DeviceFinding::find(OptimizerState& state) {
     if (collectors::tag_of(entry) == EntryTag::elsewhere)
       return;  // another device's slot is not there
   found.gradients_are_bad = any_nonfinite(entries.first(params));
-  found.norm = norm_of(entries.first(params));
+  found.norm = norm_of(entries.first(params), slots.plan->shards);
   const kernels::TensorStats& loss = entries[params];
   const kernels::TensorStats& scale = entries[params + 1];
   found.loss_is_bad = collectors::tag_of(loss) == EntryTag::read && loss.nonfinite() > 0;

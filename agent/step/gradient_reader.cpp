@@ -135,11 +135,12 @@ bool GradientReader::is_unchanged(int optimizer) const noexcept {
   return true;
 }
 
-/// L2, of what the last scan() read on CPUs, unscaled.
+/// norm_of() what the last scan() read on CPUs, unscaled.
 double GradientReader::norm_of_read(int optimizer) noexcept {
   OptimizerState& state = at(optimizer);
   const std::size_t params = watch_.params(optimizer).size();
-  const double norm = norm_of(state.gradients.stats().first(params));
+  const double norm =
+      norm_of(state.gradients.stats().first(params), watch_.plan(optimizer)->shards);
   return state.facts.gradients_scaled && state.scale > 0 ? norm / state.scale : norm;
 }
 

@@ -80,11 +80,14 @@ bool any_nonfinite(std::span<const kernels::TensorStats> entries) noexcept {
   return std::ranges::any_of(entries, [](const auto& stats) { return stats.nonfinite() > 0; });
 }
 
-double norm_of(std::span<const kernels::TensorStats> entries) noexcept {
+double norm_of(std::span<const kernels::TensorStats> entries,
+               std::span<const collectors::Shard> shards) noexcept {
   double norm = 0;
-  for (const kernels::TensorStats& stats : entries)
-    if (collectors::tag_of(stats) == collectors::EntryTag::read)
-      norm = std::hypot(norm, stats.norm());
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (collectors::tag_of(entries[i]) != collectors::EntryTag::read) continue;
+    const double share = i < shards.size() ? shards[i].share : 1;
+    norm = std::hypot(norm, std::sqrt(share) * entries[i].norm());
+  }
   return norm;
 }
 

@@ -11,6 +11,7 @@
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/step/facts/losses.hpp"
 #include "agent/step/gradient_stamp.hpp"
+#include "collectors/steps/read_plan.hpp"
 #include "collectors/steps/step_facts.hpp"
 #include "collectors/tensors/cpu_reader.hpp"
 #include "collectors/tensors/device_reads.hpp"
@@ -37,7 +38,7 @@ struct SeenPasses {
 struct DeviceFound {
   bool gradients_are_bad = false;  ///< some element is not finite
   bool loss_is_bad = false;        ///< it was read with the gradients, and is not finite
-  double norm = 0;  ///< L2, of finite elements, unscaled; of CPUs and devices together
+  double norm = 0;                 ///< as norm_of(), unscaled; of CPUs and devices together
 };
 
 /// The parts of StepRecorder share it. Each group of fields names the part that writes it. Training
@@ -108,7 +109,10 @@ struct OptimizerState {
 
 /// Whether any of what was read of some entries is not finite.
 [[nodiscard]] bool any_nonfinite(std::span<const kernels::TensorStats> entries) noexcept;
-/// L2, of the finite elements of the entries that were read.
-[[nodiscard]] double norm_of(std::span<const kernels::TensorStats> entries) noexcept;
+/// L2, of the finite elements of the entries that were read. Of sharded parameters, what this process adds to the norm over
+/// all processes: replicas count once.
+/// @param shards  as ReadPlan::shards
+[[nodiscard]] double norm_of(std::span<const kernels::TensorStats> entries,
+                             std::span<const collectors::Shard> shards) noexcept;
 
 }  // namespace gradvane::agent

@@ -7,6 +7,7 @@ one of the program's: shared memory, or a process group of our own, is made for 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import time
@@ -16,19 +17,32 @@ if TYPE_CHECKING:
     from gradvane._ranks.meeting import Meeting
 
 logger = logging.getLogger("gradvane")
-_PATIENCE = datetime.timedelta(minutes=10)
-"""for the slowest rank, which may write a checkpoint: as long as NCCL waits"""
+_LONGEST = datetime.timedelta(minutes=10)
+_left: list[Meeting] = []
+"""A group may hang at its end, where a rank is missing: these are left to the end of the process."""
+
+
+def patience_of(world: Any) -> datetime.timedelta:
+    """How long the slowest rank is waited for, which may write a checkpoint: ten minutes, but half as long as the program's own
+    group waits if that is less. While one rank waits for the agreement, others may wait in a collective of the program for that
+    rank, and theirs must not time out first."""
+    import torch
+
+    timeouts: list[datetime.timedelta] = []
+    for device in ("cpu", "cuda"):
+        with contextlib.suppress(Exception):  # no backend for it, or one without options
+            timeouts.append(world._get_backend(torch.device(device)).options._timeout)
+    return min([_LONGEST, *(timeout / 2 for timeout in timeouts)])
 
 
 class Agreement:
     """Belongs to the thread that trains."""
 
-    def __init__(self, native: Any, patience: datetime.timedelta = _PATIENCE) -> None:
+    def __init__(self, native: Any) -> None:
         self._native = native
-        self._patience = patience
+        self._patience: datetime.timedelta | None = None
+        """None: as patience_of()"""
         self._meeting: Meeting | None = None
-        self._world: int | None = None
-        """which default group it was made of"""
 
     @property
     def is_on(self) -> bool:
@@ -42,19 +56,16 @@ class Agreement:
         try:
             records = self._exchange(record)
         except Exception as error:  # a rank that has gone, a group that was destroyed, a time that is over
-            self._meeting = None  # a group may hang at its end, where a rank is missing: it is left to the process
+            if self._meeting is not None:
+                _left.append(self._meeting)
+            self._meeting = None
             return int(self._native.judge_alone(optimizer, (str(error).splitlines() or [type(error).__name__])[0]))
         self._native.note_rank_wait(time.perf_counter() - began)
         return int(self._native.judge_together(optimizer, records))
 
     def stop(self) -> None:
-        """The program's groups are left alone."""
-        import torch.distributed as dist
-
-        meeting, self._meeting = self._meeting, None
-        if meeting is not None and dist.is_initialized() and id(dist.group.WORLD) == self._world:
-            for group in meeting.groups:
-                dist.destroy_process_group(group)
+        """Lets go of the groups, which ends them."""
+        self._meeting = None
 
     def _exchange(self, record: bytes) -> list[bytes]:
         import torch.distributed as dist
@@ -62,6 +73,5 @@ class Agreement:
         if self._meeting is None:
             from gradvane._ranks.meeting import meeting_of_all
 
-            self._meeting = meeting_of_all(self._patience, len(record))
-            self._world = id(dist.group.WORLD)
+            self._meeting = meeting_of_all(self._patience or patience_of(dist.group.WORLD), len(record))
         return self._meeting.exchange(record)

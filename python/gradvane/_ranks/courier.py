@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gradvane import _threads
 from gradvane._ranks import sharding
 from gradvane._ranks.norms import RankNorms
+from gradvane._ranks.stores import own_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -135,13 +136,10 @@ def _begin() -> RankNorms | None:
     none of ours. None for a store that cannot do it: a FileStore would grow with every write."""
     import torch.distributed as dist
 
-    store: Any = dist.distributed_c10d._get_default_store()
-    if not store.has_extended_api():
+    own = own_store(_ANSWER_WITHIN)
+    if not own.has_extended_api():
         logger.info("norms over all ranks are not exchanged: the process group's store has no multi_get")
         return None
-    own = store.clone()
-    if isinstance(getattr(store, "_underlying_non_prefix_store", store), dist.TCPStore):
-        own.set_timeout(_ANSWER_WITHIN)  # of the copy alone
     return RankNorms(dist.PrefixStore(_PREFIX, own), dist.get_rank(), dist.get_world_size(),
                      secrets.randbits(63) | 1, time.monotonic())
 

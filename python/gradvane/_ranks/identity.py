@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from gradvane import _threads
+from gradvane._ranks.stores import own_store
 
 _ANSWER_WITHIN = 5.0
 """seconds"""
@@ -42,19 +43,16 @@ def _agreed(dist: Any, key: str) -> str:
     proposal = time.strftime("%Y%m%dT%H%M%S", time.gmtime()) + "-" + secrets.token_hex(2)
     with contextlib.suppress(queue.Empty, RuntimeError):  # RuntimeError: no thread could be started
         # A connection to a server that is gone is tried for minutes, whatever the timeout of ours.
-        thread = threading.Thread(target=_ask, args=(dist, key, proposal, answer), name="gradvane-run-id", daemon=True)
+        thread = threading.Thread(target=_ask, args=(key, proposal, answer), name="gradvane-run-id", daemon=True)
         thread.start()
         _threads.keep(thread)
         return answer.get(timeout=_ANSWER_WITHIN)
     return ""
 
 
-def _ask(dist: Any, key: str, proposal: str, answer: queue.SimpleQueue[str]) -> None:
+def _ask(key: str, proposal: str, answer: queue.SimpleQueue[str]) -> None:
     try:
-        store = dist.distributed_c10d._get_default_store()
-        if isinstance(getattr(store, "_underlying_non_prefix_store", store), dist.TCPStore):
-            store = store.clone()  # what the job does on its own connection waits for none of ours
-            store.set_timeout(datetime.timedelta(seconds=_ANSWER_WITHIN))
+        store = own_store(datetime.timedelta(seconds=_ANSWER_WITHIN))
         answer.put(str(store.compare_set(key, "", proposal).decode()))
     except Exception:  # a store that cannot do it
         answer.put("")

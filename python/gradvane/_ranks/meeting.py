@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,41 +11,55 @@ import torch
 import torch.distributed as dist
 
 from gradvane import _native
+from gradvane._ranks.stores import own_store
 
 if TYPE_CHECKING:
     import datetime
 
+_meetings = 0
+"""of this process so far: each has names of its own in the store"""
 _NAME_BYTES = 64
 _SLICE = 0.5
 """seconds of a wait, until the processes of ranks that are missing are looked for"""
 
 
 class Meeting(Protocol):
-    groups: list[Any]
-    """of the agent's own, of which this rank is a member; ended by whoever made the meeting"""
-
     def exchange(self, record: bytes) -> list[bytes]:
         """The records of all ranks, by rank. Raises RuntimeError if one has gone, or does not come in time."""
         ...
 
 
 def meeting_of_all(patience: datetime.timedelta, size: int) -> Meeting:
-    """Made by all ranks of the program at the same time, for their default group and records of `size` bytes."""
-    group = dist.new_group(backend="gloo", timeout=patience)
+    """Made by all ranks of the program at the same time, for their default group and records of `size` bytes. Raises
+    RuntimeError if one of them does not come.
+
+    The groups are none of torch's registry. dist.new_group() counts the groups of a process, and names the next one by
+    that: if a rank does not take part, it names each later group of the program's otherwise than the other ranks do.
+    """
+    global _meetings
+    _meetings += 1
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")  # torchrun's store outlives the ranks that failed
+    store = dist.PrefixStore(f"gradvane/meeting/{attempt}/{_meetings}", own_store(patience))
+
+    def group_of(name: str, ranks: list[int]) -> Any:
+        return dist.ProcessGroupGloo(dist.PrefixStore(name, store), ranks.index(dist.get_rank()), len(ranks), patience)
+
+    group = group_of("all", list(range(dist.get_world_size())))
     nodes = ranks_by_node(_gathered(_node(), group))
-    if len(nodes) == dist.get_world_size(group):  # one rank on each
+    if len(nodes) == group.size():  # one rank on each
         return OverGloo(group)
-    mine = next(ranks for ranks in nodes if dist.get_rank(group) in ranks)
+    mine = next(ranks for ranks in nodes if group.rank() in ranks)
     records = _board(size, mine, group, patience.total_seconds())
     if records is None:
         return OverGloo(group)
     if len(nodes) == 1:
-        return OnNode(records, group)
+        return OnNode(records)
     answer = _board(1 + len(nodes) * _block(nodes, size), mine, group, patience.total_seconds())
     if answer is None:
         return OverGloo(group)
-    leaders = dist.new_group([ranks[0] for ranks in nodes], backend="gloo", timeout=patience)
-    return OverNodes(records, answer, nodes, size, leaders, group)
+    first_ranks = [ranks[0] for ranks in nodes]
+    leaders = group_of("leaders", first_ranks) if group.rank() in first_ranks else None
+    return OverNodes(records, answer, nodes, size, leaders)
 
 
 def ranks_by_node(told: list[bytes]) -> list[list[int]]:
@@ -64,10 +79,10 @@ class OverGloo:
     """Where no two ranks are on one node, or a node has no shared memory."""
 
     def __init__(self, group: Any) -> None:
-        self.groups = [group]
+        self._group = group
 
     def exchange(self, record: bytes) -> list[bytes]:
-        return _gathered(record, self.groups[0])
+        return _gathered(record, self._group)
 
 
 class Board:
@@ -101,8 +116,7 @@ class Board:
 class OnNode:
     """Nothing goes through a socket or another thread."""
 
-    def __init__(self, board: Board, group: Any) -> None:
-        self.groups = [group]
+    def __init__(self, board: Board) -> None:
         self._board = board
 
     def exchange(self, record: bytes) -> list[bytes]:
@@ -114,16 +128,15 @@ class OnNode:
 class OverNodes:
     """The first rank of each node takes its records to those of the other nodes, and brings theirs."""
 
-    def __init__(self, records: Board, answer: Board, nodes: list[list[int]], size: int, leaders: Any, group: Any) -> None:
+    def __init__(self, records: Board, answer: Board, nodes: list[list[int]], size: int, leaders: Any) -> None:
         self._records, self._answer = records, answer
         self._nodes, self._size, self._block_size = nodes, size, _block(nodes, size)
         self._leaders = leaders
-        self._leads = dist.get_rank(group) == records.ranks[0]
-        self.groups = [group, leaders] if self._leads else [group]
+        """None on a rank that leads no node"""
 
     def exchange(self, record: bytes) -> list[bytes]:
         self._records.tell(record)
-        if not self._leads:
+        if self._leaders is None:
             self._records.wait()
             self._answer.tell(b"")
             self._answer.wait()
@@ -159,7 +172,7 @@ class OverNodes:
 
 def _board(size: int, ranks: list[int], group: Any, patience: float) -> Board | None:
     """For the ranks of this node. None on all ranks unless it could be had on all nodes."""
-    rank = dist.get_rank(group)
+    rank = group.rank()
     name = ""
     if rank == ranks[0]:
         try:
@@ -187,6 +200,6 @@ def _node() -> bytes:
 
 def _gathered(told: bytes, group: Any) -> list[bytes]:
     mine = torch.frombuffer(bytearray(told), dtype=torch.uint8)
-    all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(all_of_them, mine, group=group)
+    all_of_them = [torch.empty_like(mine) for _ in range(group.size())]
+    group.allgather([all_of_them], [mine]).wait()
     return [bytes(one.numpy()) for one in all_of_them]

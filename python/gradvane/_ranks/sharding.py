@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+_STAGES = ("pp", "pipe", "stage")
+
+
 def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "_local_tensor")
 
@@ -16,13 +19,45 @@ def is_sharded(tensor: Tensor) -> bool:
 def shards_of(params: list[Tensor]) -> list[tuple[float, int]]:
     """For each parameter the share of its local squares that counts (replicas once over all processes), and
     the row-major index of its first local element, -1 where its part is not one range."""
-    meshes = [param.device_mesh.size() for param in params if is_sharded(param)]  # type: ignore[attr-defined]
-    whole = max(meshes, default=1)
-    return [_shard_of(param) if is_sharded(param) else (1.0 / whole, 0) for param in params]
+    copies: dict[int, int] = {}
+    for param in params:
+        if is_sharded(param) and id(param.device_mesh) not in copies:  # type: ignore[attr-defined]
+            copies[id(param.device_mesh)] = _copies_of(param.device_mesh)  # type: ignore[attr-defined]
+    whole = max((param.device_mesh.size() * copies[id(param.device_mesh)]  # type: ignore[attr-defined]
+                 for param in params if is_sharded(param)), default=1)
+    return [_shard_of(param, copies[id(param.device_mesh)]) if is_sharded(param) else (1.0 / whole, 0)  # type: ignore[attr-defined]
+            for param in params]
 
 
-def _shard_of(param: Any) -> tuple[float, int]:
-    replicas = 1
+def _copies_of(mesh: Any) -> int:
+    """How many processes at other places of the mesh that `mesh` was cut out of have the same parameters: tensor
+    parallelism under DistributedDataParallel has its parameters on the mesh of one replica. Stages of a pipeline have
+    parameters of their own, and are known by their dimension's name alone."""
+    try:
+        root = _root_of(mesh)
+        names, places = root.mesh_dim_names, root.mesh
+        ours = (places[..., None] == mesh.mesh.reshape(-1)).any(-1).nonzero()  # coordinates of the ranks of `mesh`
+        copies = 1
+        for dim, name in enumerate(names or ()):
+            is_stage = name.lower().startswith(_STAGES)
+            if not is_stage and ours[:, dim].unique().numel() == 1:
+                copies *= places.size(dim)
+        return copies
+    except Exception:  # it is a mesh of its own
+        return 1
+
+
+def _root_of(mesh: Any) -> Any:
+    """Private in each version of torch."""
+    if hasattr(mesh, "_get_root_mesh"):
+        return mesh._get_root_mesh()
+    from torch.distributed.device_mesh import _mesh_resources  # type: ignore[attr-defined]
+
+    return _mesh_resources.get_root_mesh(mesh)
+
+
+def _shard_of(param: Any, copies: int) -> tuple[float, int]:
+    replicas = copies
     for size, placement in zip(param.device_mesh.shape, param.placements):
         if placement.is_replicate():
             replicas *= size

@@ -124,6 +124,58 @@ def test_with_shards_and_replicas_of_them_each_shard_counts_once(tmp_path):
     assert [(a * a + b * b) ** 0.5 for a, b in zip(parts[0], parts[1])] == pytest.approx(printed, rel=1e-6)
 
 
+TENSOR_PARALLEL = """
+    import time
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3), torch.nn.Linear(3, 2))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3), torch.nn.Linear(3, 2))
+    model.load_state_dict(plain.state_dict())
+    parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    batches = torch.Generator().manual_seed(3)
+    for i in range(4):
+        halves = torch.randn(2, 5, 4, generator=batches)
+        optimizer.zero_grad()
+        model(halves[mesh.get_local_rank("dp")]).square().mean().backward()
+        for p in model.parameters():  # the average over the replicas
+            gradient = p.grad.to_local() if hasattr(p.grad, "to_local") else p.grad
+            dist.all_reduce(gradient, group=mesh.get_group("dp"))
+            gradient /= 2
+        optimizer.step()
+        plain.zero_grad()  # one process that sees both halves
+        plain(halves.flatten(0, 1)).square().mean().backward()
+        if rank == 0:
+            print("norm", float(torch.nn.utils.get_total_norm([p.grad for p in plain.parameters()])), flush=True)
+        with torch.no_grad():
+            for p in plain.parameters():
+                p -= 1e-2 * p.grad
+        time.sleep(0.1)
+    from gradvane import _agent
+    assert _agent.live().flush(60)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+def test_under_tensor_parallelism_and_replicas_of_it_each_shard_counts_once(tmp_path):
+    """The parameters lie on the mesh of one replica; their biases and the last layer are whole on every rank."""
+    script = running.write(tmp_path, TENSOR_PARALLEL)
+    done = running.ranks(4, "-m", "gradvane", "run", "--step-log", tmp_path / "steps.jsonl", script, cwd=tmp_path,
+                         GRADVANE_RUN_DIR=str(tmp_path / "run"))
+    printed = norms_in(done.stdout)
+    assert len(printed) == 4
+    for rank in range(4):
+        steps = running.steps_in(tmp_path / f"steps.rank{rank}.jsonl")
+        assert [step["grad_norm"] for step in steps] == pytest.approx(printed, rel=1e-6)
+
+
 def test_fsdp2_clipping_has_the_coefficient_of_the_global_norm(tmp_path):
     clip = "before = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)"
     two_ranks(tmp_path, running.write(tmp_path, FSDP.format(mesh="(2,)", poison="", clip=clip)))

@@ -153,6 +153,41 @@ def test_ctrl_c_ends_the_wait(tmp_path):
     assert told(tmp_path, 1) == [{"ended": True}]
 
 
+def test_a_rank_without_an_agent_is_missed_and_later_groups_of_the_program_work(tmp_path):
+    """torch names a group by how many a process has made: one of ours would shift the names on the ranks that have it."""
+    running.ranks(3, running.write(tmp_path, BEGIN + """
+    error = None
+    if rank > 0:
+        try:
+            meeting.meeting_of_all(datetime.timedelta(seconds=3), 96)
+        except RuntimeError as caught:
+            error = str(caught)
+    dist.barrier()
+    pair = dist.new_group([1, 2], timeout=datetime.timedelta(seconds=30))
+    whole = dist.new_group(timeout=datetime.timedelta(seconds=30))
+    total = torch.tensor([rank])
+    dist.all_reduce(total, group=whole)
+    if rank > 0:
+        dist.all_reduce(total, group=pair)
+    say(error=error, total=int(total))
+    dist.destroy_process_group()
+    """), cwd=tmp_path)
+    said = told(tmp_path, 3)
+    assert [one["total"] for one in said] == [3, 6, 6]
+    assert said[0]["error"] is None and said[1]["error"] and said[2]["error"]
+
+
+@pytest.mark.parametrize(("of_the_program", "expected"), [(40, 20), (1800, 600)])
+def test_the_agreement_gives_up_before_a_collective_of_the_program_does(tmp_path, of_the_program, expected):
+    begin = BEGIN.replace('init_process_group("gloo")', f'init_process_group("gloo", timeout=datetime.timedelta(seconds={of_the_program}))')
+    running.ranks(1, running.write(tmp_path, begin + """
+    from gradvane._ranks.agreement import patience_of
+    say(patience=patience_of(dist.group.WORLD).total_seconds())
+    dist.destroy_process_group()
+    """), cwd=tmp_path)
+    assert told(tmp_path, 1) == [{"patience": expected}]
+
+
 def test_the_tables_of_large_runs_are_those_of_the_model():
     root = running.TESTS.parents[1]
     page = (root / "docs" / "scale.md").read_text()

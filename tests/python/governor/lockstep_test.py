@@ -22,6 +22,8 @@ SOURCE = """
     else:
         from torch.distributed.fsdp import fully_shard
         mesh = dist.device_mesh.init_device_mesh("cpu", (dist.get_world_size(),))
+        if way == "hsdp":
+            mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
         fully_shard(model[0], mesh=mesh)
         net = fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
@@ -35,6 +37,8 @@ SOURCE = """
     options = {"on_nonfinite": "rollback", "snapshot_every": 1} if what == "rollback" else {"on_nonfinite": "skip"}
     if what == "flip":
         options = {"compare_replicas_every": 2}
+    if what.startswith("bound"):
+        options |= {"skip_norm": float(what.split()[1]), "skip_limit": 100}
     if what.startswith("gradient, looked at"):
         options["check_before_reduction"] = True
     agent = None
@@ -45,13 +49,17 @@ SOURCE = """
 
     torch.manual_seed(10 + rank)
     rounds = torch.Generator().manual_seed(5 + rank)
-    left_out = []
+    left_out, norms = [], []
     for i in range(8):
         x = torch.randn(4, 6, generator=rounds)
         if i == 5 and what == "without":
             continue
         if i == 5 and what == "missed" and rank == 1:
             agent.detach()
+        if i == 5 and what == "skipped a call" and rank == 1:
+            judge, agent._watcher._agreement.judge = agent._watcher._agreement.judge, lambda optimizer: 0
+        if i == 6 and what == "skipped a call" and rank == 1:
+            agent._watcher._agreement.judge = judge
         is_bad = i == 5 and rank == dist.get_world_size() - 1
         if i == 3 and what == "flip" and rank == 1:
             model[0].weight.detach().view(torch.int32)[2, 2] ^= 1  # the last bit of one number
@@ -62,6 +70,8 @@ SOURCE = """
         if is_bad and what in ("skip", "rollback", "off"):
             loss = loss + torch.tensor(float("nan"))  # its gradient is fine: nobody else can see it
         loss.backward()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in net.parameters()])
+        norms.append(float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm))
         before = weights()
         optimizer.step()
         if torch.equal(before, weights()):
@@ -73,7 +83,7 @@ SOURCE = """
     if agent is not None:
         agent.detach()  # the last lines are written
     with open(f"{what}.rank{rank}.json", "w") as file:
-        json.dump({"left_out": left_out, "rollbacks": rollbacks, "lines": lines}, file)
+        json.dump({"left_out": left_out, "rollbacks": rollbacks, "lines": lines, "norms": norms}, file)
     dist.barrier()
     dist.destroy_process_group()
 """
@@ -97,13 +107,13 @@ def test_without_agreement_it_leaves_out_nothing_on_any(tmp_path):
     assert [rank["left_out"] for rank in run(tmp_path, 2, "ddp", "off")] == [[], []]
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp2"])
-def test_all_ranks_go_back_to_the_same_state(tmp_path, way):
+@pytest.mark.parametrize(("ranks", "way"), [(4, "ddp"), (2, "fsdp2")])
+def test_all_ranks_go_back_to_the_same_state(tmp_path, ranks, way):
     import torch
 
-    run(tmp_path, 2, way, "without")
-    assert [rank["rollbacks"] for rank in run(tmp_path, 2, way, "rollback")] == [1, 1]
-    for rank in range(2):
+    run(tmp_path, ranks, way, "without")
+    assert [rank["rollbacks"] for rank in run(tmp_path, ranks, way, "rollback")] == [1] * ranks
+    for rank in range(ranks):
         here, there = (torch.load(tmp_path / f"{what}.rank{rank}.pt") for what in ("rollback", "without"))
         assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
 
@@ -113,6 +123,24 @@ def test_a_rank_that_misses_a_call_ends_the_agreement_and_the_run_goes_on(tmp_pa
     assert [rank["left_out"] for rank in ranks] == [[], []]
     (line,) = (line for line in ranks[0]["lines"] if "do not agree" in line)
     assert "ranks do not agree on steps any more, and each decides alone: " in line
+
+
+def test_a_rank_that_skips_one_call_and_goes_on_is_waited_for_once(tmp_path):
+    """It waits for rank 0 in the next reduction of the gradients, and rank 0 for it in the agreement."""
+    ranks = run(tmp_path, 2, "ddp", "skipped a call")
+    for rank in ranks:
+        assert len([line for line in rank["lines"] if "do not agree" in line]) == 1
+        assert rank["left_out"] == []
+    assert any("After step 6: ranks do not agree" in line and "no word from a rank for 10 s" in line for line in ranks[0]["lines"])
+
+
+@pytest.mark.parametrize(("ranks", "way"), [(4, "hsdp"), (2, "fsdp2"), (2, "ddp")])
+def test_a_bound_of_the_norm_is_one_of_the_norm_over_all_ranks(tmp_path, ranks, way):
+    """Shards are added up, and the same shard on two ranks counts once: the bound lies just beside torch's own norm."""
+    first = run(tmp_path, ranks, way, "plain")[0]["norms"][0]
+    for bound, is_left_out in ((first * 1.001, False), (first * 0.999, True)):
+        for rank in run(tmp_path, ranks, way, f"bound {bound}"):
+            assert (0 in rank["left_out"]) == is_left_out, (bound, rank["norms"])
 
 
 @pytest.mark.parametrize(("what", "origin"), [
