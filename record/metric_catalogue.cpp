@@ -228,11 +228,9 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      kElementLabels, "Elements that were NaN or infinite, lost records included", kAtZero, true},
     {Metric::nonfinite_steps_total, "gradvane_nonfinite_steps_total", counter, "", kBadStepLabels,
      "Steps in which a group held NaN or infinite elements; overflow that a gradient scaler "
-     "handled "
-     "is left out",
+     "handled is left out",
      "From the start of the run, at 0, for group `loss` (site loss) and `unknown` (a step whose "
-     "own "
-     "record was lost); a parameter group from its first such step on.",
+     "own record was lost); a parameter group from its first such step on.",
      false},
     {Metric::amp_overflow_steps_total, "gradvane_amp_overflow_steps_total", counter, "", kNone,
      "Steps that a gradient scaler skipped because of overflow", kAtZero, true},
@@ -272,6 +270,8 @@ constexpr std::array<MetricInfo, kMetrics> kCatalogue{{
      "The most device memory that tensors of this process held at a time, since it began or reset "
      "torch's peak",
      "On a device, once it was measured.", false},
+    {Metric::device_memory_limit_bytes, "gradvane_device_memory_limit_bytes", gauge, "bytes", kNone,
+     "Device memory that torch's allocator may take", "On a device, once it was measured.", false},
     {Metric::device_allocation_retries_total, "gradvane_device_allocation_retries_total", counter,
      "", kNone,
      "Allocations that succeeded only after the caching allocator gave its free blocks back",

@@ -81,6 +81,7 @@ enum class Metric : std::uint8_t {
   device_memory_allocated_bytes,
   device_memory_reserved_bytes,
   device_memory_peak_bytes,
+  device_memory_limit_bytes,
   device_allocation_retries_total,
   device_out_of_memory_total,
   device_info,

@@ -204,7 +204,8 @@ struct StepRecord {
   std::optional<std::int64_t> process_resident_bytes;
   std::optional<std::int64_t> device_allocated_bytes;
   std::optional<std::int64_t> device_reserved_bytes;
-  std::optional<std::int64_t> device_peak_bytes;  ///< since the program reset torch's own peak
+  std::optional<std::int64_t> device_peak_bytes;   ///< since the program reset torch's own peak
+  std::optional<std::int64_t> device_limit_bytes;  ///< that torch's allocator may take
   /// Since the process began.
   std::optional<std::int64_t> device_allocation_retries;
   std::optional<std::int64_t> device_out_of_memory;

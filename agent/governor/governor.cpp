@@ -31,6 +31,10 @@ Verdict verdict_of(DivergencePolicy policy) noexcept {
 
 }  // namespace
 
+std::string_view name_of(RollbackOptimizer optimizer) noexcept {
+  return std::array{"restore", "reset", "keep"}[static_cast<std::size_t>(optimizer)];
+}
+
 std::string_view name_of(Verdict verdict) noexcept {
   constexpr std::array<std::string_view, 4> kNames{"take", "skip", "rollback", "stop"};
   return kNames[static_cast<std::size_t>(verdict)];
@@ -44,6 +48,8 @@ Governor::Governor(const Options& options)
       pace_(pace_of(options)),
       rollback_limit_(options.rollback_limit),
       rollback_window_(options.rollback_window),
+      rollback_options_{.optimizer = options.rollback_optimizer,
+                        .lr_factor = options.rollback_lr_factor},
       is_alone_(options.world_size <= 1),
       lockstep_(options.enabled && !is_alone_ && options.ranks == RankAgreement::agree &&
                 (acts_ || options.compare_replicas_every > 0 || options.check_before_reduction)) {

@@ -30,6 +30,7 @@ namespace gradvane::agent {
 /// back to a snapshot.
 enum class Verdict : std::uint8_t { take, skip, rollback, stop };
 [[nodiscard]] std::string_view name_of(Verdict verdict) noexcept;
+[[nodiscard]] std::string_view name_of(RollbackOptimizer optimizer) noexcept;
 
 /// Why a step is not simply taken.
 enum class Fault : std::uint8_t {
@@ -81,6 +82,10 @@ class Governor {
   }
   /// Whether judge() needs StepFinding::norm, now or after a change.
   [[nodiscard]] bool needs_norm() const noexcept { return needs_norm_; }
+  /// How a policy goes back.
+  [[nodiscard]] const RollbackOptions& rollback_options() const noexcept {
+    return rollback_options_;
+  }
   /// When snapshots are due.
   [[nodiscard]] const SnapshotPace& pace() const noexcept { return pace_; }
   /// Whether a snapshot taken now may become one to go back to, as far as is known.
@@ -197,6 +202,7 @@ class Governor {
   const SnapshotPace pace_;
   const int rollback_limit_;
   const int rollback_window_;
+  const RollbackOptions rollback_options_;
   const bool is_alone_;  ///< one process trains
 
   // The threads that train.

@@ -20,6 +20,7 @@ constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
 constexpr std::array<std::string_view, 4> kNonfinitePolicies{"watch", "skip", "stop", "rollback"};
 constexpr std::array<std::string_view, 3> kDivergencePolicies{"watch", "stop", "rollback"};
+constexpr std::array<std::string_view, 3> kRollbackOptimizers{"restore", "reset", "keep"};
 
 constexpr std::array kTable{
     on_off<&Options::enabled>(
@@ -254,6 +255,19 @@ constexpr std::array kTable{
         "instead."),
     whole<&Options::rollback_window, 1, kMaxInt>("rollback_window", "1 or more",
                                                  "Steps within which rollbacks are counted."),
+    choice<&Options::rollback_optimizer, kRollbackOptimizers>(
+        "rollback_optimizer", "restore, reset, keep",
+        "What a policy's rollback does with the optimizers. restore: their state as it was. reset: "
+        "they begin without state. keep: they stay as they are."),
+    OptionSpec{
+        "rollback_lr_factor", "a finite number above 0",
+        "A policy's rollback multiplies the learning rates of the snapshot by this, once more at "
+        "each return to the same snapshot. Without effect if rollback_optimizer is keep.",
+        [](Options& o, std::string_view text) {
+          return parse_number(text, std::numeric_limits<double>::min(),
+                              std::numeric_limits<double>::max(), o.rollback_lr_factor);
+        },
+        [](const Options& o) { return format(o.rollback_lr_factor); }},
     choice<&Options::ranks, kRankAgreements>(
         "ranks", "off, agree",
         "agree: all ranks of a run tell each other of each step before the update, and policies "

@@ -14,22 +14,6 @@ namespace gradvane::agent {
 
 using record::SnapshotResult;
 
-namespace {
-
-constexpr std::string_view name_of(RollbackOptimizer optimizer) noexcept {
-  switch (optimizer) {
-    case RollbackOptimizer::restore:
-      break;
-    case RollbackOptimizer::reset:
-      return "reset";
-    case RollbackOptimizer::keep:
-      return "keep";
-  }
-  return "restore";
-}
-
-}  // namespace
-
 void Snapshots::after_step(int optimizer, std::int64_t run_step, bool goes_back) noexcept try {
   is_asked_ = is_asked_ || goes_back;
   if (!is_asked_ && !governor_.pace().is_on()) return;
@@ -132,7 +116,8 @@ Snapshots::Generation& Snapshots::intact(std::optional<std::int64_t> run_step) {
 
 void Snapshots::answer(std::int64_t run_step) noexcept try {
   if (const auto bad_since = governor_.diverges_since()) forget_since(*bad_since);
-  (void)restore(governor_.reason(), run_step, {}, governor_.agreed_snapshot(), true);
+  (void)restore(governor_.reason(), run_step, governor_.rollback_options(),
+                governor_.agreed_snapshot(), true);
 } catch (const std::exception& error) {
   governor_.stop_instead();
   governor_.log(std::string("no rollback: ") + error.what());

@@ -271,9 +271,7 @@ void StepRecorder::forget_step(OptimizerState& state) noexcept {
 
 bool StepRecorder::log(std::string_view name, double value) noexcept try {
   if (!optimizers_.is_enabled()) return true;
-  const int index = optimizers_.user_metric(name);
-  user_.set(index, value);
-  return index >= 0;
+  return user_.set(optimizers_.user_metric(name), value);
 } catch (...) {  // no memory for a new name
   user_.refuse_name();
   return true;
@@ -286,9 +284,7 @@ bool StepRecorder::log(std::string_view name, const collectors::Tensor& value) n
     const auto number = collectors::scalar_value(value);
     return log(name, number.value_or(std::numeric_limits<double>::quiet_NaN()));
   }
-  const int index = optimizers_.user_metric(name);
-  user_.set(index, value);
-  return index >= 0;
+  return user_.set(optimizers_.user_metric(name), value);
 } catch (...) {
   user_.refuse_name();
   return true;

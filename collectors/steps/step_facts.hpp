@@ -53,6 +53,7 @@ struct StepFacts {
   std::int64_t device_allocated_bytes = -1;
   std::int64_t device_reserved_bytes = -1;
   std::int64_t device_peak_bytes = -1;
+  std::int64_t device_limit_bytes = -1;
   std::int64_t device_allocation_retries = -1;  ///< since the process began, as the next one
   std::int64_t device_out_of_memory = -1;
   std::int32_t contiguous_copies = 0;

@@ -15,6 +15,9 @@ struct DeviceMemoryUse {
   /// Allocations that succeeded only after the allocator gave its cached blocks back to the device.
   std::int64_t allocation_retries = 0;
   std::int64_t out_of_memory = 0;  ///< allocations that failed
+  /// What the allocator may take of the devices that it holds memory of: all of it, or the fraction
+  /// that the program allowed. Other processes may have a part of it.
+  std::int64_t limit_bytes = 0;
 };
 
 /// Takes the allocator's lock for a moment and waits for no device: training thread only. Absent if

@@ -1,4 +1,5 @@
 // A build with CUDA.
+#include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
@@ -14,6 +15,11 @@ std::optional<DeviceMemoryUse> device_memory_use() noexcept try {
   DeviceMemoryUse use;
   for (c10::DeviceIndex device = 0; device < c10::cuda::device_count(); ++device) {
     const auto stats = allocator->getDeviceStats(device);
+    if (stats.reserved_bytes[kAll].peak >
+        0) {  // torch has used this one, so its properties are known
+      const auto total = static_cast<double>(at::cuda::getDeviceProperties(device)->totalGlobalMem);
+      use.limit_bytes += static_cast<std::int64_t>(total * allocator->getMemoryFraction(device));
+    }
     use.allocated_bytes += stats.allocated_bytes[kAll].current;
     use.reserved_bytes += stats.reserved_bytes[kAll].current;
     use.peak_bytes += stats.allocated_bytes[kAll].peak;

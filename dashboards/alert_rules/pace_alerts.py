@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alert_rules.expressions import OF_RUN, SAME, first_of, number, selector
+from alert_rules.expressions import OF_RUN, SAME, WHO, first_of, first_rank, number, of_run, selector
 from alert_rules.rule import Alert
 from alert_rules.windows import Windows
 
@@ -75,6 +75,30 @@ def throughput_drop(windows: Windows) -> Alert:
         f"and on ({OF_RUN}) count_over_time({pace}[{memory}:1m]) >= 30",
         (f"{RUN} {{{{ $value | humanizePercentage }}}} below the median throughput of the last {memory}.",),
         hold=windows.throughput_for)
+
+
+def device_memory(windows: Windows) -> Alert:
+    """Two signs. Allocations that succeed only after the allocator has given its cached blocks back: the next one may
+    fail. And a peak at the limit, as long as it still grows: a run that was set up to fill the memory and stays there
+    is none of a pager's business."""
+    peak, limit = "gradvane_device_memory_peak_bytes", "gradvane_device_memory_limit_bytes"
+
+    def ranks(*run: str) -> str:
+        share = f"{selector(peak, *run)} / ({selector(limit, *run)} > 0) > {windows.memory_share}"
+        grown = f"delta({selector(peak, *run)}[{windows.memory_growth}]) > 0"
+        counter = selector("gradvane_device_allocation_retries_total", *run)
+        retried = f"increase({counter}[{windows.memory_retries}]) >= 3 and {counter} >= 0"  # the process is alive
+        return f"(({share}) and {grown})\nor\n({retried})"
+
+    return Alert(
+        "GradvaneDeviceMemoryNearLimit", "warning", "A training run is about to run out of device memory",
+        of_run(ranks()),
+        (f"{WHO} the device memory is near its limit.", first_rank(ranks(*SAME)),
+         number(f"max({selector(peak, *SAME)} / ({selector(limit, *SAME)} > 0))",
+                "Tensors have held up to {} of it.", "humanizePercentage"),
+         number(f"max(increase({selector('gradvane_device_allocation_retries_total', *SAME)}[{windows.memory_retries}]))"
+                " > 0", f"Allocations retried on one rank in {windows.memory_retries}: {{}}.")),
+        hold=windows.memory_for)
 
 
 def replicas_diverged(windows: Windows) -> Alert:

@@ -1,9 +1,9 @@
-"""Alerts on what a process reports of its own state: stalled, failed, terminated, still without a step."""
+"""Alerts on what a process reports of its own state: stalled, failed, terminated, still without a step or a snapshot."""
 
 from __future__ import annotations
 
 from alert_rules.agent_tables import ALERTS
-from alert_rules.expressions import SAME, WHO, first_rank, number, of_run, one_of, selector
+from alert_rules.expressions import SAME, WHO, first_of, first_rank, number, of_run, one_of, selector
 from alert_rules.rule import Alert
 from alert_rules.windows import Windows
 
@@ -56,3 +56,23 @@ def not_started(windows: Windows) -> Alert:
         of_run(processes()),
         (f"{WHO} the process is alive and has made no step since it started.", first_rank(processes(*SAME))),
         hold=windows.not_started_for)
+
+
+def snapshots_refused(windows: Windows) -> Alert:
+    """Some were due and none was taken. A snapshot that is refused now and then is the normal answer to an incident."""
+    def counted(result: str, *run: str) -> str:
+        return f"increase({selector('gradvane_snapshots_total', result, *run)}[{windows.snapshots}])"
+
+    refused, committed = 'result!="committed"', 'result="committed"'
+
+    def ranks(*run: str) -> str:
+        return (f"sum without (result) ({counted(refused, *run)}) > 0\n"
+                f"unless sum without (result) ({counted(committed, *run)}) > 0\n"
+                f"and sum without (result) ({selector('gradvane_snapshots_total', *run)}) >= 0")  # it is alive
+
+    return Alert(
+        "GradvaneSnapshotsRefused", "warning", "No snapshot of the training can be taken",
+        of_run(ranks()),
+        (f"{WHO} each snapshot of the last {windows.snapshots} was refused, so a rollback would lose more and more.",
+         first_rank(ranks(*SAME)), first_of(f"topk(1, {counted(refused, *SAME)}) > 0", "Reason: {{ .Labels.result }}.")),
+        hold=windows.snapshots_for)

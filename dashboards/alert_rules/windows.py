@@ -35,10 +35,18 @@ class Windows:
     """a run that is gone is remembered this long"""
     vanished_for: str = "5m"
     not_started_for: str = "30m"
+    snapshots: str = "30m"
+    """in which at least one snapshot has to be committed, if some were due"""
+    snapshots_for: str = "5m"
     starvation_for: str = "10m"
     throughput_for: str = "10m"
     throughput_memory: str = "1h"
     """the throughput is compared with the median of this time"""
+    memory_for: str = "10m"
+    memory_retries: str = "15m"
+    """allocations that were retried within this time count"""
+    memory_growth: str = "1h"
+    """a peak of the device memory that has not grown for this long is how the run was set up"""
     diverged_for: str = "10m"
     diverged_memory: str = "1d"
     """ranks that had the same weights within this time are replicas"""
@@ -48,6 +56,8 @@ class Windows:
     """of the step time in the data phase"""
     throughput_share: float = 0.2
     """so far below its median is a drop"""
+    memory_share: float = 0.97
+    """of the device memory that tensors may hold"""
     diverged_share: float = 0.01
     """weight norms of replicas that are so far apart are those of different models"""
     same_share: float = 0.001
@@ -59,7 +69,8 @@ PRODUCTION = Windows()
 # For a drill that scrapes and evaluates every second.
 SHORT = Windows(event="8s", memory="10m", keep_firing="4s", told="15s", down_for="2s", down_memory="10m", failed="8s",
                 rate="10s", straggler_for="5s", absent_for="5s", missing_for="5s", vanished="10m", vanished_for="5s",
-                not_started_for="60s", starvation_for="60s", throughput_for="60s", diverged_for="60s")
+                not_started_for="60s", snapshots="20s", snapshots_for="5s", starvation_for="60s", throughput_for="60s",
+                memory_for="60s", diverged_for="60s")
 
 
 def windows_of(name: str) -> Windows:

@@ -164,11 +164,12 @@ def memory() -> Row:
         graph("Resident memory", "Of each process. A steady rise ends at the hand of the memory killer: look for "
               "what the loop collects (losses that keep their graph).", units.BytesIEC,
               [Query(series("gradvane_process_resident_memory_bytes"), "rank {{rank}}")], Look(from_zero=True)),
-        graph("Device memory", "Held by tensors, and by the caching allocator. Reserved far above allocated for "
+        graph("Device memory", "Held by tensors, and by the caching allocator, and what that may take. Reserved far above allocated for "
               "long: fragmentation.", units.BytesIEC, [
                   Query(series("gradvane_device_memory_allocated_bytes"), "rank {{rank}} allocated"),
                   Query(series("gradvane_device_memory_reserved_bytes"), "rank {{rank}} reserved"),
-                  Query(series("gradvane_device_memory_peak_bytes"), "rank {{rank}} peak")],
+                  Query(series("gradvane_device_memory_peak_bytes"), "rank {{rank}} peak"),
+                  Query(series("gradvane_device_memory_limit_bytes"), "rank {{rank}} limit")],
               Look(from_zero=True)),
         graph("Allocations retried and failed", "Retried: the allocator gave its free blocks back to the device "
               "first, which is slow and makes the host wait. A rate that stays: the memory is nearly full, or in "

@@ -88,7 +88,8 @@ void describe(auto& a, like<record::StepRecord> auto& r) {
   a(53, r.model_flops_utilization);
   a(54, r.first_bad_rank);
   a(55, r.rank_wait_seconds);
-  describe_joined(a, r, 56, std::numeric_limits<std::uint32_t>::max());  // the next free one is 56
+  a(56, r.device_limit_bytes);
+  describe_joined(a, r, 57, std::numeric_limits<std::uint32_t>::max());  // the next free one is 57
 }
 
 void describe(auto& a, like<record::Appearance> auto& r) {

@@ -26,15 +26,17 @@ from gradvane._functions import (
 )
 from gradvane._governor.record import Rollback
 from gradvane._outside import outside_steps
-from gradvane._records import Blame, Incident, StepRecord, TracedModule
+from gradvane._records import Appearance, Blame, Incident, Status, StepRecord, TracedModule
 
 __all__ = [
     "Agent",
+    "Appearance",
     "Blame",
     "GradvaneError",
     "Incident",
     "Phase",
     "Rollback",
+    "Status",
     "StepRecord",
     "TracedModule",
     "TrainingStopped",

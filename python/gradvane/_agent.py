@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gradvane import _children, _fork_warning, _lines, _threads
 from gradvane._errors import GradvaneError, is_good_exit, reason_of
 from gradvane._incidents import Incidents
-from gradvane._records import Incident, StepRecord, TracedModule, incident_of, status_of, step_of
+from gradvane._records import Incident, Status, StepRecord, TracedModule, incident_of, status_of, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -239,8 +239,8 @@ class Agent:
         """http://address:port of the page; empty without an endpoint."""
         return str(self._native.url())
 
-    def status(self) -> dict[str, Any]:
-        """state, reason, steps, nonfinite_steps, steps_per_second, latest."""
+    def status(self) -> Status:
+        """How the run is now."""
         return status_of(self._native.status())
 
     def flush(self, seconds: float = 5.0) -> bool:
@@ -262,14 +262,14 @@ class Agent:
     def __repr__(self) -> str:
         status = self.status()
         where = f", url={self.url!r}" if self.url else ""
-        return f"<gradvane.Agent state={status['state']!r}, steps={status['steps']}{where}>"
+        return f"<gradvane.Agent state={status.state!r}, steps={status.steps}{where}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a link to the page, and the run as it is now."""
         status = self.status()
-        parts = [html.escape(str(status["state"])), f"{status['steps']} step{'' if status['steps'] == 1 else 's'}"]
-        if status["latest"] is not None and status["latest"].loss is not None:
-            parts.append(f"loss {status['latest'].loss:.4g}")
+        parts = [status.state, f"{status.steps} step{'' if status.steps == 1 else 's'}"]
+        if status.latest is not None and status.latest.loss is not None:
+            parts.append(f"loss {status.latest.loss:.4g}")
         link = f'<a href="{html.escape(self.url)}">{html.escape(self.url)}</a>' if self.url else "no endpoint"
         return f"<p>Gradvane: {link}; {', '.join(parts)}</p>"
 

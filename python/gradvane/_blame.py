@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from torch.nn import Module
 
+    from gradvane._records import TracedAt
+
 UNKNOWN, FINITE, MINUS_INFINITY, PLUS_INFINITY, NAN = range(-1, 4)
 """as collectors/tensors/finite_checks.hpp answers"""
 
@@ -80,7 +82,7 @@ class Event(NamedTuple):
 class Verdict(NamedTuple):
     call: Call | None
     """None: what is outside of all modules"""
-    at: str
+    at: TracedAt
     """module: it made it; weight: a weight of its was bad before; input: it was given it, and no module made
     it; loss: it came of the loss"""
     is_backward: bool

@@ -26,9 +26,9 @@ def begins(agent: Agent) -> None:
 def ended(agent: Agent) -> None:
     """After a good end: steps, incidents, and how to read what is left of them."""
     status = agent.status()
-    if status["state"] != "finished":
+    if status.state != "finished":
         return
-    steps, incidents = status["steps"], agent._incidents.count
+    steps, incidents = status.steps, agent._incidents.count
     parts = [f"{steps:,} step{'' if steps == 1 else 's'}",
              f"{incidents or 'no'} incident{'' if incidents == 1 else 's'}"]
     if agent.recording:

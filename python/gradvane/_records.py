@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from gradvane import _native
+
+Site = Literal["loss", "grad", "weight"]
+Kind = Literal["nan", "pos_inf", "neg_inf"]
+ReadAt = Literal["clip", "scaler", "optimizer", "backward"]
+Skipped = Literal["amp_overflow", "loop", "governor"]
+BeganIn = Literal["forward", "backward", "update"]
+TracedAt = Literal["module", "weight", "input", "loss"]
+State = Literal["starting", "running", "stalled", "finished", "failed"]
 
 
 @dataclass(frozen=True)
 class Blame:
     """The first non-finite element of a step."""
 
-    site: str
-    """loss, grad or weight"""
-    kind: str
-    """nan, pos_inf or neg_inf"""
-    param: str
-    """name of the parameter; empty for the loss"""
+    site: Site
+    kind: Kind | None
+    """None in an incident's order, if the record of that step was lost"""
+    param: str | None
+    """name of the parameter; None for the loss"""
     element: int
     """row-major linear index"""
 
@@ -33,10 +41,10 @@ class StepRecord:
     """of the run: counts those of the optimizer that stepped first, and goes on with the next when that is gone"""
     micro_steps: int
     """backward passes that went into it"""
-    read_at: str
-    """where the gradients were read: clip, scaler, optimizer, backward, or none"""
-    skipped: str
-    """none, or why the weights were left as they were: amp_overflow, loop or governor"""
+    read_at: ReadAt | None
+    """where the gradients were read; None: they were not"""
+    skipped: Skipped | None
+    """why the weights were left as they were; None: they were not"""
     loss: float | None
     grad_norm: float | None
     """L2 over finite elements, before clipping, unscaled; None where no element was finite"""
@@ -45,8 +53,8 @@ class StepRecord:
     clip_coefficient: float | None
     loss_scale: float | None
     """of a gradient scaler"""
-    learning_rates: tuple[float, ...]
-    """by param group; NaN where it is a tensor on a device"""
+    learning_rates: tuple[float | None, ...]
+    """by param group; None where it is a tensor on a device"""
     nan: int
     """elements of the gradients, as are the next two"""
     pos_inf: int
@@ -61,7 +69,6 @@ class Appearance:
     run_step: int
     """of the read that found it"""
     blame: Blame
-    """kind and param are empty where the step's own record was lost"""
     last_finite: int | None
     """run step of the read before, which was finite: it became bad between the two; None where there was none"""
 
@@ -73,7 +80,7 @@ class TracedModule:
     name: str
     """of the module, dotted; empty for the model itself, and for a loss that no module made"""
     type: str
-    at: str
+    at: TracedAt
     """module, its output was bad, or in the backward pass the gradient it sent on; weight, one of its own was bad
     before; input, what it was given was, and no module had made it; loss, it came of the loss"""
     is_backward: bool
@@ -115,12 +122,12 @@ class Incident:
     blame: Blame | None
     order: tuple[Appearance, ...]
     """what became non-finite, the first one first"""
-    began_in: str
-    """where in the step that was: forward, backward or update; empty where it is not known"""
+    began_in: BeganIn | None
+    """where in the step that was; None where it is not known"""
     micro_step: int | None
     """of the first bad step, from 1, where it can be told"""
-    module: str
-    """the first module of a watched step whose output or gradient was not finite; empty: none, or not watched"""
+    module: str | None
+    """the first module of a watched step whose output or gradient was not finite; None: no such, or not watched"""
     evidence: str
     """one sentence"""
     last_good_step: int | None
@@ -129,25 +136,36 @@ class Incident:
     """run step of the latest checkpoint that was seen, not after last_good_step"""
 
 
+@dataclass(frozen=True)
+class Status:
+    """The run as it is now."""
+
+    state: State
+    reason: str | None
+    """why it failed or stalled"""
+    steps: int
+    nonfinite_steps: int
+    steps_per_second: float | None
+    """a mean over some ten steps; None before the second step"""
+    latest: StepRecord | None
+
+
 def blame_of(blame: _native.Blame | None) -> Blame | None:
     return None if blame is None else Blame(**_attributes(Blame, blame))
 
 
 def step_of(step: _native.StepResult) -> StepRecord:
     values = _attributes(StepRecord, step)
-    rates = tuple(step.learning_rates)
+    for key in ("read_at", "skipped"):
+        values[key] = None if values[key] == "none" else values[key]
+    rates = tuple(None if math.isnan(rate) else rate for rate in step.learning_rates)
     return StepRecord(**{**values, "blame": blame_of(step.blame), "learning_rates": rates})
 
 
-def status_of(status: _native.Status) -> dict[str, Any]:
-    return {
-        "state": status.state,
-        "reason": status.reason,
-        "steps": status.steps,
-        "nonfinite_steps": status.nonfinite_steps,
-        "steps_per_second": status.steps_per_second,
-        "latest": step_of(status.latest) if status.latest.step > 0 else None,
-    }
+def status_of(status: _native.Status) -> Status:
+    latest = step_of(status.latest) if status.latest.step > 0 else None
+    values = _attributes(Status, status)
+    return Status(**{**values, "latest": latest, "steps_per_second": status.steps_per_second or None})
 
 
 def incident_of(incident: _native.Incident) -> Incident:
@@ -161,5 +179,6 @@ def _appearance_of(seen: _native.Appearance) -> Appearance:
 
 
 def _attributes(record: type, native: object) -> dict[str, Any]:
-    """The native object has an attribute for each field of the record, under the same name."""
-    return {field.name: getattr(native, field.name) for field in fields(record)}
+    """The native object has an attribute for each field of the record, under the same name. An empty text is None."""
+    values = {field.name: getattr(native, field.name) for field in fields(record)}
+    return {name: None if value == "" else value for name, value in values.items()}

@@ -150,17 +150,21 @@ def scalar_tensor(value: float) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-def device_memory() -> tuple[int, int, int, int, int] | None:
+def device_memory() -> tuple[int, ...] | None:
     """Of all CUDA devices together: bytes held by tensors, bytes held by torch's allocator, the most that tensors held
-    on each since its peak was reset, allocations that were tried again, and allocations that failed. None if torch has
-    not used a device. Resets nothing."""
+    on each since its peak was reset, allocations that were tried again, allocations that failed, and the bytes that the
+    allocator may take of the devices that it has used. None if torch has not used a device. Resets nothing."""
     if not torch.cuda.is_initialized():
         return None
-    found = [0, 0, 0, 0, 0]
+    found = (0,) * 6
     for device in range(torch.cuda.device_count()):
         stats = torch.cuda.memory_stats_as_nested_dict(device)
-        allocated = stats["allocated_bytes"]["all"]
-        now = (allocated["current"], stats["reserved_bytes"]["all"]["current"], allocated["peak"],
-               stats["num_alloc_retries"], stats["num_ooms"])
-        found = [total + one for total, one in zip(found, now)]
-    return found[0], found[1], found[2], found[3], found[4]
+        allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+        limit = 0
+        if reserved["peak"] > 0:
+            limit = int(torch.cuda.get_device_properties(device).total_memory
+                        * torch.cuda.get_per_process_memory_fraction(device))
+        now = (allocated["current"], reserved["current"], allocated["peak"], stats["num_alloc_retries"],
+               stats["num_ooms"], limit)
+        found = tuple(total + one for total, one in zip(found, now))
+    return found

@@ -79,6 +79,8 @@ class Options(TypedDict, total=False):
     snapshot_budget: float
     rollback_limit: int
     rollback_window: int
+    rollback_optimizer: Literal["restore", "reset", "keep"]
+    rollback_lr_factor: float
     ranks: Literal["off", "agree"]
     check_before_reduction: bool
     compare_replicas_every: int

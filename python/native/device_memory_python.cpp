@@ -15,13 +15,14 @@ namespace py = pybind11;
 std::optional<DeviceMemoryUse> device_memory_use() noexcept try {
   const py::object use = python::torch_op("device_memory");
   if (use.is_none()) return std::nullopt;
-  const auto [allocated, reserved, peak, retries, failures] =
-      py::cast<std::array<std::int64_t, 5>>(use);
+  const auto [allocated, reserved, peak, retries, failures, limit] =
+      py::cast<std::array<std::int64_t, 6>>(use);
   return DeviceMemoryUse{.allocated_bytes = allocated,
                          .reserved_bytes = reserved,
                          .peak_bytes = peak,
                          .allocation_retries = retries,
-                         .out_of_memory = failures};
+                         .out_of_memory = failures,
+                         .limit_bytes = limit};
 } catch (...) {  // an allocator that keeps no statistics
   return std::nullopt;
 }

@@ -204,6 +204,11 @@ void define_governor(Class& agent) {
              const agent::SnapshotPace& pace = self.governor().pace();
              return std::tuple(pace.steps, pace.seconds, pace.budget);
            })
+      .def("rollback_options",
+           [](PythonAgent& self) {
+             const auto& options = self.governor().rollback_options();
+             return std::tuple(agent::name_of(options.optimizer), options.lr_factor);
+           })
       .def("may_snapshot", [](PythonAgent& self) { return self.governor().may_snapshot(); })
       .def(
           "count_snapshot",

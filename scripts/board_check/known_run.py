@@ -133,6 +133,7 @@ def process(rank: int) -> dict[str, Course]:
         "gradvane_process_resident_memory_bytes": lambda t: 6.0e9 + 2e5 * t + 5e7 * rank,
         "gradvane_device_memory_allocated_bytes": lambda t: 38.5e9 + 2e8 * noise(t, rank),
         "gradvane_device_memory_reserved_bytes": flat(44.5e9), "gradvane_device_memory_peak_bytes": flat(41.2e9),
+        "gradvane_device_memory_limit_bytes": flat(85.0e9),
         "gradvane_device_allocation_retries_total": counted(minute(15)),
         "gradvane_device_out_of_memory_total": flat(0),
         "gradvane_model_flops_utilization_ratio": while_between(SLOW, math.inf, 0.336, 0.42),

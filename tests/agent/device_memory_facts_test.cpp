@@ -20,11 +20,12 @@ StepFacts facts_after(DeviceMemoryFacts& memory, const DeviceMemoryUse& use) {
 TEST(DeviceMemoryFacts, BytesAreThoseOfTheMoment) {
   DeviceMemoryFacts memory;
   (void)facts_after(memory, {.allocated_bytes = 9, .reserved_bytes = 20, .peak_bytes = 15});
-  const StepFacts facts =
-      facts_after(memory, {.allocated_bytes = 5, .reserved_bytes = 8, .peak_bytes = 6});
+  const StepFacts facts = facts_after(
+      memory, {.allocated_bytes = 5, .reserved_bytes = 8, .peak_bytes = 6, .limit_bytes = 40});
   EXPECT_EQ(facts.device_allocated_bytes, 5);
   EXPECT_EQ(facts.device_reserved_bytes, 8);
   EXPECT_EQ(facts.device_peak_bytes, 6) << "the program has reset torch's peak";
+  EXPECT_EQ(facts.device_limit_bytes, 40);
 }
 
 TEST(DeviceMemoryFacts, CountsGoOnWhenTheProgramResetsTorchs) {
@@ -48,6 +49,7 @@ TEST(DeviceMemoryFacts, WhatWasNotMeasuredIsNotZero) {
   memory.put(std::nullopt, facts);
   EXPECT_EQ(facts.device_allocated_bytes, -1);
   EXPECT_EQ(facts.device_peak_bytes, -1);
+  EXPECT_EQ(facts.device_limit_bytes, -1);
   EXPECT_EQ(facts.device_allocation_retries, -1);
 }
 

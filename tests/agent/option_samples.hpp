@@ -91,6 +91,8 @@ inline const std::vector<OptionSample>& option_samples() {
       {"snapshot_budget", "0.01", "0.05", {"", "-1", "inf", "5%"}},
       {"rollback_limit", "1", "9", {"", "0", "-1"}},
       {"rollback_window", "1", "9", {"", "0", "-1"}},
+      {"rollback_optimizer", "reset", "keep", {"", "Reset", "restored"}},
+      {"rollback_lr_factor", "0.5", "2", {"", "0", "-1", "nan", "inf"}},
       {"ranks", "agree", "off", {"", "on", "Agree", "none"}},
       {"check_before_reduction", "on", "off", {"", "maybe", "2"}},
       {"compare_replicas_every", "50", "0", {"", "-1", "often"}},

@@ -177,6 +177,43 @@ def finished(state: str, scraped: bool = True) -> Series:
     return killed(series=in_state(state, (19.5, 0), (40.5, int(scraped))))
 
 
+def keeping(committed: str, refused: str, rank: int = 0, result: str = "memory") -> Series:
+    """Snapshots so far, committed and refused."""
+    def counter(result: str) -> str:
+        return name("gradvane_snapshots_total", rank, result=result)
+
+    others = {counter(other): during((LENGTH, 0)) for other in ("incident", "nonfinite", "written") if other != result}
+    return healthy(rank) | others | {counter("committed"): committed, counter(result): refused}
+
+
+def snapshots_spec() -> Spec:
+    def fires(minute: float, reason: str = "memory", ranks: str = "1 rank", first: int = 0) -> Check:
+        return Check(minute, (0,), f"Run gpt, {ranks}: each snapshot of the last 30m was refused, so a rollback would lose "
+                     f"more and more. First rank: {first}. Reason: {reason}.")
+
+    never, each_minute = during((LENGTH, 0)), rising(LENGTH, 0, 0.5)
+    until_ten = rising(10, 0, 0.5) + " " + during((50, 9.5))
+    from_ten = during((10, 0)) + " " + rising(50, 0, 0.5)
+    again = rising(10, 0, 0.5) + " " + during((35, 9.5)) + " " + rising(15, 10, 0.5)
+    restart = rising(10, 0, 0.5) + " " + during((30, 9.5)) + " " + rising(20, 0, 0.5)
+    four = ranks_of(4) | keeping(never, each_minute, rank=1) | keeping(never, each_minute, rank=3)
+    return Spec("GradvaneSnapshotsRefused", "snapshots-refused", "warning", "No snapshot of the training can be taken", (
+        Case("zero_initialised", keeping(never, each_minute), (Check(4), fires(7), fires(50))),
+        Case("late_series", keeping(during((20, None), (40, 0)), during((20, None)) + " " + rising(40, 0, 0.5)),
+             (Check(21), fires(27))),
+        Case("healthy", keeping(each_minute, never), (Check(5), Check(20), Check(50))),
+        Case("clears", keeping(again, from_ten), (fires(44.5), Check(47))),
+        Case("counter_restart", keeping(restart, during((LENGTH, 4))), (Check(35), Check(50))),
+        Case("nan_gauge", keeping(during((LENGTH, "NaN")), never), (Check(20), Check(50))),
+        Case("stale_end", ended(keeping(never, each_minute), 30), (fires(20), Check(36))),
+        Case("many_ranks", four, (Check(4), fires(7, ranks="2 ranks", first=1))),
+        # Refused while an incident was open, and taken again: that is as it should be.
+        Case("now_and_then", keeping(each_minute, during((20, 0), (40, 6)), result="incident"), (Check(22), Check(50))),
+        Case("none_is_due", keeping(until_ten, never), (Check(30), Check(59))),
+        Case("no_policy", healthy(), (Check(5), Check(50))),
+    ))
+
+
 def down_spec() -> Spec:
     def fires(minute: float, ranks: tuple[int, ...] = (0,), step: int = 400) -> Check:
         return Check(minute, ranks, "Run gpt, {ranks}: no answer to scrapes. First rank: {first}, at"
@@ -276,4 +313,5 @@ def straggler_spec() -> Spec:
 
 
 def state_specs() -> tuple[Spec, ...]:
-    return (stalled_spec(), failed_spec(), terminated_spec(), not_started_spec(), down_spec(), straggler_spec())
+    return (stalled_spec(), failed_spec(), terminated_spec(), not_started_spec(), snapshots_spec(), down_spec(),
+            straggler_spec())

@@ -86,7 +86,7 @@ NOT_IN_THIS_RUN = {
     "gradvane_snapshots_total", "gradvane_snapshot_age_seconds", "gradvane_rollbacks_total", "gradvane_ranks_agree",  # no policy
     "gradvane_rank_wait_seconds_total",  # one rank
     "gradvane_device_memory_allocated_bytes", "gradvane_device_memory_reserved_bytes",
-    "gradvane_device_memory_peak_bytes", "gradvane_device_allocation_retries_total",
+    "gradvane_device_memory_peak_bytes", "gradvane_device_memory_limit_bytes", "gradvane_device_allocation_retries_total",
     "gradvane_device_out_of_memory_total", "gradvane_device_info",
     # No GPU to wait for, so nothing is counted.
     "gradvane_host_syncs_total", "gradvane_host_sync_seconds_total",

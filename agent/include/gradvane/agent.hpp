@@ -126,13 +126,6 @@ struct GovernorStatus {
   std::int64_t last_good_step = 0;  ///< run step; 0: none yet
 };
 
-/// What becomes of the optimizers at a rollback.
-enum class RollbackOptimizer : std::uint8_t {
-  restore,  ///< their state and learning rates as they were
-  reset,    ///< learning rates as they were, and no state
-  keep      ///< as they are now
-};
-
 struct RollbackOptions {
   RollbackOptimizer optimizer = RollbackOptimizer::restore;
   /// Multiplies the learning rates of the snapshot, once more at each return to the same one.

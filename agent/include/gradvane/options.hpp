@@ -56,6 +56,13 @@ enum class NonfinitePolicy : std::uint8_t { watch, skip, stop, rollback };
 /// The same for a training that diverges: at the step after the incident opened.
 enum class DivergencePolicy : std::uint8_t { watch, stop, rollback };
 
+/// What becomes of the optimizers at a rollback.
+enum class RollbackOptimizer : std::uint8_t {
+  restore,  ///< their state and learning rates as they were
+  reset,    ///< learning rates as they were, and no state
+  keep      ///< as they are now
+};
+
 /// Settings from code. The same keys exist on the command line as --gradvane-<key>=<value>, in the
 /// environment as GRADVANE_<KEY>, and in a YAML file. The command line overrides the environment,
 /// which overrides the file, which overrides code. docs/configuration.md describes every key.
@@ -133,7 +140,11 @@ struct Options {
   double snapshot_seconds = 0;  ///< time between two snapshots; 0: they come by steps
   double snapshot_budget = 0;   ///< share of the training's time that they may take; 0: any
   int rollback_limit = 3;  ///< rollbacks within rollback_window after which the run stops instead
-  int rollback_window = 1000;                ///< steps
+  int rollback_window = 1000;  ///< steps
+  /// Of the rollbacks of a policy, as are the two before.
+  RollbackOptimizer rollback_optimizer = RollbackOptimizer::restore;
+  /// Multiplies the learning rates of the snapshot, once more at each return to the same one.
+  double rollback_lr_factor = 1;
   RankAgreement ranks = RankAgreement::off;  ///< on the steps that policies act on
   bool check_before_reduction = false;       ///< Python; with ranks: agree
   int compare_replicas_every = 0;            ///< steps, with ranks: agree; 0: never

@@ -20,17 +20,23 @@ bool UserMetrics::takes(const collectors::Tensor& value) const noexcept {
   return reads_.takes(value) && collectors::facts_of(value).numel == 1;
 }
 
-void UserMetrics::set(int index, double value) noexcept {
-  if (index < 0)
+bool UserMetrics::set(int index, double value) noexcept {
+  if (index < 0) {
     refuse_name();
-  else
-    values_[static_cast<std::size_t>(index)] = value;
+    return false;
+  }
+  values_[static_cast<std::size_t>(index)] = value;
+  return true;
 }
 
-void UserMetrics::set(int index, const collectors::Tensor& value) {
-  if (index < 0) return refuse_name();
+bool UserMetrics::set(int index, const collectors::Tensor& value) {
+  if (index < 0) {
+    refuse_name();
+    return false;
+  }
   device_values_[static_cast<std::size_t>(index)] = collectors::scalar_copy(value);
   has_device_values_ = true;
+  return true;
 }
 
 void UserMetrics::read(collectors::StepFacts& facts) noexcept {

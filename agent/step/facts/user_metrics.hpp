@@ -21,11 +21,12 @@ class UserMetrics {
 
   /// Whether a value has one element on a device that is read there.
   [[nodiscard]] bool takes(const collectors::Tensor& value) const noexcept;
-  /// Sets the metric with this index. -1: there was no room for its name, which is counted.
-  void set(int index, double value) noexcept;
+  /// Sets the metric with this index. -1: there was no room for its name, which is counted. Returns whether
+  /// there was.
+  bool set(int index, double value) noexcept;
   /// The same for a value that takes() accepts. Copies it there. Throws where the device has no
   /// memory.
-  void set(int index, const collectors::Tensor& value);
+  bool set(int index, const collectors::Tensor& value);
   void refuse_name() noexcept { ++refused_names_; }
 
   /// Reads the values on a device into a slot of their own.

@@ -100,7 +100,7 @@ def plan_scheduler(part: SchedulerPart, restoring: Restoring) -> None:
             warnings.simplefilter("ignore")
             scheduler.load_state_dict(state)
 
-    restoring.later(load)
+    restoring.load_after(type(scheduler).__name__, load)
 
 
 def take_user(name: str, save: Callable[[], Any], load: Callable[[Any], object], capture: Capture) -> UserPart:

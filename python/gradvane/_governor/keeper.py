@@ -17,7 +17,7 @@ from gradvane._governor.cadence import Cadence
 from gradvane._governor.copies import Copies
 from gradvane._governor.leader import Leader
 from gradvane._governor.restoring import Mismatch
-from gradvane._governor.rollback import NothingToRestore, Request, Restorer
+from gradvane._governor.rollback import HalfRestored, NothingToRestore, Request, Restorer
 from gradvane._governor.snapshots import Snapshots
 from gradvane._governor.state import TrainingState
 from gradvane._governor.streams import CudaStreams
@@ -161,11 +161,10 @@ class Keeper:
         end of the iteration. The first of several reasons counts."""
         self._wait_for_place(Request(reason, optimizer, lr_factor, bad_step))
 
-    def act(self, optimizer: Optimizer | None, reason: str, bad_step: int | None = None,
-            to_step: int | None = None) -> bool:
+    def act(self, optimizer: Optimizer | None, asked: Request) -> bool:
         """A policy's rollback, within the hook of a step that was left out. With several optimizers it may come at the
         end of the iteration. False: there is nothing to go back to. The first of several reasons counts."""
-        self._wait_for_place(Request(reason, bad_step=bad_step, by_policy=True, to_step=to_step))
+        self._wait_for_place(asked)
         if self.snapshots.latest() is None or optimizer is None:
             self._asked = None
             return False
@@ -174,7 +173,7 @@ class Keeper:
     def rollback(self, reason: str, optimizer: OptimizerPolicy = "restore", lr_factor: float = 1.0,
                  bad_step: int | None = None) -> Rollback:
         """Goes back now. Gradients are dropped: they are of weights that are gone. Raises GradvaneError, and has
-        changed nothing then."""
+        changed nothing then, HalfRestored aside."""
         self._check_thread()
         asked = Request(reason, optimizer, lr_factor, bad_step)
         self._asked = None
@@ -247,11 +246,11 @@ class Keeper:
         assert asked is not None
         try:
             done = self._go_back(asked)
-        except (Mismatch, NothingToRestore) as error:
+        except (Mismatch, NothingToRestore, HalfRestored) as error:
             self.failed_rollbacks += 1
             self.last_failure = str(error)
             logger.warning("no rollback: %s", error)
-            if asked.by_policy:
+            if asked.by_policy or isinstance(error, HalfRestored):
                 self.note_failure()
             return None
         self._report(done)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gradvane._governor.rollback import Request
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -37,6 +39,7 @@ def connect(native: Any, watcher: Watcher, find: Callable[[], Incident | None]) 
     if not steps and not seconds:
         return
     keeper.keep(steps, seconds, budget)
+    how, lr_factor = native.rollback_options()
     # A divergence is found some steps after its first one, and snapshots may have been taken meanwhile.
-    watcher.governing.roll_back = lambda optimizer, reason: keeper.act(
-        optimizer, reason, native.diverges_since(), native.agreed_snapshot())
+    watcher.governing.roll_back = lambda optimizer, reason: keeper.act(optimizer, Request(
+        reason, how, lr_factor, native.diverges_since(), by_policy=True, to_step=native.agreed_snapshot()))

@@ -26,7 +26,7 @@ class Rollback:
     seconds: float
     """on the thread that trains"""
     errors: tuple[str, ...] = ()
-    """of the user's own functions that load a state"""
+    """of schedulers and of the user's own functions that load a state"""
     by_policy: bool = False
     """False: the script asked for it"""
 

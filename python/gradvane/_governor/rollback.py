@@ -25,6 +25,10 @@ class NothingToRestore(GradvaneError):
     """There is no snapshot that may be restored."""
 
 
+class HalfRestored(GradvaneError):
+    """Writing the state back broke off. Part of it may be the snapshot's: the training must not go on."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A rollback that is asked for. Raises GradvaneError for what no rollback can do."""
@@ -53,7 +57,7 @@ class Restorer:
         self._state, self._snapshots, self._copies, self._clock = state, snapshots, copies, clock
 
     def restore(self, asked: Request, step: int, batches: int | None) -> Rollback:
-        """Raises Mismatch or NothingToRestore, and has changed nothing then."""
+        """Raises Mismatch or NothingToRestore, and has changed nothing then. Else HalfRestored."""
         began = self._clock()
         if asked.bad_step is not None:
             self._snapshots.forget_since(asked.bad_step)
@@ -63,19 +67,28 @@ class Restorer:
             captured = generation.captured
             assert captured is not None
             plan = restoring.plan(captured, self._state, asked.optimizer)
-            plan.write()
-            slots = sorted(plan.targets)
-            assert generation.arena is not None and generation.plan is not None
-            views = generation.arena.views(generation.plan)
-            generation.read_by = self._copies.back([plan.targets[i] for i in slots], [views[i] for i in slots])
             generation.restores += 1
             factor = asked.lr_factor**generation.restores
-            restoring.back_off(captured, factor)
-            random_states.put_back(captured.random)
-        errors = self._load_user_parts(generation)
+            try:
+                errors = self._write(plan, generation)
+                restoring.back_off(captured, factor)
+                random_states.put_back(captured.random)
+            except Exception as error:
+                raise HalfRestored(f"the snapshot of step {generation.step} could not be written back whole: "
+                                   f"{type(error).__name__}: {error}") from error
+        errors += self._load_user_parts(generation)
         return Rollback(asked.reason, step, generation.step, generation.number, asked.optimizer, factor,
                         None if batches is None else batches - generation.batches, began - generation.taken_at,
-                        self._clock() - began, errors, asked.by_policy)
+                        self._clock() - began, tuple(errors), asked.by_policy)
+
+    def _write(self, plan: Restoring, generation: Generation) -> list[str]:
+        """Returns what code of somebody else's has raised."""
+        plan.write()
+        slots = sorted(plan.targets)
+        assert generation.arena is not None and generation.plan is not None
+        views = generation.arena.views(generation.plan)
+        generation.read_by = self._copies.back([plan.targets[i] for i in slots], [views[i] for i in slots])
+        return plan.load()
 
     def _intact(self, step: int | None) -> Generation:
         """The newest good one whose bytes are what they were; with `step`, the one of that step."""
@@ -89,7 +102,7 @@ class Restorer:
         raise NothingToRestore("there is no good snapshot to go back to" + (f"; {why}" if why
                                                                              else ""))
 
-    def _load_user_parts(self, generation: Generation) -> tuple[str, ...]:
+    def _load_user_parts(self, generation: Generation) -> list[str]:
         errors = []
         assert generation.captured is not None and generation.arena is not None and generation.plan is not None
         for part in generation.captured.user:
@@ -104,6 +117,6 @@ class Restorer:
                 part.load(value)
             except Exception as error:
                 errors.append(f"{part.name}: {type(error).__name__}: {error}")
-        return tuple(errors)
+        return errors
 
 

@@ -111,6 +111,7 @@ class Restoring:
         """slot -> the tensor that gets its values"""
         self._taken: set[int] = set()
         self._writes: list[Callable[[], object]] = []
+        self._loads: list[tuple[str, Callable[[], object]]] = []
         self.new_bytes = 0
         """of tensors that had to be made"""
 
@@ -157,10 +158,24 @@ class Restoring:
     def later(self, write: Callable[[], object]) -> None:
         self._writes.append(write)
 
+    def load_after(self, name: str, load: Callable[[], object]) -> None:
+        """Code of somebody else's, which may raise: called by load() alone."""
+        self._loads.append((name, load))
+
     def write(self) -> None:
         """Containers and attributes; the values of tensors are copied by whoever has the arena."""
         for write in self._writes:
             write()
+
+    def load(self) -> list[str]:
+        """Once tensors have their values. Returns what was raised, by name."""
+        errors = []
+        for name, load in self._loads:
+            try:
+                load()
+            except Exception as error:
+                errors.append(f"{name}: {type(error).__name__}: {error}")
+        return errors
 
     def _table(self, node: Table, now: Any) -> Any:
         there: Mapping[Any, Any] = now if isinstance(now, dict) else {}

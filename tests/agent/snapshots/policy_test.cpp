@@ -125,6 +125,23 @@ TEST(PolicyRollback, MoreThanTheLimitStopTheRun) {
   EXPECT_THAT(agent.governor().reason, HasSubstr("after 2 rollbacks within"));
 }
 
+TEST(PolicyRollback, BacksOffAndResetsTheOptimizerAsTheOptionsSay) {
+  Loop loop;
+  Options options = rolling_back();
+  options.rollback_optimizer = RollbackOptimizer::reset;
+  options.rollback_lr_factor = 0.5;
+  Agent agent(options);
+  agent.attach(*loop.model, *loop.optimizer);
+  const double rate = loop.optimizer->param_groups()[0].options().get_lr();
+  double factor = 0;
+  agent.on_rollback([&](const Rollback& done) { factor = done.lr_factor; });
+  for (int i = 0; i < 4; ++i) agent.step(*loop.optimizer, loop.backward(i));
+  agent.step(*loop.optimizer, loop.backward(4, kNan));
+  EXPECT_EQ(factor, 0.5);
+  EXPECT_DOUBLE_EQ(loop.optimizer->param_groups()[0].options().get_lr(), 0.5 * rate);
+  EXPECT_TRUE(loop.optimizer->state().empty());
+}
+
 TEST(PolicyRollback, ABadFirstStepStopsTheRunAndLeavesTheWeights) {
   Loop loop;
   Agent agent(rolling_back());

@@ -301,6 +301,7 @@ TEST(StepBuilderSlots, ALossThatADeviceAddedUpIsDividedByItsNumber) {
   facts.device_allocated_bytes = 5;
   facts.device_reserved_bytes = 8;
   facts.device_peak_bytes = 7;
+  facts.device_limit_bytes = 9;
   facts.device_allocation_retries = 2;
   facts.device_out_of_memory = 1;
   const std::vector<TensorStats> gradients{tensor(10, 4), number(6)};
@@ -309,6 +310,7 @@ TEST(StepBuilderSlots, ALossThatADeviceAddedUpIsDividedByItsNumber) {
   EXPECT_THAT(record.device_allocated_bytes, Optional(5));
   EXPECT_THAT(record.device_reserved_bytes, Optional(8));
   EXPECT_THAT(record.device_peak_bytes, Optional(7));
+  EXPECT_THAT(record.device_limit_bytes, Optional(9));
   EXPECT_THAT(record.device_allocation_retries, Optional(2));
   EXPECT_THAT(record.device_out_of_memory, Optional(1));
 }

@@ -1,7 +1,11 @@
 // What torch's allocator says of a device, against what the test itself allocates.
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
 
 #include "collectors/tensors/device_identity.hpp"
 #include "collectors/tensors/device_memory.hpp"
@@ -30,6 +34,17 @@ TEST_F(DeviceMemoryOnCuda, ThePeakStaysWhenTensorsGoAndIsNotReset) {
   EXPECT_EQ(after.allocated_bytes, before.allocated_bytes);
   EXPECT_GE(after.peak_bytes, before.allocated_bytes + kSize);
   EXPECT_EQ(device_memory_use()->peak_bytes, after.peak_bytes) << "a look resets nothing";
+}
+
+TEST_F(DeviceMemoryOnCuda, TheLimitIsTheDevicesMemoryOrTheFractionThatTheProgramAllowed) {
+  const at::Tensor small = bytes(1024);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  EXPECT_EQ(device_memory_use()->limit_bytes, static_cast<std::int64_t>(total));
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(0.5, 0);
+  EXPECT_EQ(device_memory_use()->limit_bytes, static_cast<std::int64_t>(total / 2));
+  c10::cuda::CUDACachingAllocator::setMemoryFraction(1.0, 0);
 }
 
 TEST_F(DeviceMemoryOnCuda, AnAllocationThatFailsIsCountedWithItsRetry) {

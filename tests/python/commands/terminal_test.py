@@ -259,7 +259,7 @@ def test_the_text_of_an_exception_is_bounded_and_raises_nothing():
 def test_the_reason_of_a_failed_run_is_a_kibibyte_at_most(tmp_path, watching):
     agent = a_few_steps(watching, linger_seconds=0, linger_incident_seconds=0)
     agent.fail("ü" * 100_000)
-    reason = agent.status()["reason"]
+    reason = agent.status().reason
     assert reason.endswith("ü…") and 1000 < len(reason.encode()) <= 1024
 
 

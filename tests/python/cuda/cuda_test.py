@@ -223,6 +223,8 @@ def test_memory_is_torchs_own_and_its_peak_is_left_alone():
     assert [step["step"] for step in read] == [1, 33]
     assert all(step["device_peak_bytes"] == peak for step in read), (peak, read)
     assert all(step["device_allocated_bytes"] <= peak for step in read)
+    total = torch.cuda.get_device_properties(torch.device(DEVICE)).total_memory
+    assert all(step["device_limit_bytes"] == total for step in read), (total, read)
     assert [step["device_out_of_memory"] for step in read] == [before + 1] * 2
 
 

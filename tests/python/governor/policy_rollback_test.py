@@ -207,6 +207,19 @@ def test_more_rollbacks_than_the_limit_stop_the_run(watching):
     assert agent._watcher.keeper.rollbacks == 2
 
 
+@pytest.mark.parametrize(("how", "state"), [("restore", 4), ("reset", 0)])
+def test_a_policys_rollback_backs_off_and_resets_the_optimizer_as_the_options_say(watching, how, state):
+    model, _ = training()
+    optimizer = torch.optim.SGD(model.parameters(), 0.08, momentum=0.9)
+    watching(model, optimizer, on_nonfinite="rollback", snapshot_every=2, rollback_optimizer=how, rollback_lr_factor=0.5)
+    for _ in range(2):
+        step(model, optimizer)
+    for times in (1, 2):
+        step(model, optimizer, float("nan"))
+        assert optimizer.param_groups[0]["lr"] == 0.08 * 0.5**times, "once more at each return to the same snapshot"
+        assert sum(len(values) for values in optimizer.state.values()) == state
+
+
 def test_without_a_snapshot_a_bad_first_step_stops_the_run(watching):
     model, optimizer = training()
     watching(model, optimizer, on_nonfinite="rollback", snapshot_every=1)

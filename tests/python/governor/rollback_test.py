@@ -7,6 +7,8 @@ import pytest
 import torch
 from kept import ScheduleFreeLike, differences, everything, keeper_of
 
+import gradvane
+
 STEPS, GOOD, BAD = 12, 5, 8
 """steps of the whole run, the one of the snapshot where not each step has one, and the one that broke it"""
 
@@ -193,3 +195,48 @@ def test_a_learning_rate_is_backed_off_more_at_each_return_to_one_snapshot():
             assert optimizer.param_groups[0]["lr"] == 0.1 * 0.5**times
             schedule.step()
             assert optimizer.param_groups[0]["lr"] == 0.1 * 0.5**times, "the schedule starts from it too"
+
+
+def test_a_scheduler_that_cannot_take_its_state_back_is_reported_and_all_else_is_restored():
+    class Picky(torch.optim.lr_scheduler.StepLR):
+        def load_state_dict(self, state):
+            raise ValueError("this schedule is over")
+
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    schedule = Picky(optimizer, 2)
+    with keeper_of([model], [optimizer]) as keeper:
+        step(model, optimizer, batches()[0])
+        keeper.snapshot()
+        before = everything([model], [optimizer])
+        step(model, optimizer, batches()[1])
+        schedule.step()
+        assert keeper.rollback("test").errors == ("Picky: ValueError: this schedule is over",)
+        assert differences(everything([model], [optimizer]), before) == []
+
+
+def test_a_state_that_can_be_written_back_only_in_part_ends_the_training_at_the_next_step():
+    class Fragile(dict):
+        is_broken = False
+
+        def update(self, *values):
+            if self.is_broken:
+                raise RuntimeError("it may not change")
+            super().update(*values)
+
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.param_groups[0] = Fragile(optimizer.param_groups[0])
+    with keeper_of([model], [optimizer]) as keeper:
+        stops = []
+        keeper.note_failure = lambda: stops.append(True)
+        step(model, optimizer, batches()[0])
+        keeper.snapshot()
+        optimizer.param_groups[0].is_broken = True
+        keeper.ask("test")
+        step(model, optimizer, batches()[1])
+        assert stops == [True] and keeper.rollbacks == 0
+        assert keeper.last_failure == (
+            "the snapshot of step 0 could not be written back whole: RuntimeError: it may not change")
+        with pytest.raises(gradvane.GradvaneError, match="could not be written back whole"):
+            keeper.rollback("test")

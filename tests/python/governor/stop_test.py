@@ -64,7 +64,7 @@ def test_a_loop_that_catches_the_stop_goes_on_and_ends_well(watching):
     assert stops == [3, 4, 7], "once for each step that was left out"
     assert all(p.isfinite().all() for p in model.parameters())
     assert [s["step"] for s in watching.steps()] == list(range(1, 9))
-    assert agent.status()["state"] == "finished"
+    assert agent.status().state == "finished"
 
 
 def test_so_many_skips_in_a_row_stop_the_run(watching):
@@ -144,7 +144,7 @@ def test_the_run_ends_with_the_reason_stopped(tmp_path):
             optimizer.step()
         except gradvane.TrainingStopped as error:
             agent.__exit__(type(error), error, None)
-            print(agent.status()["state"], agent.status()["reason"])
+            print(agent.status().state, agent.status().reason)
             sys.exit(0)""")
     done = running.python(running.write(tmp_path, source), cwd=tmp_path, check=False)
     assert done.stdout.strip() == "failed stopped: step 5: a gradient is not finite"

@@ -25,7 +25,7 @@ HUGGING_FACE = """
     trainer.train()
     print("steps", trainer.state.global_step)
     print("finite", all(bool(p.isfinite().all()) for p in model.parameters()))
-    print("state", callback.agent.status()["state"], callback.agent.status()["reason"])
+    print("state", callback.agent.status().state, callback.agent.status().reason)
     print("incidents", *(one.kind for one in callback.agent.incidents))
 """
 LIGHTNING = """
@@ -52,7 +52,7 @@ LIGHTNING = """
     trainer.fit(model, loader)
     print("steps", trainer.global_step)
     print("finite", all(bool(p.isfinite().all()) for p in model.parameters()))
-    print("state", callback.agent.status()["state"], callback.agent.status()["reason"])
+    print("state", callback.agent.status().state, callback.agent.status().reason)
     print("incidents", *(one.kind for one in callback.agent.incidents))
 """
 TRAINERS = {"hugging face": HUGGING_FACE, "lightning": LIGHTNING}

@@ -118,7 +118,7 @@ def test_new_options_start_a_new_run_and_a_line_says_so(watching, caplog):
     second = watching(model, optimizer, run="two")
     assert first is not second
     assert "attach() with other options: the run one ends here, and another one begins" in caplog.messages
-    assert first.status()["state"] == "finished" and second.status()["state"] == "starting"
+    assert first.status().state == "finished" and second.status().state == "starting"
 
 
 def test_as_a_context_manager_it_ends_with_its_block(watching):
@@ -126,12 +126,12 @@ def test_as_a_context_manager_it_ends_with_its_block(watching):
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with watching(model, optimizer, run="one") as agent:
         pass
-    assert agent.status()["state"] == "finished"
+    assert agent.status().state == "finished"
     with pytest.raises(RuntimeError, match="out of data"):
         with watching(model, optimizer, run="two") as agent:
             raise RuntimeError("out of data")
-    assert agent.status()["state"] == "failed"
-    assert agent.status()["reason"] == "RuntimeError: out of data"
+    assert agent.status().state == "failed"
+    assert agent.status().reason == "RuntimeError: out of data"
 
 
 @pytest.mark.parametrize(("options", "message"), [

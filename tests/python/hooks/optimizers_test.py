@@ -321,7 +321,7 @@ def test_record_status_and_incident_are_typed(watching):
     loss, norm = one_step(model, optimizer)
     record = agent.last_step
     assert isinstance(record, gradvane.StepRecord)
-    assert (record.step, record.read_at, record.skipped) == (1, "optimizer", "none")
+    assert (record.step, record.read_at, record.skipped) == (1, "optimizer", None)
     assert record.loss == pytest.approx(loss) and record.grad_norm == pytest.approx(norm, rel=1e-6)
     one_step(model, optimizer, torch.full((4, 6), float("inf")))
     assert agent.last_step.blame == gradvane.Blame("loss", "nan", "", 0)

@@ -34,9 +34,9 @@ STALLED = 0.3
 def state_after(agent, seconds):
     """Waits for a stall, at most that long."""
     until = time.monotonic() + seconds
-    while agent.status()["state"] != "stalled" and time.monotonic() < until:
+    while agent.status().state != "stalled" and time.monotonic() < until:
         time.sleep(0.05)
-    return agent.status()["state"]
+    return agent.status().state
 
 
 def test_an_evaluation_or_a_checkpoint_is_no_stall_and_silence_after_it_is(watching, model, optimizer):

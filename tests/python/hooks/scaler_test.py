@@ -61,7 +61,7 @@ def test_an_overflow_is_a_skipped_step_and_no_alarm(watching, fused, unscale):
     seen = []
     agent, truth = train(watching, fused=fused, unscale=unscale, poisoned=(2,))
     agent.on_incident(seen.append)
-    assert agent.status()["nonfinite_steps"] == 0
+    assert agent.status().nonfinite_steps == 0
     steps = watching.steps()
     assert [s.get("skipped") for s in steps] == [None, None, "amp_overflow", None, None, None]
     assert [s["loss_scale"] for s in steps] == [scale for _, _, scale in truth]
@@ -90,7 +90,7 @@ def test_overflow_that_does_not_heal_becomes_an_incident(watching):
     agent, _ = train(watching, fused=False, poisoned=range(30), steps=30, scale=2.0**30)
     steps = watching.steps()
     assert all(s["skipped"] == "amp_overflow" for s in steps)
-    assert agent.status()["latest"].blame.param == "0.weight"
+    assert agent.status().latest.blame.param == "0.weight"
     assert seen == []
 
 

@@ -73,7 +73,7 @@ def test_two_hundred_bad_weights_are_dated_between_the_last_finite_read_and_the_
         if found.last_finite + 1 < found.run_step:
             assert f"Step {found.run_step}: the weight of table.weight was found" in incident.evidence
             assert f"last read, and finite, at step {found.last_finite}" in incident.evidence
-            assert incident.began_in == "", "it may have been bad for steps"
+            assert incident.began_in is None, "it may have been bad for steps"
     assert any(incident.order[0].last_finite + EVERY == incident.order[0].run_step for incident in opened)
 
 

@@ -25,6 +25,10 @@ TRAINING = """
 """
 
 
+NEWEST_RUNS = ["tests/python/hooks/optimizers_test.py", "tests/python/runs/lines_test.py"]
+"""optimizers of all kinds, and scripts under `gradvane run`"""
+
+
 def new_environment(folder: Path, *, torch: bool) -> Path:
     """A virtual environment that has nothing, or the torch of ours and what it needs."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
@@ -91,6 +95,43 @@ def test_the_wheel_installs_where_there_is_no_compiler_and_no_toolkit(tmp_path, 
                path=bin_folder)
     assert done.stdout == "trained\nNone None\n"
     assert len(running.steps_in(tmp_path / "steps.jsonl")) == 3
+
+
+def pip_into(site: Path, *wanted) -> None:
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", "--upgrade", "--target", site, *wanted)
+
+
+def newest_torch(site: Path) -> str:
+    """Installs the first torch that `make test-wheel` takes, which is the newest, and returns its version. Its CUDA libraries are
+    those of our own torch, where the same major version is enough: all of them would be 3 GB. Nothing runs on a device."""
+    (version,) = re.findall(r"pairs=\((\d\S+)", (SOURCE / "scripts" / "test_wheel.sh").read_text())
+    pip_into(site, f"torch=={version}")
+    (metadata,) = site.glob("torch-*.dist-info/METADATA")
+    own = re.findall(r"^Requires-Dist: (nvidia-(?:nccl|nvshmem)-\S+?==[\d.]+)", metadata.read_text(), re.MULTILINE)
+    assert len(own) == 2, "what torch 2.15 needs in a newer version than ours is no longer known"
+    pip_into(site, *own)
+    for library in (Path(sysconfig.get_path("purelib")) / "nvidia").iterdir():
+        if not (site / "nvidia" / library.name).exists():
+            (site / "nvidia" / library.name).symlink_to(library)
+    return version
+
+
+def test_the_wheel_works_beside_the_newest_torch_from_the_registry(tmp_path, wheel):
+    """`make test-wheel` runs more of the tests, beside more versions."""
+    site = tmp_path / "site"
+    version = newest_torch(site)
+    pip_into(site, wheel)
+    environment = {"PYTHONPATH": str(site), "WHOLE_TORCH": "1"}
+    told = run("env", *(f"{key}={value}" for key, value in environment.items()), sys.executable, "-c",
+               "import torch, gradvane; print(torch.__version__, torch.__file__, gradvane.__file__)").stdout
+    assert told.startswith(version) and told.count(str(site)) == 2, told
+    (tmp_path / "build" / "python").mkdir(parents=True)
+    for part in ("gradvane", "gradvane.libs"):
+        (tmp_path / "build" / "python" / part).symlink_to(site / part)
+    done = subprocess.run(
+        [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", *NEWEST_RUNS], cwd=SOURCE,
+        env={**os.environ, **environment, "GRADVANE_BUILD_DIR": str(tmp_path / "build")}, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0 and " passed" in done.stdout and "skipped" not in done.stdout, done.stdout + done.stderr
 
 
 def test_the_wheel_carries_what_it_needs_and_no_path_of_this_machine(tmp_path, wheel):

@@ -49,7 +49,7 @@ def training(watching, tmp_path, caplog):
 
 def test_thresholds_detectors_and_how_often_weights_are_read_follow_the_file(training, watching):
     agent, step, config = training
-    until(lambda: agent.status()["state"] == "running", step)
+    until(lambda: agent.status().state == "running", step)
     assert "since" not in settings(agent)["weight_every"]
     before = time.time()
     running.replace(config, f"weight_every: 1\ndetect: {NO_NONFINITE}\nmode: immediate\n")
@@ -76,4 +76,4 @@ def test_a_line_says_what_changed_and_what_could_not(training, caplog):
     assert settings(agent)["weight_every"]["value"] == "2"
     os.remove(config)
     until(lambda: "is gone" in caplog.text, step)
-    assert agent.status()["state"] == "running"
+    assert agent.status().state == "running"

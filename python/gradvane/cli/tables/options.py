@@ -90,6 +90,8 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("snapshot_budget", "0", "a finite number of at least 0", "Share of the training's time that snapshots may take: one that would exceed it comes later. 0: any."),
         ("rollback_limit", "3", "1 or more", "A rollback that would be one more than this within rollback_window stops the run instead."),
         ("rollback_window", "1000", "1 or more", "Steps within which rollbacks are counted."),
+        ("rollback_optimizer", "restore", "restore, reset, keep", "What a policy's rollback does with the optimizers. restore: their state as it was. reset: they begin without state. keep: they stay as they are."),
+        ("rollback_lr_factor", "1", "a finite number above 0", "A policy's rollback multiplies the learning rates of the snapshot by this, once more at each return to the same snapshot. Without effect if rollback_optimizer is keep."),
         ("ranks", "off", "off, agree", "agree: all ranks of a run tell each other of each step before the update, and policies act on all of them or on none. It costs one small exchange per step. Snapshots must come by steps. A C++ program calls Agent::agree_over()."),
         ("check_before_reduction", "off", "on, off (also true, false, yes, no, 1, 0)", "Each rank looks at its gradients before DistributedDataParallel averages them, so that the rank that a NaN comes from is known. One more read of them. Python, with ranks: agree."),
         ("compare_replicas_every", "0", "0 or more", "Steps between two comparisons of the weights of ranks that began with the same ones. They compare checksums; each comparison reads all weights once. 0: none. With ranks: agree."),
