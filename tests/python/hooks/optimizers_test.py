@@ -324,7 +324,7 @@ def test_record_status_and_incident_are_typed(watching):
     assert (record.step, record.read_at, record.skipped) == (1, "optimizer", None)
     assert record.loss == pytest.approx(loss) and record.grad_norm == pytest.approx(norm, rel=1e-6)
     one_step(model, optimizer, torch.full((4, 6), float("inf")))
-    assert agent.last_step.blame == gradvane.Blame("loss", "nan", "", 0)
+    assert agent.last_step.blame == gradvane.Blame("loss", "nan", None, 0)
     watching.steps()
     assert {incident.kind for incident in told} == {"nonfinite_loss"}
     assert [seen.blame.site for seen in told[0].order] == ["loss", "grad"]
