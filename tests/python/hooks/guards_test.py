@@ -108,7 +108,7 @@ def test_a_batch_that_the_loop_leaves_behind_is_told_once_with_its_blame(watchin
     told = [(one.first_step, one.last_step, one.steps, one.closed_at is not None) for one in incidents]
     assert told == [(7, 7, 1, False), (7, 7, 2, True), (21, 21, 1, False), (21, 21, 1, True)], "when it opens and when it clears"
     assert {one.kind for one in incidents} == {"nonfinite_loss" if spoil == "loss" else "nonfinite_grad"}
-    blame = gradvane.Blame("loss", "nan", "", 0) if spoil == "loss" else gradvane.Blame("grad", "pos_inf", "2.weight", 3)
+    blame = gradvane.Blame("loss", "nan", None, 0) if spoil == "loss" else gradvane.Blame("grad", "pos_inf", "2.weight", 3)
     assert [one.blame for one in incidents] == [blame] * 4
     assert all(blame == one.order[0].blame and one.order[0].run_step == one.first_step for one in incidents)
 
