@@ -212,9 +212,11 @@ def said_in(path: Path) -> list[str]:
 def text_of(path: Path, folder: Path) -> list[str]:
     lines = path.read_text(errors="backslashreplace").splitlines()
     # gloo tells how it connects, in the order in which its threads get there; two ranks that do so at once leave
-    # empty lines, and the end of one line behind that of the other
+    # empty lines, and the end of one line, a number, behind that of the other
+    has_gloo = any("[Gloo] " in line for line in lines)
     return [plain_text(line, folder) for line in lines
-            if line and not line.startswith((OURS, "[Gloo] ")) and "number of connected peer ranks is" not in line]
+            if line and not line.startswith((OURS, "[Gloo] ")) and "number of connected peer ranks is" not in line
+            and not (has_gloo and line.strip().isdigit())]
 
 
 def ours(folder: Path) -> list[Path]:
