@@ -1,8 +1,11 @@
 #include "agent/outlets/outlets.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -10,6 +13,7 @@
 #include "exporters/prometheus/prometheus_exporter.hpp"
 #include "exporters/step_log/step_log.hpp"
 #include "exporters/web/configured_push.hpp"
+#include "record/numbers.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -24,16 +28,23 @@ void require_writable(const exporters::StepLog& step_log) {
                            "; name another file, or leave the option out");
 }
 
-bool has_group_gauges(GroupSeries which, const record::RunInfo& run) {
+/// The most groups with which this rank publishes their gauges.
+std::size_t most_groups(GroupSeries which, const record::RunInfo& run) {
+  constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  constexpr std::size_t kMostSeries = 50'000;  // of all ranks: Prometheus holds some 4 kB for each
+  constexpr std::size_t kOfGroup = record::kTensorNumbers.size();
   switch (which) {
+    case GroupSeries::automatic:
+      if (run.rank == 0) return kAny;
+      return kMostSeries / (kOfGroup * static_cast<std::size_t>(std::max(run.world_size, 1)));
     case GroupSeries::all:
-      return true;
+      return kAny;
     case GroupSeries::local0:
-      return run.local_rank == 0;
+      return run.local_rank == 0 ? kAny : 0;
     case GroupSeries::rank0:
-      return run.rank == 0;
+      return run.rank == 0 ? kAny : 0;
   }
-  return true;
+  return kAny;
 }
 
 }  // namespace
@@ -48,7 +59,7 @@ Outlets::Outlets(const Options& options, const record::RunInfo& run, UserCallbac
       exporters_(metrics_),
       directories_(options, run, callbacks) {
   exporters_.add(std::make_shared<exporters::PrometheusExporter>(
-      metrics_, has_group_gauges(options.group_series, run)));
+      metrics_, most_groups(options.group_series, run)));
   exporters_.add(board_);
   if (options.port >= 0) exporters_.add(history_);
   try {

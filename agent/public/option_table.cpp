@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 3> kSyncs{"off", "auto", "require"};
 constexpr std::array<std::string_view, 3> kRecorderSignals{"none", "usr1", "usr2"};
 constexpr std::array<std::string_view, 2> kNormSharings{"auto", "off"};
 constexpr std::array<std::string_view, 2> kRankAgreements{"off", "agree"};
-constexpr std::array<std::string_view, 3> kGroupSeries{"all", "local0", "rank0"};
+constexpr std::array<std::string_view, 4> kGroupSeries{"auto", "all", "local0", "rank0"};
 constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
 constexpr std::array<std::string_view, 4> kNonfinitePolicies{"watch", "skip", "stop", "rollback"};
@@ -84,9 +84,11 @@ constexpr std::array kTable{
         "auto joins neighbouring layers if there are more. Any other "
         "rule puts the rest into the group \"other\"."),
     choice<&Options::group_series, kGroupSeries>(
-        "group_series", "all, local0, rank0",
-        "Ranks that publish the gauges of groups in /metrics: all, one per node, or one. One is "
-        "enough for replicas (DDP). The page, the API and counters have the groups of every rank."),
+        "group_series", "auto, all, local0, rank0",
+        "Ranks that publish the gauges of groups in /metrics: all, one per node, or one. auto: "
+        "all, "
+        "unless that would make more than 50,000 series together; then rank 0. One is enough for "
+        "replicas (DDP). The page, the API and counters have the groups of every rank."),
     whole<&Options::max_series, 100, kMaxInt>(
         "max_series", "100 or more",
         "Most series of this process; what is beyond is counted and not exported."),

@@ -70,7 +70,7 @@ ExportResult PrometheusExporter::on_step(const record::StepRecord& record,
   has_stepped_ = true;
   export_time(record);
   export_numbers(record, model);
-  export_groups(detail, model);
+  export_groups(detail);
   export_nonfinite(record, detail, model);
   syncs_.put(record);
   return ExportResult::ok;
@@ -124,12 +124,14 @@ ExportResult PrometheusExporter::on_run_state(record::RunState state, std::strin
 void PrometheusExporter::take_model(const record::ModelInfo& model) {
   if (has_stepped_ && model.id != model_id_) metrics_->add(Metric::plan_rebuilds_total, 1);
   model_id_ = model.id;
+  const std::vector<std::string> shown =
+      model.groups.size() <= most_groups_ ? model.groups : std::vector<std::string>();
   for (const std::string& group : groups_) {
-    if (std::ranges::find(model.groups, group) != model.groups.end()) continue;
+    if (std::ranges::find(shown, group) != shown.end()) continue;
     for (const record::TensorNumber& number : record::kTensorNumbers)
       metrics_->remove(number.metric, {group});
   }
-  groups_ = model.groups;
+  groups_ = shown;
   for (const record::DeviceInfo& gone : devices_)
     metrics_->remove(Metric::device_info, {gone.device, gone.uuid, gone.name});
   devices_ = model.devices;
@@ -253,13 +255,11 @@ void PrometheusExporter::export_numbers(const record::StepRecord& record,
   }
 }
 
-void PrometheusExporter::export_groups(const record::StepDetail& detail,
-                                       const record::ModelInfo& model) {
-  if (!has_groups_) return;
-  const std::size_t groups = std::min(detail.groups.size(), model.groups.size());
+void PrometheusExporter::export_groups(const record::StepDetail& detail) {
+  const std::size_t groups = std::min(detail.groups.size(), groups_.size());
   for (std::size_t i = 0; i < groups; ++i) {
     const record::GroupStats& stats = detail.groups[i];
-    const std::string& group = model.groups[i];
+    const std::string& group = groups_[i];
     for (const record::TensorNumber& number : record::kTensorNumbers)
       set_if(*metrics_, number.metric, stats.*number.group, {group});
   }

@@ -1,6 +1,8 @@
 #pragma once
 // Steps in, metrics out: turns each record into the metrics of a MetricSet.
+#include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <variant>
@@ -18,9 +20,10 @@ namespace gradvane::exporters {
 /// with the group. A step is seen by a scrape whole or not at all.
 class PrometheusExporter final : public Exporter {
  public:
-  /// @param has_groups  whether gauges of groups are published
-  explicit PrometheusExporter(std::shared_ptr<MetricSet> metrics, bool has_groups = true)
-      : metrics_(std::move(metrics)), has_groups_(has_groups) {}
+  /// @param most_groups  with more of them, no gauges of groups are published
+  explicit PrometheusExporter(std::shared_ptr<MetricSet> metrics,
+                              std::size_t most_groups = std::numeric_limits<std::size_t>::max())
+      : metrics_(std::move(metrics)), most_groups_(most_groups) {}
 
   [[nodiscard]] std::string_view name() const noexcept override { return "prometheus"; }
 
@@ -46,20 +49,20 @@ class PrometheusExporter final : public Exporter {
   void put_params(const record::StepRecord& record);
   void put_of_optimizer(record::Metric metric, std::optional<double> value, std::int32_t optimizer);
   void export_numbers(const record::StepRecord& record, const record::ModelInfo& model);
-  void export_groups(const record::StepDetail& detail, const record::ModelInfo& model);
+  void export_groups(const record::StepDetail& detail);
   void export_nonfinite(const record::StepRecord& record, const record::StepDetail& detail,
                         const record::ModelInfo& model);
   void count_lost_steps(const record::StepRecord& record, record::Site site);
 
   std::shared_ptr<MetricSet> metrics_;
   std::vector<record::DeviceInfo> devices_;
-  bool has_groups_;
+  std::size_t most_groups_;
   std::uint64_t model_id_ = 0;
   bool has_stepped_ = false;
   RunLead lead_;
   /// Those that step in turns, whose series are labelled; none where there is only one.
   ByOptimizer<std::monostate> in_turns_;
-  std::vector<std::string> groups_;
+  std::vector<std::string> groups_;                                      ///< that may have gauges
   std::array<record::NonfiniteCounts, record::kSites> elements_seen_{};  ///< running totals so far
   std::array<std::int64_t, record::kSites> steps_seen_{};
   IncidentMetrics incidents_{*metrics_};

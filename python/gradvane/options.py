@@ -30,7 +30,7 @@ class Options(TypedDict, total=False):
     update_sample: int
     groups: str | Mapping[str, str]
     max_groups: int
-    group_series: Literal["all", "local0", "rank0"]
+    group_series: Literal["auto", "all", "local0", "rank0"]
     max_series: int
     vanishing_threshold: float
     exploding_threshold: float

@@ -39,7 +39,7 @@ inline const std::vector<OptionSample>& option_samples() {
       {"update_sample", "0", "7", {"", "-1", "99999999999", "all"}},
       {"groups", "depth:3", "a=^x;b=y", {"", "depth:0", "depths", "a=(", "=x"}},
       {"max_groups", "1", "1000", {"", "0", "1001", "-5", "many"}},
-      {"group_series", "local0", "rank0", {"", "auto", "All", "none"}},
+      {"group_series", "local0", "rank0", {"", "Auto", "All", "none"}},
       {"max_series", "100", "2147483647", {"", "99", "-1", "2147483648"}},
       {"vanishing_threshold",
        "0",

@@ -43,10 +43,11 @@ enum class RankAgreement : std::uint8_t { off, agree };
 /// Whether processes that hold shards of the same parameters exchange the norms of their shards.
 enum class NormSharing : std::uint8_t { automatic, off };
 
-/// Which ranks publish the gauges of groups. rank0: one of the run, local0: one per node. Where ranks hold the same
+/// Which ranks publish the gauges of groups. rank0: one of the run, local0: one per node. automatic: all, unless that would
+/// make more than 50,000 series together; then rank 0. Where ranks hold the same
 /// parameters, as under DDP, their gauges are equal. Counters, incidents, the page and the API have the groups of every
 /// rank.
-enum class GroupSeries : std::uint8_t { all, local0, rank0 };
+enum class GroupSeries : std::uint8_t { automatic, all, local0, rank0 };
 
 /// What is done about a step whose loss or gradients are not finite. watch: nothing, it is reported. skip: the optimizer
 /// is not called with it. stop: the same, and the run is asked to stop. rollback: the model goes back to the last good
@@ -88,7 +89,8 @@ struct Options {
   int update_sample = 4096;  ///< elements per parameter, for the update ratio; 0: no update ratio
   std::string groups = "auto";  ///< auto, depth:N, or name=regex;name=regex;...
   int max_groups = 150;
-  GroupSeries group_series = GroupSeries::all;  ///< ranks whose groups have gauges in /metrics
+  GroupSeries group_series =
+      GroupSeries::automatic;         ///< ranks whose groups have gauges in /metrics
   int max_series = 2000;              ///< per process; series beyond it are counted, not exported
   double vanishing_threshold = 1e-7;  ///< gradient norm of a parameter that counts as vanishing
   double exploding_threshold = 10.0;  ///< gradient norm of a parameter that counts as exploding

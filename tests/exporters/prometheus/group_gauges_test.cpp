@@ -19,7 +19,7 @@ TEST(GroupGauges, ARankWithoutThemHasAllElse) {
   const auto with = std::make_shared<MetricSet>(fakes::fake_run());
   const auto without = std::make_shared<MetricSet>(fakes::fake_run());
   PrometheusExporter one(with);
-  PrometheusExporter other(without, /*has_groups=*/false);
+  PrometheusExporter other(without, /*most_groups=*/0);
   ASSERT_EQ(one.start(fakes::fake_run(), model), ExportResult::ok);
   ASSERT_EQ(other.start(fakes::fake_run(), model), ExportResult::ok);
   for (int i = 0; i < 12; ++i) {
@@ -34,6 +34,34 @@ TEST(GroupGauges, ARankWithoutThemHasAllElse) {
   }
   for (const Metric metric : {Metric::weight_norm, Metric::steps_total, Metric::grad_norm})
     EXPECT_EQ(with->value(metric), without->value(metric));
+}
+
+TEST(GroupGauges, AreThereUpToTheLimitAndLeaveWithAModelThatHasMore) {
+  const auto model = fakes::fake_model();
+  const std::size_t groups = model->groups.size();
+  fakes::FakeTraining training(model);
+  const auto metrics = std::make_shared<MetricSet>(fakes::fake_run());
+  PrometheusExporter exporter(metrics, groups);
+  ASSERT_EQ(exporter.start(fakes::fake_run(), model), ExportResult::ok);
+  const auto step = [&](const record::ModelInfo& of) {
+    const auto& [record, detail] = training.next();
+    ASSERT_EQ(exporter.export_step(record, detail, of), ExportResult::ok);
+  };
+  const auto norm = [&] { return metrics->value(Metric::group_grad_norm, {"blocks.0.mlp"}); };
+  step(*model);
+  EXPECT_FALSE(std::isnan(norm()));
+
+  auto larger = std::make_shared<record::ModelInfo>(*model);
+  larger->id = 99;
+  larger->groups.emplace_back("one more");
+  ASSERT_EQ(exporter.set_model(larger), ExportResult::ok);
+  EXPECT_TRUE(std::isnan(norm()));
+  step(*larger);
+  EXPECT_TRUE(std::isnan(norm()));
+
+  ASSERT_EQ(exporter.set_model(model), ExportResult::ok);
+  step(*model);
+  EXPECT_FALSE(std::isnan(norm()));
 }
 
 }  // namespace

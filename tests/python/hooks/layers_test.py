@@ -37,13 +37,15 @@ def published(agent) -> list[str]:
     return re.findall(r'^gradvane_group_grad_norm\{[^}]*\bgroup="([^"]+)"', metrics, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("option", "rank", "local_rank", "has_groups"), [
-    ("all", 9, 1, True), ("local0", 8, 0, True), ("local0", 9, 1, False), ("rank0", 0, 0, True), ("rank0", 8, 0, False),
+@pytest.mark.parametrize(("option", "rank", "local_rank", "ranks", "has_groups"), [
+    ("all", 9, 1, 5000, True), ("local0", 8, 0, 16, True), ("local0", 9, 1, 16, False), ("rank0", 0, 0, 16, True),
+    ("rank0", 8, 0, 16, False), ("auto", 9, 1, 16, True), ("auto", 9, 1, 5000, False), ("auto", 0, 0, 5000, True),
 ])
-def test_replicas_may_leave_the_gauges_of_groups_to_one_rank(watching, option, rank, local_rank, has_groups):
+def test_replicas_may_leave_the_gauges_of_groups_to_one_rank(watching, option, rank, local_rank, ranks, has_groups):
+    """By itself, if all ranks together would have more than 50,000 series of groups."""
     model = Deep(3)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    agent = watching(model, optimizer, port=0, group_series=option, rank=rank, local_rank=local_rank, world_size=16)
+    agent = watching(model, optimizer, port=0, group_series=option, rank=rank, local_rank=local_rank, world_size=ranks)
     train(model, optimizer)
     assert len(published(agent)) == (4 if has_groups else 0)
 
