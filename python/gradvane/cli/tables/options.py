@@ -29,7 +29,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("update_sample", "4096", "0 or more", "Elements per parameter kept for the update ratio, at most 65,536 in all. 0: no update ratio."),
         ("groups", "auto", "auto, depth:N with N >= 1, or name=regex;name=regex", "Which parameters share a series. auto: one group per layer, or finer, up to 50 groups."),
         ("max_groups", "150", "1 to 1000", "auto joins neighbouring layers if there are more. Any other rule puts the rest into the group \"other\"."),
-        ("group_series", "all", "all, local0, rank0", "Ranks that publish the gauges of groups in /metrics: all, one per node, or one. One is enough for replicas (DDP). The page, the API and counters have the groups of every rank."),
+        ("group_series", "auto", "auto, all, local0, rank0", "Ranks that publish the gauges of groups in /metrics: all, one per node, or one. auto: all, unless that would make more than 50,000 series together; then rank 0. One is enough for replicas (DDP). The page, the API and counters have the groups of every rank."),
         ("max_series", "2000", "100 or more", "Most series of this process; what is beyond is counted and not exported."),
         ("vanishing_threshold", "1e-07", "a finite number of at least 0", "A parameter's gradient norm below it counts as vanishing."),
         ("exploding_threshold", "10", "a finite number of at least 0", "A parameter's gradient norm above it counts as exploding, and so does a gradient that is not finite."),
