@@ -185,7 +185,7 @@ void StepBuilder::take_facts(const StepFacts& facts) {
     record_.device_allocated_bytes = facts.device_allocated_bytes;
     record_.device_reserved_bytes = facts.device_reserved_bytes;
     record_.device_peak_bytes = facts.device_peak_bytes;
-    record_.device_limit_bytes = facts.device_limit_bytes;
+    if (facts.device_limit_bytes >= 0) record_.device_limit_bytes = facts.device_limit_bytes;
     record_.device_allocation_retries = facts.device_allocation_retries;
     record_.device_out_of_memory = facts.device_out_of_memory;
   }

@@ -15,8 +15,8 @@ struct DeviceMemoryUse {
   /// Allocations that succeeded only after the allocator gave its cached blocks back to the device.
   std::int64_t allocation_retries = 0;
   std::int64_t out_of_memory = 0;  ///< allocations that failed
-  /// What the allocator may take of the devices that it holds memory of: all of it, or the fraction
-  /// that the program allowed. Other processes may have a part of it.
+  /// What the allocator may take of the devices that it has used: all of it, or the fraction that the
+  /// program allowed. Other processes may have a part of it. 0: it has used none.
   std::int64_t limit_bytes = 0;
 };
 

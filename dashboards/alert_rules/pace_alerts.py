@@ -78,8 +78,8 @@ def throughput_drop(windows: Windows) -> Alert:
 
 
 def device_memory(windows: Windows) -> Alert:
-    """Two signs. Allocations that succeed only after the allocator has given its cached blocks back: the next one may
-    fail. And a peak at the limit, as long as it still grows: a run that was set up to fill the memory and stays there
+    """Two signs, if they last. Allocations that succeed only after the allocator has given its cached blocks back: the next
+    one may fail. And a peak at the limit that still grows: a run that was set up to fill the memory stays there, and
     is none of a pager's business."""
     peak, limit = "gradvane_device_memory_peak_bytes", "gradvane_device_memory_limit_bytes"
 

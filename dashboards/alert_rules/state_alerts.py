@@ -73,6 +73,8 @@ def snapshots_refused(windows: Windows) -> Alert:
     return Alert(
         "GradvaneSnapshotsRefused", "warning", "No snapshot of the training can be taken",
         of_run(ranks()),
-        (f"{WHO} each snapshot of the last {windows.snapshots} was refused, so a rollback would lose more and more.",
-         first_rank(ranks(*SAME)), first_of(f"topk(1, {counted(refused, *SAME)}) > 0", "Reason: {{ .Labels.result }}.")),
+        (f"{WHO} no snapshot was taken in the last {windows.snapshots}, and some were refused. A rollback would lose more and more.",
+         first_rank(ranks(*SAME)),
+         first_of(f"topk(1, {counted(refused, *SAME)} > 0 and on (instance, rank) ({ranks(*SAME)}))",
+                  "Reason: {{ .Labels.result }}.")),
         hold=windows.snapshots_for)

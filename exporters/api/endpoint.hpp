@@ -13,7 +13,7 @@
 //   /api/v1/history   the run over time, in columns; ?resolution=&since=&limit=&optimizer=
 //   /api/v1/heatmap   groups or parameters by steps; ?rows=&value=&group=&search=&since=&limit=
 //   /api/v1/syncs     what made the CPU wait for the GPU; ?limit=&origin=
-//   /api/v1/ranks     processes of the run on this machine
+//   /api/v1/ranks     processes of the run that have endpoint files here
 //   /api/v1/events    what happens, as it happens; ?since=&optimizer=
 #include <chrono>
 #include <cstdint>

@@ -32,8 +32,8 @@ Json read_endpoint(int directory, const std::string& name, const record::RunInfo
   if (!text) return {};
   const Json there = Json::parse(*text, nullptr, false);
   if (!there.is_object() || there.value("run", Json()) != run.run) return {};
-  constexpr std::array<const char*, 6> kKeys{"rank", "url",        "state",
-                                             "pid",  "local_rank", "started"};
+  constexpr std::array<const char*, 7> kKeys{"rank", "url",        "state",  "pid",
+                                             "host", "local_rank", "started"};
   Json entry = Json::object();
   for (const char* key : kKeys) {
     if (!there.contains(key)) return {};

@@ -44,6 +44,8 @@ HttpFetched http_get(HttpConnector& connector, const std::string& authority,
     error = connection.read(piece, count);
     if (error == asio::error::eof && parser.got_some()) parser.put_eof(error);
     if (error || parser.is_done()) break;
+    if (buffer.size() + count > buffer.max_size())  // of what the parser cannot make sense of yet
+      return {.error = authority + " answered with a line that has no end"};
     buffer.commit(asio::buffer_copy(buffer.prepare(count), asio::buffer(piece, count)));
     while (!error && buffer.size() > 0 && !parser.is_done())
       buffer.consume(parser.put(buffer.data(), error));

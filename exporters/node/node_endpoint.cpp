@@ -4,9 +4,11 @@
 #include <charconv>
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -27,6 +29,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kPatientEvery = 8;
 constexpr std::string_view kRank = "/rank/";
 constexpr const char* kRanks = "/api/v1/ranks";
+constexpr const char* kNoRank = "no rank of this run answers on this node\n";
 
 std::string with_query(const std::string& path, const std::string& query) {
   return query.empty() ? path : path + '?' + query;
@@ -79,13 +82,18 @@ class NodeEndpoint::Ranks {
                     list_of_ranks() + '\n'};
   }
 
-  void set_url(std::string url) { url_ = std::move(url); }
+  void set_place(std::string url, std::string host) {
+    const std::lock_guard lock(mutex_);
+    url_ = std::move(url);
+    host_ = std::move(host);
+  }
   void ask_others(const std::string& token) {
     others_ = std::make_unique<OtherNodes>(
         OtherNodes::Settings{.token = token, .every = patience_.others_every});
   }
-  void stop_asking(std::chrono::milliseconds budget) noexcept {
-    if (others_) others_->finish(budget);
+  /// Whoever looks gets no answer any more.
+  void stop_asking() noexcept {
+    if (others_) others_->finish(std::chrono::milliseconds(0));
   }
   void leave_to_parent() noexcept {
     if (others_) others_->leave_to_parent();
@@ -129,7 +137,8 @@ class NodeEndpoint::Ranks {
   }
 
   /// Of all ranks that are there, asked at once.
-  std::vector<Answer> ask_all(const std::string& path, const HttpRequest& request) {
+  std::vector<Answer> ask_all(const std::string& path, const HttpRequest& request,
+                              std::chrono::milliseconds patience) {
     std::vector<std::int32_t> asked;
     std::vector<RankQuestion> questions;
     // The ranks that get less time come last.
@@ -147,7 +156,7 @@ class NodeEndpoint::Ranks {
     }
     const auto begin = Clock::now();
     const std::span all(questions);
-    wait_for(all.first(patient), begin + patience_.usual);
+    wait_for(all.first(patient), begin + patience);
     wait_for(all.subspan(patient), std::max(Clock::now(), begin + patience_.of_silent));
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < questions.size(); ++i) {
@@ -175,16 +184,16 @@ class NodeEndpoint::Ranks {
   HttpResponse of_lowest(const HttpRequest& request) {
     for (const std::int32_t rank : ranks())
       if (auto answer = of_rank(rank, request.path, request)) return std::move(*answer);
-    return {.status = 503, .body = "no rank of this run answers on this node\n"};
+    return {.status = 503, .body = kNoRank};
   }
 
   HttpResponse metrics(const HttpRequest& request) {
-    const std::vector<Answer> answers = ask_all(request.path, request);
+    const std::vector<Answer> answers = ask_all(request.path, request, patience_.usual);
     std::vector<std::string_view> parts;
     for (const Answer& answer : answers)
       if (answer.response && answer.response->status == 200)
         parts.emplace_back(answer.response->body);
-    if (parts.empty()) return {.status = 503, .body = "no rank of this run answers on this node\n"};
+    if (parts.empty()) return {.status = 503, .body = kNoRank};
     return {.content_type = std::string(content_type(negotiate(request.accept))),
             .body = merge_expositions(parts),
             .vary = "Accept, Accept-Encoding",
@@ -194,29 +203,45 @@ class NodeEndpoint::Ranks {
   /// A rank knows where the others are. How they are is known here.
   HttpResponse with_all_ranks(std::string_view path, HttpResponse answer) {
     if (path != kRanks || answer.status != 200) return answer;
-    auto ranks = RanksAnswer::read(answer.body, url_);
+    auto ranks = read(answer.body);
     if (!ranks) return answer;
-    ranks->add_statuses(statuses());
-    if (const auto nodes = ranks->other_nodes(); !nodes.empty() && others_)
-      ranks->add_others(others_->look(nodes));
+    ranks->add_statuses(statuses(patience_.usual));
+    if (const auto nodes = ranks->other_nodes(); !nodes.empty()) ranks->add_others(look(nodes));
     answer.body = ranks->text();
     return answer;
   }
 
-  HttpResponse own_ranks(HttpRequest request) {
-    request.path = kRanks;
-    HttpResponse answer = of_lowest(request);
-    auto ranks = answer.status == 200 ? RanksAnswer::read(answer.body, url_) : std::nullopt;
-    if (!ranks) return answer;
-    ranks->leave_out_others();
-    ranks->add_statuses(statuses());
-    answer.body = ranks->text();
-    return answer;
+  [[nodiscard]] std::optional<RanksAnswer> read(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    return RanksAnswer::read(text, url_, host_);
   }
 
-  std::map<std::int32_t, std::string> statuses() {
+  [[nodiscard]] std::map<std::string, OtherNodes::Answer> look(
+      const std::vector<std::string>& nodes) {
+    try {
+      if (others_) return others_->look(nodes);
+    } catch (const std::system_error&) {  // no thread could be started
+    }
+    return {};
+  }
+
+  /// Whoever asks waits a second, and no rank may take all of it.
+  HttpResponse own_ranks(const HttpRequest& request) {
+    for (Answer& rank : ask_all(kRanks, request, patience_.of_silent)) {
+      if (!rank.response || rank.response->status != 200) continue;
+      auto ranks = read(rank.response->body);
+      if (!ranks) continue;
+      ranks->leave_out_others();
+      ranks->add_statuses(statuses(patience_.of_silent));
+      rank.response->body = ranks->text();
+      return std::move(*rank.response);
+    }
+    return {.status = 503, .body = kNoRank};
+  }
+
+  std::map<std::int32_t, std::string> statuses(std::chrono::milliseconds patience) {
     std::map<std::int32_t, std::string> statuses;
-    for (Answer& rank : ask_all("/api/v1/status", {}))
+    for (Answer& rank : ask_all("/api/v1/status", {}, patience))
       if (rank.response && rank.response->status == 200)
         statuses[rank.rank] = std::move(rank.response->body);
     return statuses;
@@ -225,7 +250,9 @@ class NodeEndpoint::Ranks {
   std::string node_;
   Patience patience_;
   OwnDescriptor directory_;
+  std::mutex mutex_;  ///< of the next two, which are known only once the server runs
   std::string url_;
+  std::string host_;
   std::map<std::int32_t, int> misses_;  ///< questions in a row that a rank did not answer
   std::unique_ptr<OtherNodes>
       others_;  ///< null: this endpoint has TLS or users, and so have the others
@@ -245,18 +272,22 @@ EndpointStart NodeEndpoint::start(const EndpointOptions& options) noexcept try {
   HttpStart started = server_->start(options.address, options.port, options.port_tries);
   if (!started.error.empty()) return {.error = std::move(started.error)};
   const std::string url = url_of(options, started);
-  ranks_->set_url(url);
+  ranks_->set_place(url, options.host);
   return {.url = url, .port = started.port};
 } catch (const std::exception& error) {
   return {.error = error.what()};
 }
 
 void NodeEndpoint::stop(std::chrono::milliseconds budget) noexcept {
+  ranks_->stop_asking();
   if (server_) server_->stop(budget);
-  ranks_->stop_asking(budget);
 }
 
-bool NodeEndpoint::leave_if_closed() noexcept { return server_ && server_->leave_if_closed(); }
+bool NodeEndpoint::leave_if_closed() noexcept {
+  if (!server_ || !server_->leave_if_closed()) return false;
+  ranks_->stop_asking();
+  return true;
+}
 
 void NodeEndpoint::close_in_child() noexcept {
   if (server_) server_->close_in_child();

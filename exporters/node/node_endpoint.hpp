@@ -35,7 +35,7 @@ class NodeEndpoint {
   [[nodiscard]] EndpointStart start(const EndpointOptions& options) noexcept;
   void stop(std::chrono::milliseconds budget) noexcept;
   [[nodiscard]] bool leave_if_closed() noexcept;
-  /// Async-signal-safe.
+  /// In a forked child.
   void close_in_child() noexcept;
 
  private:

@@ -43,7 +43,7 @@ class NodePort {
   void stop(std::chrono::milliseconds budget) noexcept;
   /// The program has closed the descriptors of the server: this rank does not serve any more, and never will again.
   [[nodiscard]] bool leave_if_closed() noexcept;
-  /// Async-signal-safe.
+  /// In a forked child.
   void close_in_child() noexcept;
 
  private:

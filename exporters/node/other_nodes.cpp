@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t kLongestAnswer = std::uint64_t{4} << 20;
+constexpr std::uint64_t kLongestAnswer = std::uint64_t{256} << 10;
 constexpr std::string_view kHttp = "http://";
 constexpr std::chrono::milliseconds kGrace{100};  ///< for a thread that is told to end
 
@@ -34,20 +34,20 @@ class OtherNodes::Impl : public std::enable_shared_from_this<OtherNodes::Impl> {
  public:
   explicit Impl(Settings settings) : settings_(std::move(settings)) {}
 
-  std::map<std::string, Told> look(const std::vector<std::string>& urls) {
+  std::map<std::string, Answer> look(const std::vector<std::string>& urls) {
     const std::lock_guard lock(mutex_);
     if (is_ending_) return {};
     const auto now = Clock::now();
-    if (now > looked_ + settings_.looked_at) nodes_.clear();  // what they told is old
+    if (now > looked_ + settings_.looked_at) nodes_.clear();  // their answers are old
     looked_ = now;
     std::erase_if(nodes_, [&](const auto& node) {
       return std::ranges::find(urls, node.first) == urls.end();
     });
     for (const std::string& url : urls)
       if (url.starts_with(kHttp) && !nodes_.contains(url)) add(url);
-    std::map<std::string, Told> known;
+    std::map<std::string, Answer> known;
     for (const auto& [url, node] : nodes_)
-      if (node.told) known[url] = *node.told;
+      if (node.answer) known[url] = *node.answer;
     if (!nodes_.empty()) wake();
     return known;
   }
@@ -71,7 +71,8 @@ class OtherNodes::Impl : public std::enable_shared_from_this<OtherNodes::Impl> {
  private:
   struct Node {
     WebPlace place;
-    std::optional<Told> told;
+    std::vector<std::string> addresses;  ///< that are known, the one to be tried first in front
+    std::optional<Answer> answer;
     Clock::time_point next{};
     std::chrono::milliseconds pause{0};
   };
@@ -124,23 +125,42 @@ class OtherNodes::Impl : public std::enable_shared_from_this<OtherNodes::Impl> {
     }
     const std::string url = next->first;
     const WebPlace place = next->second.place;
-    // Of this question alone: its descriptors are not to lie about for as long as the run lasts.
-    connector_ = std::make_shared<HttpConnector>(place, settings_.resolve);
+    std::vector<std::string> addresses = next->second.addresses;
+    next->second.next = now + settings_.every;  // whatever comes of it: the others have their turn
     lock.unlock();
-    HttpFetched answer = http_get(*connector_, place.authority, kOwnRanks, settings_.token,
-                                  kLongestAnswer, Clock::now() + settings_.deadline);
+    // Before there are descriptors: it may take long.
+    if (addresses.empty()) addresses = settings_.resolve(place.host);
+    HttpFetched fetched = ask(place, addresses);
     lock.lock();
     connector_.reset();
     if (const auto node = nodes_.find(url); node != nodes_.end())
-      note(node->second, std::move(answer));
+      note(node->second, std::move(addresses), std::move(fetched));
   }
 
-  void note(Node& node, HttpFetched answer) const {
-    const bool answers = answer.status == 200;
-    node.told = Told{.answers = answers, .ranks = answers ? std::move(answer.body) : std::string()};
+  /// The connection is of this question alone: its descriptors are not to lie about for as long as the run lasts.
+  HttpFetched ask(const WebPlace& place, const std::vector<std::string>& addresses) {
+    auto connector = std::make_shared<HttpConnector>(
+        place, [addresses](const std::string&) { return addresses; });
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_ending_) return {};
+      connector_ = connector;
+    }
+    return http_get(*connector, place.authority, kOwnRanks, settings_.token, kLongestAnswer,
+                    Clock::now() + settings_.deadline);
+  }
+
+  void note(Node& node, std::vector<std::string> addresses, HttpFetched fetched) const {
+    const bool is_there = fetched.status == 200;
+    node.answer =
+        Answer{.is_there = is_there, .ranks = is_there ? std::move(fetched.body) : std::string()};
     node.pause =
-        answers ? settings_.every : std::clamp(2 * node.pause, settings_.every, settings_.longest);
+        is_there ? settings_.every : std::clamp(2 * node.pause, settings_.every, settings_.longest);
     node.next = Clock::now() + node.pause;
+    // Another one of them may answer; and the host may have moved.
+    if (!is_there && !addresses.empty()) std::ranges::rotate(addresses, addresses.begin() + 1);
+    if (node.pause == settings_.longest) addresses.clear();
+    node.addresses = std::move(addresses);
   }
 
   Settings settings_;
@@ -159,7 +179,7 @@ OtherNodes::OtherNodes(Settings settings) : impl_(std::make_shared<Impl>(std::mo
 
 OtherNodes::~OtherNodes() { finish(std::chrono::milliseconds(0)); }
 
-std::map<std::string, OtherNodes::Told> OtherNodes::look(const std::vector<std::string>& urls) {
+std::map<std::string, OtherNodes::Answer> OtherNodes::look(const std::vector<std::string>& urls) {
   return impl_->look(urls);
 }
 

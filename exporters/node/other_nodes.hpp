@@ -13,8 +13,8 @@ namespace gradvane::exporters {
 /// What a node asks another one: /api/v1/ranks of its own ranks alone.
 inline constexpr const char* kOwnRanks = "/api/v1/ranks/here";
 
-/// Asks the other nodes while somebody looks, and for a while after, one after the other, on a thread of its own. Nobody
-/// looks: there is no thread yet, or it sleeps. A node that does not answer is asked ever less often.
+/// Asks the other nodes while its list is looked at, and for a while after, one after the other, on a thread of its own. The
+/// first look starts the thread; while nobody looks, it sleeps. A node that does not answer is asked ever less often.
 /// Threading: look() from one thread; finish() and leave_to_parent() from one, which may be another.
 class OtherNodes {
  public:
@@ -27,9 +27,9 @@ class OtherNodes {
     ResolveHost resolve = resolve_host;
   };
   /// What came of the latest question to a node.
-  struct Told {
-    bool answers = false;
-    std::string ranks = {};  ///< its answer, of any size up to 4 MiB and of anybody's making
+  struct Answer {
+    bool is_there = false;
+    std::string ranks = {};  ///< up to 256 KiB, of any content
   };
 
   explicit OtherNodes(Settings settings);
@@ -38,13 +38,13 @@ class OtherNodes {
   OtherNodes(const OtherNodes&) = delete;  // owns a thread
   OtherNodes& operator=(const OtherNodes&) = delete;
 
-  /// What is known of the nodes with these URLs; of one that has not been asked yet, nothing. Never waits. Those with TLS
+  /// The latest answers of the nodes with these URLs; of one that has not been asked yet, none. Never waits. Those with TLS
   /// are not asked. Throws std::bad_alloc, and std::system_error if no thread can be started.
-  [[nodiscard]] std::map<std::string, Told> look(const std::vector<std::string>& urls);
+  [[nodiscard]] std::map<std::string, Answer> look(const std::vector<std::string>& urls);
 
   /// Ends the thread within `budget`. If it waits for the addresses of a host, it is left behind. Idempotent.
   void finish(std::chrono::milliseconds budget) noexcept;
-  /// In a forked child: there is no thread here. Async-signal-safe, but for memory.
+  /// In a forked child, where the thread does not exist. The object is inert afterwards.
   void leave_to_parent() noexcept;
 
  private:

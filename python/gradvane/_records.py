@@ -150,6 +150,10 @@ class Status:
     latest: StepRecord | None
 
 
+_MAY_BE_EMPTY = ("began_in", "kind", "module", "param", "reason")
+"""texts that are None where the native object has an empty one"""
+
+
 def blame_of(blame: _native.Blame | None) -> Blame | None:
     return None if blame is None else Blame(**_attributes(Blame, blame))
 
@@ -179,6 +183,6 @@ def _appearance_of(seen: _native.Appearance) -> Appearance:
 
 
 def _attributes(record: type, native: object) -> dict[str, Any]:
-    """The native object has an attribute for each field of the record, under the same name. An empty text is None."""
+    """The native object has an attribute for each field of the record, under the same name."""
     values = {field.name: getattr(native, field.name) for field in fields(record)}
-    return {name: None if value == "" else value for name, value in values.items()}
+    return {name: None if name in _MAY_BE_EMPTY and value == "" else value for name, value in values.items()}

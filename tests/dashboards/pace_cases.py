@@ -126,32 +126,35 @@ def holding(peak: str, retries: str = "", rank: int = 0) -> Series:
 
 
 def memory_spec() -> Spec:
-    def fires(minute: float, ranks: str = "1 rank", first: int = 0, told: str = "98%") -> Check:
+    def fires(minute: float, ranks: str = "1 rank", first: int = 0, told: str = "97.72%") -> Check:
         return Check(minute, (0,), f"Run gpt, {ranks}: the device memory is near its limit. First rank: {first}."
                      f" Tensors have held up to {told} of it.")
 
     def retried(minute: float, count: int) -> Check:
         return Check(minute, (0,), "Run gpt, 1 rank: the device memory is near its limit. First rank: 0. Tensors have "
-                     f"held up to 60% of it. Allocations retried on one rank in 15m: {count}.")
+                     f"held up to 60% of it. Allocations retried on one rank in 5m: {count}.")
 
-    grows = during((5, 90), (55, 98))
+    grows = during((5, 90)) + " " + rising(55, 97.5, 0.01)  # a leak, up to 98.6
     of_four = ranks_of(4) | holding(grows, rank=1) | holding(grows, rank=2)
-    often = " ".join(f"{count}" for count in range(20) for _ in range(6))  # once in three minutes
+    often = rising(LENGTH, 0, 0.5)  # once a minute
+    burst = " ".join(str(value) for value in [0] * 20 + [2, 4, 6] + [6] * 97)
     return Spec("GradvaneDeviceMemoryNearLimit", "device-memory-near-limit", "warning",
                 "A training run is about to run out of device memory", (
-        Case("zero_initialised", holding(grows), (Check(4), Check(14), fires(16), fires(59))),
+        Case("zero_initialised", holding(grows), (Check(4), Check(14), fires(16), fires(50, told="98.4%"))),
         Case("late_series", {key: during((20, None)) + " " + values for key, values in
-                             holding(during((5, 90), (35, 98))).items()}, (Check(24), Check(34), fires(36))),
-        Case("healthy", holding(during((5, 90), (55, 96))), (Check(5), Check(20), Check(50))),
-        Case("clears", holding(during((5, 90), (20, 98), (35, 60))), (fires(20), Check(26), Check(59))),
+                             holding(during((5, 90)) + " " + rising(35, 97.5, 0.01)).items()},
+             (Check(24), Check(34), fires(36))),
+        Case("healthy", holding(during((5, 90)) + " " + rising(55, 95, 0.01)), (Check(5), Check(20), Check(50))),
+        Case("clears", holding(during((5, 90)) + " " + rising(20, 97.5, 0.01) + " " + during((35, 97.9))),
+             (fires(20, told="97.8%"), Check(32), Check(59))),
         Case("counter_restart", holding(during((LENGTH, 60)), during((30, 40), (30, 0))), (Check(29), Check(40))),
         Case("nan_gauge", holding(during((LENGTH, "NaN"))), (Check(20), Check(50))),
-        Case("stale_end", ended(holding(grows), 40), (fires(35), Check(46))),
+        Case("stale_end", ended(holding(grows), 40), (fires(35, told="98.1%"), Check(46))),
         Case("many_ranks", of_four, (Check(14), fires(16, "2 ranks", first=1))),
-        # Set up to fill the memory, and known since its start: nothing has changed.
-        Case("full_from_the_start", holding(during((LENGTH, 99))), (Check(16), Check(59))),
+        # Set up to fill the memory: the peak of the first steps stays.
+        Case("full_from_the_start", holding(during((1, 30), (1, 80), (58, 99))), (Check(11), Check(16), Check(59))),
         Case("retries", holding(during((LENGTH, 60)), often), (Check(9), retried(40, 5))),
-        Case("two_retries", holding(during((LENGTH, 60)), during((20, 0), (10, 1), (30, 2))), (Check(33), Check(45))),
+        Case("one_burst_of_retries", holding(during((LENGTH, 60)), burst), (Check(13), Check(18), Check(45))),
         Case("no_device", healthy(), (Check(5), Check(50))),
     ))
 

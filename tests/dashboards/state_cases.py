@@ -188,8 +188,8 @@ def keeping(committed: str, refused: str, rank: int = 0, result: str = "memory")
 
 def snapshots_spec() -> Spec:
     def fires(minute: float, reason: str = "memory", ranks: str = "1 rank", first: int = 0) -> Check:
-        return Check(minute, (0,), f"Run gpt, {ranks}: each snapshot of the last 30m was refused, so a rollback would lose "
-                     f"more and more. First rank: {first}. Reason: {reason}.")
+        return Check(minute, (0,), f"Run gpt, {ranks}: no snapshot was taken in the last 30m, and some were refused. A rollback "
+                     f"would lose more and more. First rank: {first}. Reason: {reason}.")
 
     never, each_minute = during((LENGTH, 0)), rising(LENGTH, 0, 0.5)
     until_ten = rising(10, 0, 0.5) + " " + during((50, 9.5))
@@ -207,6 +207,9 @@ def snapshots_spec() -> Spec:
         Case("nan_gauge", keeping(during((LENGTH, "NaN")), never), (Check(20), Check(50))),
         Case("stale_end", ended(keeping(never, each_minute), 30), (fires(20), Check(36))),
         Case("many_ranks", four, (Check(4), fires(7, ranks="2 ranks", first=1))),
+        # The reason is that of a rank that takes none, however often another one was refused.
+        Case("another_rank_is_refused_more_often", ranks_of(4) | keeping(never, each_minute, rank=1)
+             | keeping(each_minute, rising(LENGTH, 0, 5), rank=2, result="incident"), (fires(50, first=1),)),
         # Refused while an incident was open, and taken again: that is as it should be.
         Case("now_and_then", keeping(each_minute, during((20, 0), (40, 6)), result="incident"), (Check(22), Check(50))),
         Case("none_is_due", keeping(until_ten, never), (Check(30), Check(59))),

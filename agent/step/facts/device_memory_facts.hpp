@@ -28,7 +28,7 @@ class DeviceMemoryFacts {
     facts.device_allocated_bytes = use->allocated_bytes;
     facts.device_reserved_bytes = use->reserved_bytes;
     facts.device_peak_bytes = use->peak_bytes;
-    facts.device_limit_bytes = use->limit_bytes;
+    if (use->limit_bytes > 0) facts.device_limit_bytes = use->limit_bytes;
     facts.device_allocation_retries = retries_.total(use->allocation_retries);
     facts.device_out_of_memory = failures_.total(use->out_of_memory);
   }

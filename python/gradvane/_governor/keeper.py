@@ -16,8 +16,7 @@ from gradvane._governor import random_states
 from gradvane._governor.cadence import Cadence
 from gradvane._governor.copies import Copies
 from gradvane._governor.leader import Leader
-from gradvane._governor.restoring import Mismatch
-from gradvane._governor.rollback import HalfRestored, NothingToRestore, Request, Restorer
+from gradvane._governor.rollback import HalfRestored, Request, Restorer
 from gradvane._governor.snapshots import Snapshots
 from gradvane._governor.state import TrainingState
 from gradvane._governor.streams import CudaStreams
@@ -74,6 +73,7 @@ class Keeper:
         """called once for each"""
         self.note_failure: Callable[[], object] = lambda: None
         """called where a policy's rollback has waited for the end of an iteration, and cannot be made there"""
+        self._broken: HalfRestored | None = None
         self.failed_rollbacks = 0
         self.last_failure = ""
 
@@ -141,6 +141,13 @@ class Keeper:
             key, self._stepped_inside = self._stepped_inside, None
             if any(id(one) == key for one in self._optimizers()):
                 self._iteration_ends(True)
+
+    def raise_if_broken(self) -> None:
+        """Raises HalfRestored once, after a hook in which a rollback that the script had asked for broke off: there is no
+        policy that would stop the run."""
+        if self._broken is not None:
+            error, self._broken = self._broken, None
+            raise error
 
     # What a script asks ---------------------------------------------------------------------------
 
@@ -246,12 +253,14 @@ class Keeper:
         assert asked is not None
         try:
             done = self._go_back(asked)
-        except (Mismatch, NothingToRestore, HalfRestored) as error:
+        except Exception as error:  # of any kind: who asked must know that it did not happen
             self.failed_rollbacks += 1
             self.last_failure = str(error)
             logger.warning("no rollback: %s", error)
-            if asked.by_policy or isinstance(error, HalfRestored):
+            if asked.by_policy:
                 self.note_failure()
+            elif isinstance(error, HalfRestored):
+                self._broken = error
             return None
         self._report(done)
         return done

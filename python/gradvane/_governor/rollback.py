@@ -26,7 +26,7 @@ class NothingToRestore(GradvaneError):
 
 
 class HalfRestored(GradvaneError):
-    """Writing the state back broke off. Part of it may be the snapshot's: the training must not go on."""
+    """Writing the state back broke off. Part of it may be the snapshot's, and the training must not go on."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Restorer:
         self._state, self._snapshots, self._copies, self._clock = state, snapshots, copies, clock
 
     def restore(self, asked: Request, step: int, batches: int | None) -> Rollback:
-        """Raises Mismatch or NothingToRestore, and has changed nothing then. Else HalfRestored."""
+        """Raises HalfRestored once it has begun to write. Whatever else it raises, nothing was changed."""
         began = self._clock()
         if asked.bad_step is not None:
             self._snapshots.forget_since(asked.bad_step)
@@ -71,7 +71,8 @@ class Restorer:
             factor = asked.lr_factor**generation.restores
             try:
                 errors = self._write(plan, generation)
-                restoring.back_off(captured, factor)
+                if asked.optimizer != "keep":  # its rates are not the snapshot's
+                    restoring.back_off(captured, factor)
                 random_states.put_back(captured.random)
             except Exception as error:
                 raise HalfRestored(f"the snapshot of step {generation.step} could not be written back whole: "
@@ -82,7 +83,7 @@ class Restorer:
                         self._clock() - began, tuple(errors), asked.by_policy)
 
     def _write(self, plan: Restoring, generation: Generation) -> list[str]:
-        """Returns what code of somebody else's has raised."""
+        """Returns what code that is not ours has raised."""
         plan.write()
         slots = sorted(plan.targets)
         assert generation.arena is not None and generation.plan is not None

@@ -159,7 +159,7 @@ class Restoring:
         self._writes.append(write)
 
     def load_after(self, name: str, load: Callable[[], object]) -> None:
-        """Code of somebody else's, which may raise: called by load() alone."""
+        """Code that is not ours and may raise: called by load() alone."""
         self._loads.append((name, load))
 
     def write(self) -> None:

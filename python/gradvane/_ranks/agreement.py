@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("gradvane")
 _LONGEST = datetime.timedelta(minutes=10)
-_left: list[Meeting] = []
-"""A group may hang at its end, where a rank is missing: these are left to the end of the process."""
 
 
 def patience_of(world: Any) -> datetime.timedelta:
@@ -55,10 +53,8 @@ class Agreement:
         began = time.perf_counter()
         try:
             records = self._exchange(record)
-        except Exception as error:  # a rank that has gone, a group that was destroyed, a time that is over
-            if self._meeting is not None:
-                _left.append(self._meeting)
-            self._meeting = None
+        except Exception as error:  # a rank that has gone, a time that is over
+            self._leave()
             return int(self._native.judge_alone(optimizer, (str(error).splitlines() or [type(error).__name__])[0]))
         self._native.note_rank_wait(time.perf_counter() - began)
         return int(self._native.judge_together(optimizer, records))
@@ -66,6 +62,14 @@ class Agreement:
     def stop(self) -> None:
         """Lets go of the groups, which ends them."""
         self._meeting = None
+
+    def _leave(self) -> None:
+        """The others learn it from the shared memory, whose end this is. The groups stay."""
+        meeting, self._meeting = self._meeting, None
+        if meeting is not None:
+            from gradvane._ranks.meeting import left
+
+            left.extend(meeting.groups)
 
     def _exchange(self, record: bytes) -> list[bytes]:
         import torch.distributed as dist

@@ -15,15 +15,21 @@ from gradvane._ranks.stores import own_store
 
 if TYPE_CHECKING:
     import datetime
+    from collections.abc import Callable
 
 _meetings = 0
 """of this process so far: each has names of its own in the store"""
+left: list[Any] = []
+"""Groups in which a rank was missing: one of them may hang at its end, and is left to the end of the process."""
 _NAME_BYTES = 64
 _SLICE = 0.5
 """seconds of a wait, until the processes of ranks that are missing are looked for"""
 
 
 class Meeting(Protocol):
+    groups: list[Any]
+    """of the agent's own, of which this rank is a member"""
+
     def exchange(self, record: bytes) -> list[bytes]:
         """The records of all ranks, by rank. Raises RuntimeError if one has gone, or does not come in time."""
         ...
@@ -45,21 +51,29 @@ def meeting_of_all(patience: datetime.timedelta, size: int) -> Meeting:
         return dist.ProcessGroupGloo(dist.PrefixStore(name, store), ranks.index(dist.get_rank()), len(ranks), patience)
 
     group = group_of("all", list(range(dist.get_world_size())))
+    try:
+        return _meeting_in(group, group_of, patience.total_seconds(), size)
+    except BaseException:
+        left.append(group)
+        raise
+
+
+def _meeting_in(group: Any, group_of: Callable[[str, list[int]], Any], patience: float, size: int) -> Meeting:
     nodes = ranks_by_node(_gathered(_node(), group))
     if len(nodes) == group.size():  # one rank on each
         return OverGloo(group)
     mine = next(ranks for ranks in nodes if group.rank() in ranks)
-    records = _board(size, mine, group, patience.total_seconds())
+    records = _board(size, mine, group, patience)
     if records is None:
         return OverGloo(group)
     if len(nodes) == 1:
-        return OnNode(records)
-    answer = _board(1 + len(nodes) * _block(nodes, size), mine, group, patience.total_seconds())
+        return OnNode(records, group)
+    answer = _board(1 + len(nodes) * _block(nodes, size), mine, group, patience)
     if answer is None:
         return OverGloo(group)
     first_ranks = [ranks[0] for ranks in nodes]
     leaders = group_of("leaders", first_ranks) if group.rank() in first_ranks else None
-    return OverNodes(records, answer, nodes, size, leaders)
+    return OverNodes(records, answer, nodes, size, leaders, group)
 
 
 def ranks_by_node(told: list[bytes]) -> list[list[int]]:
@@ -79,10 +93,10 @@ class OverGloo:
     """Where no two ranks are on one node, or a node has no shared memory."""
 
     def __init__(self, group: Any) -> None:
-        self._group = group
+        self.groups = [group]
 
     def exchange(self, record: bytes) -> list[bytes]:
-        return _gathered(record, self._group)
+        return _gathered(record, self.groups[0])
 
 
 class Board:
@@ -116,7 +130,8 @@ class Board:
 class OnNode:
     """Nothing goes through a socket or another thread."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: Board, group: Any) -> None:
+        self.groups = [group]
         self._board = board
 
     def exchange(self, record: bytes) -> list[bytes]:
@@ -128,7 +143,8 @@ class OnNode:
 class OverNodes:
     """The first rank of each node takes its records to those of the other nodes, and brings theirs."""
 
-    def __init__(self, records: Board, answer: Board, nodes: list[list[int]], size: int, leaders: Any) -> None:
+    def __init__(self, records: Board, answer: Board, nodes: list[list[int]], size: int, leaders: Any, group: Any) -> None:
+        self.groups = [group] if leaders is None else [group, leaders]
         self._records, self._answer = records, answer
         self._nodes, self._size, self._block_size = nodes, size, _block(nodes, size)
         self._leaders = leaders

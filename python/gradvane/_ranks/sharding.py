@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-
 _STAGES = ("pp", "pipe", "stage")
 
 
@@ -16,33 +15,32 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "_local_tensor")
 
 
-def shards_of(params: list[Tensor]) -> list[tuple[float, int]]:
+def shards_of(params: list[Any]) -> list[tuple[float, int]]:
     """For each parameter the share of its local squares that counts (replicas once over all processes), and
     the row-major index of its first local element, -1 where its part is not one range."""
-    copies: dict[int, int] = {}
-    for param in params:
-        if is_sharded(param) and id(param.device_mesh) not in copies:  # type: ignore[attr-defined]
-            copies[id(param.device_mesh)] = _copies_of(param.device_mesh)  # type: ignore[attr-defined]
-    whole = max((param.device_mesh.size() * copies[id(param.device_mesh)]  # type: ignore[attr-defined]
-                 for param in params if is_sharded(param)), default=1)
-    return [_shard_of(param, copies[id(param.device_mesh)]) if is_sharded(param) else (1.0 / whole, 0)  # type: ignore[attr-defined]
+    meshes = {id(param.device_mesh): param.device_mesh for param in params if is_sharded(param)}
+    replicas = {key: _replicas_of(mesh) for key, mesh in meshes.items()}
+    whole = max((mesh.size() * replicas[key] for key, mesh in meshes.items()), default=1)
+    return [_shard_of(param, replicas[id(param.device_mesh)]) if is_sharded(param) else (1.0 / whole, 0)
             for param in params]
 
 
-def _copies_of(mesh: Any) -> int:
+def _replicas_of(mesh: Any) -> int:
     """How many processes at other places of the mesh that `mesh` was cut out of have the same parameters: tensor
     parallelism under DistributedDataParallel has its parameters on the mesh of one replica. Stages of a pipeline have
     parameters of their own, and are known by their dimension's name alone."""
+    import torch
+
     try:
         root = _root_of(mesh)
         names, places = root.mesh_dim_names, root.mesh
-        ours = (places[..., None] == mesh.mesh.reshape(-1)).any(-1).nonzero()  # coordinates of the ranks of `mesh`
-        copies = 1
+        ours = torch.isin(places, mesh.mesh).nonzero()  # coordinates of the ranks of `mesh`
+        replicas = 1
         for dim, name in enumerate(names or ()):
             is_stage = name.lower().startswith(_STAGES)
             if not is_stage and ours[:, dim].unique().numel() == 1:
-                copies *= places.size(dim)
-        return copies
+                replicas *= places.size(dim)
+        return replicas
     except Exception:  # it is a mesh of its own
         return 1
 
@@ -56,8 +54,9 @@ def _root_of(mesh: Any) -> Any:
     return _mesh_resources.get_root_mesh(mesh)
 
 
-def _shard_of(param: Any, copies: int) -> tuple[float, int]:
-    replicas = copies
+def _shard_of(param: Any, elsewhere: int) -> tuple[float, int]:
+    """`elsewhere`: as _replicas_of() its mesh."""
+    replicas = elsewhere
     for size, placement in zip(param.device_mesh.shape, param.placements):
         if placement.is_replicate():
             replicas *= size

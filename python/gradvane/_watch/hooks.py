@@ -271,6 +271,7 @@ def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs:
         verdict = watcher.after_step(optimizer)
         if not verdict or (verdict == governing.SKIP and watcher.keeper.is_asked):
             watcher.keeper.after_step(optimizer, watcher.is_busy())
+            watcher.keeper.raise_if_broken()
         profilers.tell_gone(_watching)
         _watch_checkpoints(watcher)
         if verdict:
@@ -293,6 +294,7 @@ def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[...
             if is_outermost:
                 watcher.after_backward(tensors, has_ended)
                 watcher.keeper.backward_ended(watcher.is_busy())
+        watcher.keeper.raise_if_broken()
         return result
 
     return backward

@@ -106,6 +106,11 @@ void AnsweringServer::serve(int descriptor) {
   ::close(descriptor);
 }
 
+void AnsweringServer::send_for_ever(int descriptor, char what) const {
+  const std::string piece(65536, what);
+  while (!is_over_ && send_all(descriptor, piece)) continue;
+}
+
 void AnsweringServer::answer(int descriptor, const Behaviour& behaviour) {
   const std::string start =
       "HTTP/1.1 " + std::to_string(behaviour.status) + " Whatever\r\nContent-Length: ";
@@ -128,8 +133,11 @@ void AnsweringServer::answer(int descriptor, const Behaviour& behaviour) {
       return;
     case Manner::floods:
       if (!send_all(descriptor, start + "1000000000000\r\n\r\n")) return;
-      const std::string piece(65536, 'x');
-      while (!is_over_ && send_all(descriptor, piece)) continue;
+      send_for_ever(descriptor, 'x');
+      return;
+    case Manner::endless_line:
+      if (!send_all(descriptor, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")) return;
+      send_for_ever(descriptor, '1');
       return;
   }
 }

@@ -13,11 +13,12 @@
 namespace gradvane::exporters::fakes {
 
 enum class Manner : std::uint8_t {
-  whole,   ///< status and body, at once
-  silent,  ///< reads the request, and then nothing
-  closes,  ///< reads the request, and hangs up
-  drips,   ///< its header, a byte at a time, for ever
-  floods,  ///< status, and a body without end
+  whole,         ///< status and body, at once
+  silent,        ///< reads the request, and then nothing
+  closes,        ///< reads the request, and hangs up
+  drips,         ///< its header, a byte at a time, for ever
+  floods,        ///< status, and a body without end
+  endless_line,  ///< status, and the size of a chunk whose line has no end
 };
 
 struct Behaviour {
@@ -53,6 +54,7 @@ class AnsweringServer {
   void accept_all();
   void serve(int descriptor);
   void answer(int descriptor, const Behaviour& behaviour);
+  void send_for_ever(int descriptor, char what) const;
 
   int listening_ = -1;
   std::uint16_t port_ = 0;

@@ -38,6 +38,7 @@ const std::string kNode = "0123abcd";
 record::RunInfo run_of(std::int32_t rank) {
   record::RunInfo run = fakes::fake_run();
   run.rank = rank;
+  run.world_size = 4;
   return run;
 }
 
@@ -63,7 +64,8 @@ class NodeEndpointTest : public testing::Test {
   explicit NodeEndpointTest(NodeEndpoint::Patience patience = {})
       : directory_(open_named_directory(scratch_.path(), ::geteuid(), Missing::stays)),
         node_(kNode, patience) {
-    const auto started = node_.start({.port = 0, .run_directory = scratch_.path()});
+    const auto started =
+        node_.start({.port = 0, .host = fakes::fake_run().host, .run_directory = scratch_.path()});
     EXPECT_THAT(started.error, IsEmpty());
     port_ = started.port;
     url_ = started.url;
@@ -229,8 +231,10 @@ class TwoNodesTest : public NodeEndpointTest {
   }
   /// Rank 2 there, which has taken three steps.
   void start_other(const std::string& token = {}) {
-    const auto started =
-        other_.start({.port = 0, .run_directory = scratch_.path(), .http = {.token = token}});
+    const auto started = other_.start({.port = 0,
+                                       .host = fakes::fake_run().host,
+                                       .run_directory = scratch_.path(),
+                                       .http = {.token = token}});
     ASSERT_THAT(started.error, IsEmpty());
     write_endpoint_files({2}, started.url);
     add(2, kOther);

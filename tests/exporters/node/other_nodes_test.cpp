@@ -44,14 +44,14 @@ class OtherNodesTest : public testing::Test {
             .deadline = 300ms,
             .looked_at = 10s};
   }
-  /// Looks until something is told of the server's node.
-  OtherNodes::Told told(OtherNodes& nodes) const {
+  /// Looks until the server's node has been asked.
+  OtherNodes::Answer answer_of(OtherNodes& nodes) const {
     for (int i = 0; i < 2000; ++i) {
       const auto known = nodes.look({server_.url()});
       if (const auto found = known.find(server_.url()); found != known.end()) return found->second;
       std::this_thread::sleep_for(5ms);
     }
-    ADD_FAILURE() << "nothing was told";
+    ADD_FAILURE() << "it was never asked";
     return {};
   }
 
@@ -60,8 +60,8 @@ class OtherNodesTest : public testing::Test {
 
 TEST_F(OtherNodesTest, ANodeIsAskedForItsOwnRanksWithTheToken) {
   OtherNodes nodes(quick());
-  const auto answer = told(nodes);
-  EXPECT_TRUE(answer.answers);
+  const auto answer = answer_of(nodes);
+  EXPECT_TRUE(answer.is_there);
   EXPECT_EQ(answer.ranks, "its ranks");
   const auto received = server_.received();
   EXPECT_THAT(received[0].head, HasSubstr("GET /api/v1/ranks/here HTTP/1.1\r\n"));
@@ -80,17 +80,17 @@ TEST_F(OtherNodesTest, NobodyIsAskedAndThereIsNoThreadBeforeSomebodyLooks) {
   EXPECT_THAT(server_.received(), IsEmpty());
 }
 
-TEST_F(OtherNodesTest, AWhileAfterTheLastLookNobodyIsAskedAnyMoreAndWhatWasToldIsForgotten) {
+TEST_F(OtherNodesTest, AWhileAfterTheLastLookNobodyIsAskedAnyMoreAndOldAnswersAreForgotten) {
   auto settings = quick();
   settings.looked_at = 100ms;
   OtherNodes nodes(settings);
-  (void)told(nodes);
+  (void)answer_of(nodes);
   std::this_thread::sleep_for(400ms);
   const std::size_t asked = server_.received().size();
   std::this_thread::sleep_for(200ms);
   EXPECT_EQ(server_.received().size(), asked);
   EXPECT_THAT(nodes.look({server_.url()}), IsEmpty()) << "it is old";
-  EXPECT_TRUE(told(nodes).answers);
+  EXPECT_TRUE(answer_of(nodes).is_there);
 }
 
 TEST_F(OtherNodesTest, ABadNodeDelaysTheOthersByItsTimeLimitAtMost) {
@@ -104,16 +104,31 @@ TEST_F(OtherNodesTest, ABadNodeDelaysTheOthersByItsTimeLimitAtMost) {
     bad.behave(behaviour);
     OtherNodes nodes(quick());
     const auto until = Clock::now() + 10s;
-    std::map<std::string, OtherNodes::Told> known;
+    std::map<std::string, OtherNodes::Answer> known;
     while (known.size() < 2 && Clock::now() < until) {
       known = nodes.look({bad.url(), server_.url()});
       std::this_thread::sleep_for(5ms);
     }
     ASSERT_EQ(known.size(), 2U) << static_cast<int>(behaviour.manner);
-    EXPECT_FALSE(known.at(bad.url()).answers) << static_cast<int>(behaviour.manner);
+    EXPECT_FALSE(known.at(bad.url()).is_there) << static_cast<int>(behaviour.manner);
     EXPECT_THAT(known.at(bad.url()).ranks, IsEmpty());
-    EXPECT_TRUE(known.at(server_.url()).answers);
+    EXPECT_TRUE(known.at(server_.url()).is_there);
   }
+}
+
+TEST_F(OtherNodesTest, ANodeThatCannotEvenBeAskedKeepsNoOtherWaiting) {
+  auto settings = quick();
+  settings.resolve = [](const std::string& host) -> std::vector<std::string> {
+    if (host == "odd") throw std::bad_alloc();
+    return {host};
+  };
+  OtherNodes nodes(settings);
+  const auto until = Clock::now() + 10s;
+  while (server_.received().size() < 3 && Clock::now() < until) {
+    (void)nodes.look({"http://odd:1", server_.url()});
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_GE(server_.received().size(), 3U);
 }
 
 TEST_F(OtherNodesTest, TheEndWaitsForNoAnswerAndLeavesNoThreadAndNoDescriptor) {

@@ -207,8 +207,8 @@ def test_more_rollbacks_than_the_limit_stop_the_run(watching):
     assert agent._watcher.keeper.rollbacks == 2
 
 
-@pytest.mark.parametrize(("how", "state"), [("restore", 4), ("reset", 0)])
-def test_a_policys_rollback_backs_off_and_resets_the_optimizer_as_the_options_say(watching, how, state):
+@pytest.mark.parametrize(("how", "state", "factor"), [("restore", 4, 0.5), ("reset", 0, 0.5), ("keep", 4, 1.0)])
+def test_a_policys_rollback_backs_off_and_resets_the_optimizer_as_the_options_say(watching, how, state, factor):
     model, _ = training()
     optimizer = torch.optim.SGD(model.parameters(), 0.08, momentum=0.9)
     watching(model, optimizer, on_nonfinite="rollback", snapshot_every=2, rollback_optimizer=how, rollback_lr_factor=0.5)
@@ -216,7 +216,7 @@ def test_a_policys_rollback_backs_off_and_resets_the_optimizer_as_the_options_sa
         step(model, optimizer)
     for times in (1, 2):
         step(model, optimizer, float("nan"))
-        assert optimizer.param_groups[0]["lr"] == 0.08 * 0.5**times, "once more at each return to the same snapshot"
+        assert optimizer.param_groups[0]["lr"] == 0.08 * factor**times, "once more at each return to the same snapshot"
         assert sum(len(values) for values in optimizer.state.values()) == state
 
 
@@ -301,3 +301,33 @@ def test_steps_that_are_skipped_in_a_row_lead_to_a_rollback(watching):
     for _ in range(3):
         step(model, optimizer, float("nan"))
     assert agent._watcher.keeper.rollbacks == 1 and agent._watcher.keeper.latest().step == 3
+
+
+def test_a_rollback_that_a_script_asked_for_and_that_breaks_off_raises_from_the_step(watching, monkeypatch):
+    model, optimizer = training()
+    agent = watching(model, optimizer)
+    step(model, optimizer)
+    assert agent.snapshot()
+    monkeypatch.setattr("gradvane._governor.restoring.back_off", lambda *_: 1 / 0)
+    agent.rollback(when="after_step")
+    with pytest.raises(gradvane.GradvaneError, match="could not be written back whole: ZeroDivisionError"):
+        step(model, optimizer)
+
+
+def test_a_policys_rollback_without_memory_stops_the_run(watching, monkeypatch):
+    def no_memory(*_):
+        raise torch.OutOfMemoryError("no memory")
+
+    models = [training()[0] for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), 0.05) for model in models]
+    agent = watching(torch.nn.ModuleList(models), optimizers, on_nonfinite="rollback", snapshot_every=1)
+    for _ in range(2):
+        for model, optimizer in zip(models, optimizers):
+            step(model, optimizer)
+    monkeypatch.setattr("gradvane._governor.restoring.plan", no_memory)
+    step(models[0], optimizers[0], float("nan"))  # the rollback waits for the end of the iteration
+    step(models[1], optimizers[1])
+    assert agent.should_stop and agent._watcher.keeper.failed_rollbacks == 1
+    monkeypatch.undo()
+    with pytest.raises(gradvane.TrainingStopped):
+        step(models[0], optimizers[0])

@@ -8,6 +8,7 @@ import torch
 from kept import ScheduleFreeLike, differences, everything, keeper_of
 
 import gradvane
+from gradvane._governor.rollback import Request
 
 STEPS, GOOD, BAD = 12, 5, 8
 """steps of the whole run, the one of the snapshot where not each step has one, and the one that broke it"""
@@ -215,7 +216,7 @@ def test_a_scheduler_that_cannot_take_its_state_back_is_reported_and_all_else_is
         assert differences(everything([model], [optimizer]), before) == []
 
 
-def test_a_state_that_can_be_written_back_only_in_part_ends_the_training_at_the_next_step():
+def test_a_state_that_can_be_written_back_only_in_part_ends_the_training():
     class Fragile(dict):
         is_broken = False
 
@@ -235,6 +236,11 @@ def test_a_state_that_can_be_written_back_only_in_part_ends_the_training_at_the_
         optimizer.param_groups[0].is_broken = True
         keeper.ask("test")
         step(model, optimizer, batches()[1])
+        assert keeper.rollbacks == 0 and stops == []
+        with pytest.raises(gradvane.GradvaneError, match="could not be written back whole"):
+            keeper.raise_if_broken()
+        keeper.raise_if_broken()  # once
+        keeper.act(optimizer, Request("policy", by_policy=True))
         assert stops == [True] and keeper.rollbacks == 0
         assert keeper.last_failure == (
             "the snapshot of step 0 could not be written back whole: RuntimeError: it may not change")
