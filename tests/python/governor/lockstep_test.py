@@ -6,7 +6,7 @@ import pytest
 import running
 
 SOURCE = """
-    import datetime, json, logging, sys
+    import datetime, json, logging, sys, time
     import torch
     import torch.distributed as dist
     import gradvane
@@ -73,6 +73,8 @@ SOURCE = """
         norm = torch.nn.utils.get_total_norm([p.grad for p in net.parameters()])
         norms.append(float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm))
         before = weights()
+        if i == 5 and what == "late" and rank == 1:
+            time.sleep(12)
         optimizer.step()
         if torch.equal(before, weights()):
             left_out.append(i)
@@ -125,13 +127,20 @@ def test_a_rank_that_misses_a_call_ends_the_agreement_and_the_run_goes_on(tmp_pa
     assert "ranks do not agree on steps any more, and each decides alone: " in line
 
 
+def test_a_rank_that_comes_too_late_learns_at_its_next_step_that_the_others_have_left(tmp_path):
+    """It finds their records of the step that it was late for, and would wait as long as they did."""
+    on_time, late = run(tmp_path, 2, "ddp", "late")
+    assert any("ranks do not agree" in line and "no word from a rank for 10 s" in line for line in on_time["lines"])
+    assert any("ranks do not agree" in line and "rank 0 has left" in line for line in late["lines"])
+
+
 def test_a_rank_that_skips_one_call_and_goes_on_is_waited_for_once(tmp_path):
     """It waits for rank 0 in the next reduction of the gradients, and rank 0 for it in the agreement."""
     ranks = run(tmp_path, 2, "ddp", "skipped a call")
     for rank in ranks:
         assert len([line for line in rank["lines"] if "do not agree" in line]) == 1
         assert rank["left_out"] == []
-    assert any("After step 6: ranks do not agree" in line and "no word from a rank for 10 s" in line for line in ranks[0]["lines"])
+    assert any("ranks do not agree" in line and "no word from a rank for 10 s" in line for line in ranks[0]["lines"])
 
 
 @pytest.mark.parametrize(("ranks", "way"), [(4, "hsdp"), (2, "fsdp2"), (2, "ddp")])
