@@ -51,10 +51,21 @@ def is_wrapper(tensor: Tensor) -> bool:
     return kind not in _PLAIN and hasattr(kind, "__tensor_flatten__")
 
 
-def inner_tensors(tensor: Tensor) -> tuple[list[tuple[str, Tensor]], object]:
-    """The tensors inside a wrapper by attribute, and what else is needed to build one around other tensors."""
+@dataclass(frozen=True)
+class Frame:
+    """What is needed to build a wrapper around other tensors."""
+
+    context: object
+    parts: dict[str, object]
+    """by attribute, what it names beside its tensors: from torch 2.15 on, a DTensor its mesh"""
+
+
+def inner_tensors(tensor: Tensor) -> tuple[list[tuple[str, Tensor]], Frame]:
+    """The tensors inside a wrapper by attribute, and all else of it."""
     names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
-    return [(name, getattr(tensor, name)) for name in names], context
+    parts = {name: getattr(tensor, name) for name in names}
+    tensors = [(name, part) for name, part in parts.items() if isinstance(part, torch.Tensor)]
+    return tensors, Frame(context, {name: part for name, part in parts.items() if not isinstance(part, torch.Tensor)})
 
 
 def distinct(tensor: Tensor) -> Tensor:

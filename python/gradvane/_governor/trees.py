@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from gradvane._governor.tensors import Layout, Unsupported, inner_tensors, is_wrapper, layout_of
+from gradvane._governor.tensors import Frame, Layout, Unsupported, inner_tensors, is_wrapper, layout_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,7 +34,7 @@ class Wrapper:
     """A tensor whose values lie in others."""
 
     kind: Any
-    context: object
+    frame: Frame
     shape: torch.Size
     stride: tuple[int, ...]
     inner: dict[str, Slot | Wrapper]
@@ -76,9 +76,9 @@ class Capture:
         if (slot := self._slots.get(id(tensor))) is not None:
             return slot
         if is_wrapper(tensor):
-            inner, context = inner_tensors(tensor)
+            inner, frame = inner_tensors(tensor)
             parts = {key: self.tensor(part, f"{name}.{key}") for key, part in inner}
-            return Wrapper(type(tensor), context, tensor.shape, tuple(tensor.stride()), parts)
+            return Wrapper(type(tensor), frame, tensor.shape, tuple(tensor.stride()), parts)
         index = len(self.tensors)
         layout = layout_of(tensor, name, self._known[index] if index < len(self._known) else None)
         slot = self._slots[id(tensor)] = Slot(index)
@@ -120,8 +120,8 @@ class Restoring:
         if isinstance(node, Wrapper):
             if type(tensor) is not node.kind:
                 return f"is a {type(tensor).__name__} and was a {node.kind.__name__}"
-            inner, context = inner_tensors(tensor)
-            if tensor.shape != node.shape or [key for key, _ in inner] != list(node.inner) or context != node.context:
+            inner, frame = inner_tensors(tensor)
+            if tensor.shape != node.shape or [key for key, _ in inner] != list(node.inner) or frame != node.frame:
                 return "is sharded or packed in another way than it was"
             return next((why for key, part in inner if (why := self.into(node.inner[key], part)) is not None), None)
         if is_wrapper(tensor):
@@ -211,7 +211,7 @@ class Restoring:
         if isinstance(now, node.kind) and self.into(node, now) is None:
             return now
         inner = {key: self.planned(part, None) for key, part in node.inner.items()}
-        return node.kind.__tensor_unflatten__(inner, node.context, node.shape, node.stride)
+        return node.kind.__tensor_unflatten__({**inner, **node.frame.parts}, node.frame.context, node.shape, node.stride)
 
 
 def _refill(table: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
