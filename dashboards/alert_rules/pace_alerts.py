@@ -82,12 +82,13 @@ def device_memory(windows: Windows) -> Alert:
     one may fail. And a peak at the limit that still grows: a run that was set up to fill the memory stays there, and
     is none of a pager's business."""
     peak, limit = "gradvane_device_memory_peak_bytes", "gradvane_device_memory_limit_bytes"
+    retries = "gradvane_device_allocation_retries_total"
 
     def ranks(*run: str) -> str:
         share = f"{selector(peak, *run)} / ({selector(limit, *run)} > 0) > {windows.memory_share}"
         grown = f"delta({selector(peak, *run)}[{windows.memory_growth}]) > 0"
-        counter = selector("gradvane_device_allocation_retries_total", *run)
-        retried = f"increase({counter}[{windows.memory_retries}]) >= 3 and {counter} >= 0"  # the process is alive
+        retried = (f"increase({selector(retries, *run)}[{windows.memory_retries}]) >= 3"
+                   f" and {selector(retries, *run)} >= 0")  # the process is alive
         return f"(({share}) and {grown})\nor\n({retried})"
 
     return Alert(
@@ -96,8 +97,8 @@ def device_memory(windows: Windows) -> Alert:
         (f"{WHO} the device memory is near its limit.", first_rank(ranks(*SAME)),
          number(f"max({selector(peak, *SAME)} / ({selector(limit, *SAME)} > 0))",
                 "Tensors have held up to {} of it.", "humanizePercentage"),
-         number(f"max(increase({selector('gradvane_device_allocation_retries_total', *SAME)}[{windows.memory_retries}]))"
-                " > 0", f"Allocations retried on one rank in {windows.memory_retries}: {{}}.")),
+         number(f"max(increase({selector(retries, *SAME)}[{windows.memory_retries}])) > 0",
+                f"Allocations retried on one rank in {windows.memory_retries}: {{}}.")),
         hold=windows.memory_for)
 
 

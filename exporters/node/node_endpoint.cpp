@@ -75,7 +75,7 @@ class NodeEndpoint::Ranks {
     if (!asked) return with_all_ranks(request.path, of_lowest(request));
     if (asked->rest.empty())
       return {.status = 308, .location = with_query(request.path + '/', request.query)};
-    if (auto answer = of_rank(asked->rank, std::string(asked->rest), request))
+    if (auto answer = of_rank(asked->rank, std::string(asked->rest), request, patience_.usual))
       return with_all_ranks(asked->rest, std::move(*answer));
     return {.status = 404,
             .body = "no rank " + std::to_string(asked->rank) + " here; there is " +
@@ -129,10 +129,11 @@ class NodeEndpoint::Ranks {
     return misses != misses_.end() && misses->second % kPatientEvery != 0;
   }
 
-  void note(const Answer& answer) {
+  /// A rank that had less time than usual may only be slow: a scrape is to wait for it.
+  void note(const Answer& answer, std::chrono::milliseconds patience) {
     if (answer.response)
       misses_.erase(answer.rank);
-    else
+    else if (patience >= patience_.usual)
       ++misses_[answer.rank];
   }
 
@@ -161,7 +162,7 @@ class NodeEndpoint::Ranks {
     std::vector<Answer> answers;
     for (std::size_t i = 0; i < questions.size(); ++i) {
       answers.push_back({.rank = asked[i], .response = questions[i].take_answer()});
-      note(answers.back());
+      note(answers.back(), patience);
     }
     std::ranges::sort(answers, {}, &Answer::rank);
     return answers;
@@ -169,13 +170,14 @@ class NodeEndpoint::Ranks {
 
   /// Absent if there is no such rank.
   std::optional<HttpResponse> of_rank(std::int32_t rank, const std::string& path,
-                                      const HttpRequest& request) {
+                                      const HttpRequest& request,
+                                      std::chrono::milliseconds patience) {
     std::vector<RankQuestion> question;
     question.push_back(ask(rank, path, request));
     if (question.front().is_refused()) return std::nullopt;
-    wait_for(question, Clock::now() + (is_silent(rank) ? patience_.of_silent : patience_.usual));
+    wait_for(question, Clock::now() + (is_silent(rank) ? patience_.of_silent : patience));
     Answer answer{.rank = rank, .response = question.front().take_answer()};
-    note(answer);
+    note(answer, patience);
     if (answer.response) return std::move(answer.response);
     return HttpResponse{.status = 504,
                         .body = "rank " + std::to_string(rank) + " does not answer\n"};
@@ -183,7 +185,8 @@ class NodeEndpoint::Ranks {
 
   HttpResponse of_lowest(const HttpRequest& request) {
     for (const std::int32_t rank : ranks())
-      if (auto answer = of_rank(rank, request.path, request)) return std::move(*answer);
+      if (auto answer = of_rank(rank, request.path, request, patience_.usual))
+        return std::move(*answer);
     return {.status = 503, .body = kNoRank};
   }
 
@@ -225,17 +228,27 @@ class NodeEndpoint::Ranks {
     return {};
   }
 
-  /// Whoever asks waits a second, and no rank may take all of it.
-  HttpResponse own_ranks(const HttpRequest& request) {
-    for (Answer& rank : ask_all(kRanks, request, patience_.of_silent)) {
-      if (!rank.response || rank.response->status != 200) continue;
-      auto ranks = read(rank.response->body);
-      if (!ranks) continue;
-      ranks->leave_out_others();
-      ranks->add_statuses(statuses(patience_.of_silent));
-      rank.response->body = ranks->text();
-      return std::move(*rank.response);
-    }
+  /// Whoever asks waits a second, and no rank may take all of it. One list is enough: a rank reads the endpoint files of
+  /// all ranks for it.
+  HttpResponse own_ranks(HttpRequest request) {
+    request.path = kRanks;
+    HttpResponse answer = of_first(request, patience_.of_silent);
+    auto ranks = answer.status == 200 ? read(answer.body) : std::nullopt;
+    if (!ranks) return answer;
+    ranks->leave_out_others();
+    ranks->add_statuses(statuses(patience_.of_silent));
+    answer.body = ranks->text();
+    return answer;
+  }
+
+  /// Of the first rank that answers within `patience`; those that did not lately come last.
+  HttpResponse of_first(const HttpRequest& request, std::chrono::milliseconds patience) {
+    std::vector<std::int32_t> in_order = ranks();
+    std::ranges::stable_partition(in_order, [this](std::int32_t rank) { return !is_silent(rank); });
+    for (const std::int32_t rank : in_order)
+      if (auto answer = of_rank(rank, request.path, request, patience);
+          answer && answer->status != 504)
+        return std::move(*answer);
     return {.status = 503, .body = kNoRank};
   }
 

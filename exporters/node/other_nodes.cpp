@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kLongestAnswer = std::uint64_t{256} << 10;
 constexpr std::string_view kHttp = "http://";
-constexpr std::chrono::milliseconds kGrace{100};  ///< for a thread that is told to end
+constexpr std::chrono::milliseconds kGrace{100};  ///< for a thread to end
 
 }  // namespace
 
@@ -64,7 +64,7 @@ class OtherNodes::Impl : public std::enable_shared_from_this<OtherNodes::Impl> {
     if (done_.wait_until(until + kGrace) == std::future_status::ready) {
       thread_.join();
     } else {
-      thread_.detach();  // it waits for the addresses of a host, which nobody can hurry
+      thread_.detach();  // it waits for the addresses of a host, which cannot be hurried
     }
   }
 

@@ -14,7 +14,7 @@ namespace gradvane::exporters {
 inline constexpr const char* kOwnRanks = "/api/v1/ranks/here";
 
 /// Asks the other nodes while its list is looked at, and for a while after, one after the other, on a thread of its own. The
-/// first look starts the thread; while nobody looks, it sleeps. A node that does not answer is asked ever less often.
+/// first look starts the thread; between looks that are far apart it sleeps. A node that does not answer is asked ever less often.
 /// Threading: look() from one thread; finish() and leave_to_parent() from one, which may be another.
 class OtherNodes {
  public:

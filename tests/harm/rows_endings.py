@@ -184,7 +184,7 @@ PROGRAMS = [
     Program("the endpoint has TLS and passwords, and a child that was forked outlives the program", A_CHILD_LIVES_ON, place=with_tls()),
     Program("the endpoint is a unix socket, and a child that was forked outlives the program", A_CHILD_LIVES_ON, place=ON_UNIX_SOCKET),
     Program("a rank that serves the port of its machine forks, and the child outlives it", A_CHILD_LIVES_ON, place=Place(environment=ONE_OF_TWO)),
-    Program("somebody looks at the ranks of a machine that does not answer, and a child outlives the program", """
+    Program("the ranks of a machine that does not answer are asked for, and a child outlives the program", """
         import glob, json, socket, tempfile, urllib.request
         silent = socket.create_server(("127.0.0.1", 0))
         for path in glob.glob(os.path.join(tempfile.gettempdir(), "gradvane-*", "*", "endpoint.rank0.json")):
