@@ -204,6 +204,12 @@ std::optional<StepResult> Agent::end_step() noexcept {
   return impl_->finish(only, decision, record::SkipReason::none);
 }
 
+void Agent::before_reduction() noexcept {
+  if (!impl_->live()) return;
+  const OwnTime own(impl_->recorder());
+  impl_->recorder().own_gradients().look();
+}
+
 void Agent::micro_step() noexcept {
   if (impl_->live()) impl_->recorder().count_micro_step();
 }

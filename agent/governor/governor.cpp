@@ -167,7 +167,7 @@ Decision Governor::judge_together(const StepFinding& step, std::span<const std::
   const ranks::Agreement& agreed = *outcome.agreement;
   if (agreed.policy) policy_.follow(*agreed.policy);
   Decision decision = judge(lockstep_.join(step, agreed));
-  decision.first_bad_rank = agreed.first_bad_rank;
+  if (agreed.origin) decision.first_bad_rank = agreed.origin->rank;
   if (decision.verdict == Verdict::take || decision.fault == Fault::incident) return decision;
   log("step " + std::to_string(step.run_step) + ": " +
       std::string(agent::name_of(decision.verdict)) + " on all ranks; " +

@@ -13,7 +13,8 @@ ranks::RankRecord Lockstep::tell(const StepFinding& step, const std::optional<Pe
   record.optimizer = step.optimizer;
   record.loss_is_bad = step.loss_is_bad;
   record.gradients_are_bad = step.gradients_are_bad;
-  record.own_bad_param = step.own_bad_param;
+  record.bad_micro_step = step.bad_micro_step;
+  record.own_bad = step.own_bad;
   record.has_scaler = step.has_scaler;
   record.norm = step.norm;
   record.is_part = step.is_part;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "agent/ranks/rank_record.hpp"
 #include "record/incident_classes.hpp"
 
 namespace gradvane::agent {
@@ -13,9 +14,9 @@ struct StepFinding {
   int optimizer = 0;
   bool is_measured = false;  ///< its gradients were read, and it is known what the read has found
   bool loss_is_bad = false;
+  std::int64_t bad_micro_step = 0;  ///< the first whose loss was bad, from 1; 0: not known
   bool gradients_are_bad = false;
-  std::optional<std::int32_t> own_bad_param =
-      std::nullopt;  ///< before ranks averaged it, by its order
+  std::optional<ranks::BadElement> own_bad = std::nullopt;  ///< before ranks averaged it
   /// L2 norm of the gradients as they were read, unscaled; absent where it is not known, or was not
   /// asked for.
   std::optional<double> norm = std::nullopt;

@@ -278,9 +278,9 @@ constexpr std::array kTable{
         "steps. A C++ program calls Agent::agree_over()."),
     on_off<&Options::check_before_reduction>(
         "check_before_reduction",
-        "Each rank looks at its gradients before DistributedDataParallel averages them, so that "
-        "the "
-        "rank that a NaN comes from is known. One more read of them. Python, with ranks: agree."),
+        "Each rank looks at its gradients before ranks average them, so that the rank that a NaN "
+        "comes from is known. One more read of them. With ranks: agree. In Python under "
+        "DistributedDataParallel; a C++ program calls Agent::before_reduction()."),
     whole<&Options::compare_replicas_every, 0, kMaxInt>(
         "compare_replicas_every", "0 or more",
         "Steps between two comparisons of the weights of ranks that began with the same ones. They "

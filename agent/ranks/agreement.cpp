@@ -68,10 +68,8 @@ Outcome agree(std::span<const std::string> records) {
   Agreement agreed;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const RankRecord& one = all[rank];
-    if ((one.loss_is_bad || one.own_bad_param) && !agreed.first_bad_rank) {
-      agreed.first_bad_rank = static_cast<std::int32_t>(rank);
-      agreed.first_bad_param = one.own_bad_param;
-    }
+    if ((one.loss_is_bad || one.own_bad) && !agreed.origin)
+      agreed.origin = Origin{static_cast<std::int32_t>(rank), one.bad_micro_step, one.own_bad};
     agreed.loss_is_bad |= one.loss_is_bad;
     agreed.gradients_are_bad |= one.gradients_are_bad;
     if (!one.incident) continue;
@@ -86,10 +84,16 @@ Outcome agree(std::span<const std::string> records) {
 
 std::string origin_of(const Agreement& agreed,
                       const std::function<std::string(std::int32_t)>& name_of) {
-  if (!agreed.first_bad_rank) return "which rank it came from is not known";
-  return rank_text(static_cast<std::size_t>(*agreed.first_bad_rank)) + " is the first whose own " +
-         (agreed.first_bad_param ? "gradient is not finite, of " + name_of(*agreed.first_bad_param)
-                                 : "loss is not finite");
+  if (!agreed.origin) return "which rank it came from is not known";
+  const Origin& origin = *agreed.origin;
+  std::string text = rank_text(static_cast<std::size_t>(origin.rank)) + " is the first whose own ";
+  if (origin.own_gradient)
+    return text + "gradient is not finite, of " + name_of(origin.own_gradient->param) +
+           " at element " + std::to_string(origin.own_gradient->element);
+  text += "loss is not finite";
+  // Without gradient accumulation there is no other.
+  if (origin.micro_step > 1) text += ", in micro-step " + std::to_string(origin.micro_step);
+  return text;
 }
 
 }  // namespace gradvane::agent::ranks

@@ -12,6 +12,15 @@
 
 namespace gradvane::agent::ranks {
 
+/// Where a bad step comes from, as far as its own rank knows.
+struct Origin {
+  std::int32_t rank = 0;
+  std::int64_t micro_step = 0;             ///< of its bad loss, from 1; 0: not known
+  std::optional<BadElement> own_gradient;  ///< before it was averaged
+
+  bool operator==(const Origin&) const = default;
+};
+
 /// Facts are joined by OR and by maximum: a rank that saw nothing never overrules one that did.
 struct Agreement {
   bool loss_is_bad = false;
@@ -19,8 +28,7 @@ struct Agreement {
   /// The lowest rank whose own loss was bad, or its own gradient before it was averaged. Absent if
   /// there is none: gradients are averaged over all ranks, so that a bad one is bad everywhere and
   /// names nobody.
-  std::optional<std::int32_t> first_bad_rank;
-  std::optional<std::int32_t> first_bad_param;  ///< of that rank, by its order, if it is known
+  std::optional<Origin> origin;
   /// L2 norm of the gradients of the whole model. Absent if a rank did not know its part.
   std::optional<double> norm;
   std::optional<record::IncidentClass> incident;  ///< of the lowest rank that has one

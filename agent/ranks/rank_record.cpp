@@ -7,7 +7,7 @@
 namespace gradvane::agent::ranks {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x56475233;  // changes with the layout
+constexpr std::uint32_t kMagic = 0x56475234;  // changes with the layout
 constexpr std::int32_t kNoIncident = -1;
 constexpr std::int32_t kNoParam = -1;
 
@@ -40,6 +40,8 @@ struct Fields {
   std::uint32_t policies = 0;
   std::int32_t skip_limit = 0;
   std::uint64_t skip_norm_bits = 0;
+  std::int64_t bad_micro_step = 0;
+  std::int64_t own_bad_element = 0;
 };
 
 static_assert(std::endian::native == std::endian::little);
@@ -73,7 +75,11 @@ std::array<char, kRecordBytes> encode(const RankRecord& record) noexcept {
   fields.older = record.snapshots[1];
   fields.fingerprint = record.fingerprint.value_or(0);
   fields.params = record.params;
-  fields.own_bad_param = record.own_bad_param.value_or(kNoParam);
+  if (record.own_bad) {
+    fields.own_bad_param = record.own_bad->param;
+    fields.own_bad_element = record.own_bad->element;
+  }
+  fields.bad_micro_step = record.bad_micro_step;
   if (record.policy) {
     fields.policies = static_cast<std::uint32_t>(record.policy->on_nonfinite) |
                       static_cast<std::uint32_t>(record.policy->on_divergence) << kDivergenceShift;
@@ -91,7 +97,8 @@ std::optional<RankRecord> decode(std::string_view bytes) noexcept {
   std::memcpy(&fields, bytes.data(), sizeof(fields));
   const auto classes = static_cast<std::int32_t>(record::kIncidentClasses);
   if (fields.magic != kMagic || (fields.flags & ~kAllFlags) != 0 || fields.incident < kNoIncident ||
-      fields.incident >= classes || fields.params < 0 || fields.own_bad_param < kNoParam)
+      fields.incident >= classes || fields.params < 0 || fields.own_bad_param < kNoParam ||
+      fields.own_bad_element < 0 || fields.bad_micro_step < 0)
     return std::nullopt;
   const auto has = [&](Flag flag) { return (fields.flags & flag) != 0; };
   const Policy policy{static_cast<NonfinitePolicy>(fields.policies & 0xFF),
@@ -112,7 +119,9 @@ std::optional<RankRecord> decode(std::string_view bytes) noexcept {
   record.bad_since = fields.bad_since;
   record.snapshots = {fields.newest, fields.older};
   record.params = fields.params;
-  if (fields.own_bad_param != kNoParam) record.own_bad_param = fields.own_bad_param;
+  if (fields.own_bad_param != kNoParam)
+    record.own_bad = BadElement{fields.own_bad_param, fields.own_bad_element};
+  record.bad_micro_step = fields.bad_micro_step;
   if (has(kHasFingerprint)) record.fingerprint = fields.fingerprint;
   if (has(kHasPolicy)) record.policy = policy;
   return record;

@@ -1,6 +1,7 @@
 #pragma once
 // What each rank tells the others of the step in hand: one record of fixed size.
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,18 +13,28 @@
 
 namespace gradvane::agent::ranks {
 
-inline constexpr std::size_t kRecordBytes = 96;
+inline constexpr std::size_t kRecordBytes = 112;
 inline constexpr std::size_t kGenerations = 2;  ///< snapshots that a rank keeps
+
+/// Of a gradient that is not finite.
+struct BadElement {
+  std::int32_t param = 0;    ///< by its order
+  std::int64_t element = 0;  ///< the first one, as a row-major index
+
+  auto operator<=>(const BadElement&) const = default;
+};
 
 struct RankRecord {
   std::uint64_t sequence = 0;  ///< of this exchange, from 1: ranks that miss one are found by it
   std::int64_t run_step = 0;
   std::int32_t optimizer = 0;
   bool loss_is_bad = false;  ///< this rank's own, before anything was reduced
+  /// The first micro-step whose own loss was bad, from 1; 0: not known.
+  std::int64_t bad_micro_step = 0;
   bool gradients_are_bad = false;
-  /// The first parameter, by its order, whose gradient was bad on this rank before ranks averaged it.
-  /// Absent: none was, or nobody looked.
-  std::optional<std::int32_t> own_bad_param = std::nullopt;
+  /// In the first parameter whose gradient was bad on this rank before ranks averaged it. Absent:
+  /// none was, or nobody looked.
+  std::optional<BadElement> own_bad = std::nullopt;
   bool has_scaler = false;
   /// L2 norm of the gradients that this rank holds. Absent where it is not known.
   std::optional<double> norm = std::nullopt;

@@ -63,7 +63,7 @@ void OptimizerState::forget_read() noexcept {
   facts = collectors::StepFacts{};
   device_reads = 0;
   read_norm = -1;
-  own_bad_param.reset();
+  own_bad.reset();
   devices_waited = 0;
   found_on_devices.reset();
   reads_norm_again = false;

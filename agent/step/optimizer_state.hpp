@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
+#include "agent/ranks/rank_record.hpp"
 #include "agent/step/facts/losses.hpp"
 #include "agent/step/gradient_stamp.hpp"
 #include "collectors/steps/read_plan.hpp"
@@ -60,8 +61,8 @@ struct OptimizerState {
   double scale = 0;                   ///< a gradient scaler's, on a CPU; 0: none
   collectors::Tensor device_scale;    ///< the same on a device; undefined: none
 
-  // StepRecorder: the first parameter whose gradient was bad before ranks averaged it, by its order.
-  std::optional<std::int32_t> own_bad_param;
+  // OwnGradients: in the first parameter whose gradient was bad before ranks averaged it.
+  std::optional<ranks::BadElement> own_bad;
 
   // DeviceFinding, where the governor needs it before the update.
   std::size_t devices_waited = 0;

@@ -28,7 +28,8 @@ StepRecorder::StepRecorder(const Options& options, bool enabled, Governor& gover
       clipping_(optimizers_, gradients_),
       results_(options_, handoff_, losses_, user_),
       devices_(handoff_),
-      replicas_(options_, optimizers_, governor) {
+      replicas_(options_, optimizers_, governor),
+      own_(options_, optimizers_) {
   handoff_.set_weight_every(options.weight_every);
 }
 
@@ -164,6 +165,7 @@ StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
   found.is_measured =
       state.has_read && state.device_reads == 0 && (state.on_host || state.all_read);
   found.loss_is_bad = losses.on_host() && !std::isfinite(losses.host_value());
+  found.bad_micro_step = losses.first_bad();
   found.gradients_are_bad = state.has_read && state.is_bad();
   if (state.read_norm >= 0) found.norm = state.read_norm;
   // The hooks wait for what the device has to do, which is no work of theirs.
@@ -175,23 +177,10 @@ StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
     found.gradients_are_bad |= state.found_on_devices->gradients_are_bad;
     found.norm = state.found_on_devices->norm;
   }
-  found.own_bad_param = state.own_bad_param;
+  found.own_bad = state.own_bad;
   found.has_scaler = state.facts.has_scaler;
   found.can_skip = can_skip;
   return found;
-}
-
-void StepRecorder::note_own_gradient(const collectors::Tensor& param) noexcept {
-  const void* wanted = collectors::identity_of(param);
-  for (int optimizer = 0; optimizer < optimizers_.watch().optimizers(); ++optimizer) {
-    if (optimizers_.watch().is_removed(optimizer)) continue;
-    const auto& all = params(optimizer);
-    const auto found = std::ranges::find(all, wanted, collectors::identity_of);
-    if (found == all.end()) continue;
-    auto& first = at(optimizer).own_bad_param;
-    const auto entry = static_cast<std::int32_t>(found - all.begin());
-    first = std::min(first.value_or(entry), entry);
-  }
 }
 
 collectors::Tensor StepRecorder::clip(int optimizer, double max_norm, bool just_read) {

@@ -26,6 +26,7 @@
 #include "agent/step/facts/user_metrics.hpp"
 #include "agent/step/gradient_reader.hpp"
 #include "agent/step/immediate_results.hpp"
+#include "agent/step/own_gradients.hpp"
 #include "agent/step/part_reader.hpp"
 #include "agent/step/replica_check.hpp"
 #include "agent/step/run_steps.hpp"
@@ -135,9 +136,8 @@ class StepRecorder {
   [[nodiscard]] std::array<char, ranks::kRecordBytes> tell(int optimizer, bool can_skip) noexcept;
   [[nodiscard]] Decision judge_together(int optimizer, bool can_skip,
                                         std::span<const std::string> records) noexcept;
-  /// The gradient of a parameter is not finite on this rank, before ranks average it. Holds for the
-  /// step in hand of each optimizer that has it.
-  void note_own_gradient(const collectors::Tensor& param) noexcept;
+  /// What this rank's gradients are before ranks average them.
+  [[nodiscard]] OwnGradients& own_gradients() noexcept { return own_; }
   /// Ends the step of `optimizer` and hands it over. Has a value in immediate mode.
   std::optional<StepResult> finish(int optimizer,
                                    record::SkipReason skipped = record::SkipReason::none) noexcept;
@@ -208,6 +208,7 @@ class StepRecorder {
   ImmediateResults results_;
   DeviceFinding devices_;
   ReplicaCheck replicas_;
+  OwnGradients own_;
 };
 
 }  // namespace gradvane::agent

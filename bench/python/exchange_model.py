@@ -16,7 +16,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "scale.md"
 BEGIN, END = "<!-- exchange model: begin -->\n", "<!-- exchange model: end -->\n"
 SIZES = (64, 512, 4096)
 PER_NODE = 8
-RECORD = 96
+RECORD = 112
 """bytes, as agent/ranks/rank_record.hpp has it"""
 LATENCY = 30e-6
 """seconds between two processes on two nodes, over TCP"""

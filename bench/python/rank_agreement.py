@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 4 bench/python/rank_agreement.py
 
-`node` and `gloo`: the exchange of `ranks: agree`, one record of 96 bytes from every rank to every rank, in shared memory
+`node` and `gloo`: the exchange of `ranks: agree`, one record of 112 bytes from every rank to every rank, in shared memory
 and where that cannot be had. `object`: rank 0's decision as a pickled dictionary, by broadcast_object_list, which overrules
 what the others saw. They take turns. Rank 0 prints one JSON object: microseconds of wall time on rank 0, and the ratios
 of the medians.
@@ -19,6 +19,9 @@ import torch.distributed as dist
 
 from gradvane._ranks.meeting import OnNode, OverGloo, meeting_of_all
 
+RECORD = 112
+"""bytes, as agent/ranks/rank_record.hpp has it"""
+
 
 def percentile(values, share):
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
@@ -29,10 +32,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=2000)
     rounds = parser.parse_args().rounds
     dist.init_process_group("gloo")
-    on_node = meeting_of_all(datetime.timedelta(minutes=1), 96)
+    on_node = meeting_of_all(datetime.timedelta(minutes=1), RECORD)
     assert isinstance(on_node, OnNode)
     over_gloo = OverGloo(dist.new_group(backend="gloo"))
-    record = bytes(96)
+    record = bytes(RECORD)
     decision = {"gate": "G3", "passed": True, "score": 0.93, "passed_checks": ["loss", "norm"], "failed_checks": [],
                 "message": "all checks passed"}
 

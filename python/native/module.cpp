@@ -255,10 +255,10 @@ void define_governor(Class& agent) {
       .def("checks_before_reduction", &PythonAgent::checks_before_reduction)
       .def(
           "note_own_gradient",
-          [](PythonAgent& self, const py::object& param) {
-            self.note_own_gradient(tensor_of(param));
+          [](PythonAgent& self, const py::object& param, std::int64_t element) {
+            self.note_own_gradient(tensor_of(param), element);
           },
-          "param"_a)
+          "param"_a, "element"_a)
       .def(
           "judge_together",
           [](PythonAgent& self, int optimizer, const std::vector<std::string>& records) {

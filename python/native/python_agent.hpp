@@ -81,8 +81,8 @@ class PythonAgent {
     return call->judge(optimizer).verdict;
   }
   /// By a hook of a backward pass, on any thread: a gradient is bad before ranks average it.
-  void note_own_gradient(const collectors::Tensor& param) {
-    if (const Call call(*this); call) call->note_own_gradient(param);
+  void note_own_gradient(const collectors::Tensor& param, std::int64_t element) {
+    if (const Call call(*this); call) call->own_gradients().note(param, element);
   }
   /// The thread that trains has waited for other ranks, in a backward pass or where ranks agree.
   void note_rank_wait(double seconds) {

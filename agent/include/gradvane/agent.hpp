@@ -228,6 +228,11 @@ class GRADVANE_API Agent {
   /// std::invalid_argument if `gather` is empty.
   void agree_over(AllGather gather);
 
+  /// Call it after the last backward pass of a step and before the program averages gradients over
+  /// ranks, with Options::check_before_reduction: it reads the gradients on CPUs once, so that ranks
+  /// that agree can name the one that a NaN comes from. Does nothing without that option.
+  void before_reduction() noexcept;
+
   /// Runs optimizer.step() and measures around it. Returns the step in immediate mode. Under the
   /// policies skip, stop and rollback it does not run a step whose loss or gradients are not finite.
   std::optional<StepResult> step(torch::optim::Optimizer& optimizer);

@@ -148,7 +148,7 @@ struct Options {
   /// Multiplies the learning rates of the snapshot, once more at each return to the same one.
   double rollback_lr_factor = 1;
   RankAgreement ranks = RankAgreement::off;  ///< on the steps that policies act on
-  bool check_before_reduction = false;       ///< Python; with ranks: agree
+  bool check_before_reduction = false;       ///< with ranks: agree; C++: Agent::before_reduction()
   int compare_replicas_every = 0;            ///< steps, with ranks: agree; 0: never
   std::string alertmanager_url = {};  ///< Alertmanager that incidents are sent to; empty: none
   std::string alertmanager_http_config =

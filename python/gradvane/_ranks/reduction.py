@@ -57,8 +57,9 @@ class BeforeReduction:
         if torch.isfinite(bucket.buffer().sum()):
             return
         for param, gradient in zip(bucket.parameters(), bucket.gradients()):
-            if not torch.isfinite(gradient).all():
-                self._native.note_own_gradient(param)
+            bad = torch.isfinite(gradient).logical_not_().flatten()
+            if bad.any():
+                self._native.note_own_gradient(param, int(bad.byte().argmax()))
 
 
 def _averaged(state, bucket):  # type: ignore[no-untyped-def]  # torch compares annotations with its own, not as text

@@ -16,6 +16,7 @@ namespace {
 using namespace test;
 using record::IncidentClass;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 
 Options agreeing(NonfinitePolicy policy) {
@@ -77,15 +78,29 @@ TEST(Lockstep, AGradientThatWasBadBeforeItWasAveragedNamesTheRankAndTheParameter
   Ranks ranks(agreeing(NonfinitePolicy::skip));
   StepFinding first = bad_gradient(2);  // averaged, it is bad on both
   StepFinding second = bad_gradient(2);
-  second.own_bad_param = 3;
+  second.own_bad = ranks::BadElement{3, 17};
   EXPECT_THAT(ranks.judge(first, second), ElementsAre(Verdict::skip, Verdict::skip));
   EXPECT_THAT(ranks.judge(bad_gradient(3), bad_gradient(3)),
               ElementsAre(Verdict::skip, Verdict::skip));
   for (std::size_t rank : {0U, 1U})
     EXPECT_THAT(ranks[rank].take_lines(),
                 ElementsAre("step 2: skip on all ranks; rank 1 is the first whose own gradient is "
-                            "not finite, of layer.3",
+                            "not finite, of layer.3 at element 17",
                             "step 3: skip on all ranks; which rank it came from is not known"));
+}
+
+TEST(Lockstep, ALossThatWentBadInALaterMicroStepNamesIt) {
+  Ranks ranks(agreeing(NonfinitePolicy::skip));
+  StepFinding in_third = bad_loss(2);
+  in_third.bad_micro_step = 3;
+  StepFinding in_first = bad_loss(3);
+  in_first.bad_micro_step = 1;  // as without gradient accumulation
+  EXPECT_THAT(ranks.judge(good(2), in_third), ElementsAre(Verdict::skip, Verdict::skip));
+  EXPECT_THAT(ranks.judge(good(3), in_first), ElementsAre(Verdict::skip, Verdict::skip));
+  for (std::size_t rank : {0U, 1U})
+    EXPECT_THAT(ranks[rank].take_lines(),
+                ElementsAre(HasSubstr("own loss is not finite, in micro-step 3"),
+                            EndsWith("own loss is not finite")));
 }
 
 TEST(Lockstep, SkipsInARowAreCountedAlikeWhicheverRankHasThem) {

@@ -43,7 +43,7 @@ TEST(Agreement, WhatOneRankSawNobodyOverrules) {
     const Agreement found = agreed(records);
     EXPECT_TRUE(found.loss_is_bad);
     EXPECT_FALSE(found.gradients_are_bad);
-    EXPECT_EQ(found.first_bad_rank, static_cast<std::int32_t>(bad));
+    EXPECT_EQ(found.origin, (Origin{static_cast<std::int32_t>(bad), 0, {}}));
   }
   const Agreement fine = agreed(at_step(4));
   EXPECT_FALSE(fine.loss_is_bad || fine.gradients_are_bad || fine.incident);
@@ -52,9 +52,9 @@ TEST(Agreement, WhatOneRankSawNobodyOverrules) {
 TEST(Agreement, ABadGradientAloneNamesNoRankSinceTheReductionSpreadsIt) {
   auto records = at_step(4);
   for (RankRecord& one : records) one.gradients_are_bad = true;
-  EXPECT_FALSE(agreed(records).first_bad_rank);
+  EXPECT_FALSE(agreed(records).origin);
   records[2].loss_is_bad = records[3].loss_is_bad = true;
-  EXPECT_EQ(agreed(records).first_bad_rank, 2);
+  EXPECT_EQ(agreed(records).origin.value().rank, 2);
 }
 
 TEST(Agreement, NormsOfPartsAreAddedUpAndWholeOnesAreNot) {

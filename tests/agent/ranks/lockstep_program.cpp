@@ -72,6 +72,7 @@ int main(int count, char** words) {
       what == "rollback" ? gradvane::NonfinitePolicy::rollback : gradvane::NonfinitePolicy::skip;
   options.snapshot_every = what == "rollback" ? 1 : 0;
   options.compare_replicas_every = what == "flip" ? 2 : 0;
+  options.check_before_reduction = what == "gradient, looked at";
   options.log = [](std::string_view line) { std::cerr << line << '\n'; };
   std::optional<Agent> agent;
   if (what != "without") {
@@ -92,13 +93,18 @@ int main(int count, char** words) {
   // A rollback brings the random numbers back too, and so the batch.
   for (int step = 1; step <= (agent ? kSteps : kSteps - 1); ++step) {
     at::Tensor loss = training.backward();
+    if (what == "accumulate") agent->micro_step(loss);
     if (step == kBadStep && agent) {
       if (what == "killed" && rank == 1) ::_exit(3);
       if (what == "left" && rank == 1) agent->stop();
       if (what == "flip" && rank == 2) flip_a_bit(training.parameter("3.weight"));
-      // Its gradients are fine: no other rank can see it.
-      if (what != "left" && what != "flip" && rank == ranks - 1) loss = loss + kNan;
+      if (what.starts_with("gradient")) {
+        if (rank == 2) training.parameter("3.weight").mutable_grad().view(-1)[5] = kNan;
+      } else if (what != "left" && what != "flip" && rank == ranks - 1) {
+        loss = loss + kNan;  // its gradients are fine: no other rank can see it
+      }
     }
+    if (agent) agent->before_reduction();
     if (what != "killed" || step < kBadStep) reduce(training, program_gather, ranks);
     const auto before = training.weight_bytes();
     if (agent)

@@ -42,6 +42,18 @@ def test_a_loss_that_one_rank_alone_sees_is_bad_leaves_the_step_out_on_all_four_
     assert len({rank["weights"] for rank in ranks}) == 1
 
 
+@pytest.mark.parametrize(("what", "origin"), [
+    ("gradient, looked at", "rank 2 is the first whose own gradient is not finite, of 3.weight at element 5"),
+    ("gradient", "which rank it came from is not known"),
+    ("accumulate", "rank 2 is the first whose own loss is not finite, in micro-step 2"),
+])
+def test_the_log_says_which_rank_gradient_element_and_micro_step_it_comes_from_as_far_as_is_known(tmp_path, what, origin):
+    for rank in run(tmp_path, 3, what):
+        assert rank["left_out"] == [6]
+        (line,) = lines_about(rank, "on all ranks")
+        assert line.endswith(f"step 6: skip on all ranks; {origin}")
+
+
 def test_without_agreement_no_rank_leaves_it_out(tmp_path):
     """The control: each has its own loss, and gradients are fine."""
     assert [rank["left_out"] for rank in run(tmp_path, 2, "off")] == [[], []]

@@ -21,7 +21,8 @@ RankRecord full() {
   record.incident = record::IncidentClass::loss_divergence;
   record.bad_since = 999'999'990;
   record.snapshots = {999'999'900, 999'999'800};
-  record.own_bad_param = 77;
+  record.own_bad = BadElement{77, 5'000'000'000};
+  record.bad_micro_step = 3;
   record.params = 12'345;
   record.fingerprint = 0xFEDC'BA98'7654'3210;
   record.policy = Policy{NonfinitePolicy::rollback, DivergencePolicy::stop, 7, 2.5};
@@ -47,7 +48,7 @@ TEST(RankRecord, HasTheBytesOfItsVersion) {
   record.sequence = 1;
   record.run_step = 2;
   record.gradients_are_bad = true;
-  std::string expected = "3RGV";
+  std::string expected = "4RGV";
   expected += std::string("\x02\0\0\0", 4) + std::string("\1\0\0\0\0\0\0\0", 8) +
               std::string("\2\0\0\0\0\0\0\0", 8) + std::string(4, '\0') + std::string(4, '\xFF');
   std::string rest(kRecordBytes - expected.size(), '\0');

@@ -18,17 +18,17 @@ BEGIN = """
     rank, ranks = dist.get_rank(), dist.get_world_size()
 
     def record(number):
-        return f"{rank} {number}".encode().ljust(96, b".")
+        return f"{rank} {number}".encode().ljust(112, b".")
 
     def expected(number):
-        return [f"{other} {number}".encode().ljust(96, b".") for other in range(ranks)]
+        return [f"{other} {number}".encode().ljust(112, b".") for other in range(ranks)]
 
     def say(**what):
         with open(f"rank{rank}.json", "w") as file:
             json.dump(what, file)
 """
 MEET = """
-    met = meeting.meeting_of_all(datetime.timedelta(seconds=60), 96)
+    met = meeting.meeting_of_all(datetime.timedelta(seconds=60), 112)
     for number in range(50):
         assert met.exchange(record(number)) == expected(number)
     say(met=type(met).__name__)
@@ -87,7 +87,7 @@ def test_a_rank_that_was_killed_is_missed_on_the_other_node_too(tmp_path, killed
     """2 leads the other node, 1 and 3 lead none."""
     done = running.ranks(4, running.write(tmp_path, BEGIN + f"""
     meeting._node = lambda: bytes([rank // 2]) * 32
-    met = meeting.meeting_of_all(datetime.timedelta(minutes=10), 96)
+    met = meeting.meeting_of_all(datetime.timedelta(minutes=10), 112)
     for number in range(20):
         assert met.exchange(record(number)) == expected(number)
     if rank == {killed}:
@@ -106,7 +106,7 @@ def test_a_rank_that_was_killed_is_missed_on_the_other_node_too(tmp_path, killed
 
 def test_a_rank_that_was_killed_is_missed_within_seconds_and_named(tmp_path):
     done = running.ranks(2, running.write(tmp_path, BEGIN + """
-    met = meeting.meeting_of_all(datetime.timedelta(minutes=10), 96)
+    met = meeting.meeting_of_all(datetime.timedelta(minutes=10), 112)
     met.exchange(record(0))
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -123,7 +123,7 @@ def test_a_rank_that_was_killed_is_missed_within_seconds_and_named(tmp_path):
 
 def test_a_rank_that_does_not_come_is_waited_for_as_long_as_it_may_take(tmp_path):
     running.ranks(2, running.write(tmp_path, BEGIN + """
-    met = meeting.meeting_of_all(datetime.timedelta(seconds=2), 96)
+    met = meeting.meeting_of_all(datetime.timedelta(seconds=2), 112)
     if rank == 0:
         began = time.monotonic()
         try:
@@ -139,7 +139,7 @@ def test_a_rank_that_does_not_come_is_waited_for_as_long_as_it_may_take(tmp_path
 
 def test_ctrl_c_ends_the_wait(tmp_path):
     running.ranks(2, running.write(tmp_path, BEGIN + """
-    met = meeting.meeting_of_all(datetime.timedelta(minutes=10), 96)
+    met = meeting.meeting_of_all(datetime.timedelta(minutes=10), 112)
     if rank == 0:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -159,7 +159,7 @@ def test_a_rank_without_an_agent_is_missed_and_later_groups_of_the_program_work(
     error = None
     if rank > 0:
         try:
-            meeting.meeting_of_all(datetime.timedelta(seconds=3), 96)
+            meeting.meeting_of_all(datetime.timedelta(seconds=3), 112)
         except RuntimeError as caught:
             error = str(caught)
     dist.barrier()

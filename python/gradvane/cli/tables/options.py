@@ -93,7 +93,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("rollback_optimizer", "restore", "restore, reset, keep", "What a policy's rollback does with the optimizers. restore: their state as it was. reset: they begin without state. keep: they stay as they are."),
         ("rollback_lr_factor", "1", "a finite number above 0", "A policy's rollback multiplies the learning rates of the snapshot by this, once more at each return to the same snapshot. Without effect if rollback_optimizer is keep."),
         ("ranks", "off", "off, agree", "agree: all ranks of a run tell each other of each step before the update, and policies act on all of them or on none. It costs one small exchange per step. Snapshots must come by steps. A C++ program calls Agent::agree_over()."),
-        ("check_before_reduction", "off", "on, off (also true, false, yes, no, 1, 0)", "Each rank looks at its gradients before DistributedDataParallel averages them, so that the rank that a NaN comes from is known. One more read of them. Python, with ranks: agree."),
+        ("check_before_reduction", "off", "on, off (also true, false, yes, no, 1, 0)", "Each rank looks at its gradients before ranks average them, so that the rank that a NaN comes from is known. One more read of them. With ranks: agree. In Python under DistributedDataParallel; a C++ program calls Agent::before_reduction()."),
         ("compare_replicas_every", "0", "0 or more", "Steps between two comparisons of the weights of ranks that began with the same ones. They compare checksums; each comparison reads all weights once. 0: none. With ranks: agree."),
     ],
     "Alertmanager": [
