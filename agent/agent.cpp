@@ -87,7 +87,9 @@ class Agent::Impl {
     session_.end(state, reason, agent::Worker::Linger::no);
   }
 
-  void agree_over(AllGather gather) { meeting_.emplace(std::move(gather)); }
+  void agree_over(AllGather gather, GatherAmong among) {
+    meeting_.emplace(std::move(gather), std::move(among));
+  }
 
   /// Throws std::invalid_argument if ranks are to agree and cannot.
   void check_ranks() {
@@ -152,9 +154,9 @@ void Agent::attach(torch::nn::Module& module) {
   impl_->snapshots().state().add(module, nullptr);
 }
 
-void Agent::agree_over(AllGather gather) {
+void Agent::agree_over(AllGather gather, GatherAmong among) {
   if (!gather) throw std::invalid_argument("agree_over: the function is empty");
-  impl_->agree_over(std::move(gather));
+  impl_->agree_over(std::move(gather), std::move(among));
 }
 
 std::optional<StepResult> Agent::step(torch::optim::Optimizer& optimizer) {

@@ -87,6 +87,7 @@ function(gradvane_test name)
     endif()
     if(arg_HEADERS AND TARGET ${arg_HEADERS})
       target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS})
+      target_link_libraries(${name} PRIVATE gradvane_json_instances)
     endif()
   endif()
   add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
@@ -111,9 +112,12 @@ function(gradvane_python_test name)
   endif()
 endfunction()
 
-gradvane_shared_headers(gradvane_gtest_headers LINK GTest::gmock GTest::gtest
+add_library(gradvane_json_instances STATIC ${PROJECT_SOURCE_DIR}/tests/json_instances.cpp)
+gradvane_rules(gradvane_json_instances)
+gradvane_test_flags(gradvane_json_instances)
+gradvane_shared_headers(gradvane_gtest_headers LINK GTest::gmock GTest::gtest gradvane_json_instances
   HEADERS <algorithm> <array> <chrono> <filesystem> <fstream> <memory> <string> <thread> <vector>
-    <gmock/gmock.h> <gtest/gtest.h> <nlohmann/json.hpp>)
+    <gmock/gmock.h> <gtest/gtest.h> ${PROJECT_SOURCE_DIR}/tests/json_instances.hpp)
 if(TARGET gradvane::torch)
   gradvane_shared_headers(gradvane_torch_test_headers LINK GTest::gmock GTest::gtest gradvane::torch
     HEADERS <ATen/core/Tensor.h> <ATen/ops/randn.h> <torch/nn/modules/container/sequential.h>

@@ -2,39 +2,66 @@
 // Where the records of all ranks of a C++ program meet in a step.
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <gradvane/ranks.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/ranks/node_board.hpp"
 
 namespace gradvane::agent::ranks {
 
-/// In shared memory if all ranks are on one node, else by the program's own AllGather. Belongs to the thread
-/// that trains.
+enum class MeetingPlace : std::uint8_t { not_yet, everywhere, node, nodes };
+[[nodiscard]] std::string_view name_of(MeetingPlace place) noexcept;
+
+struct MeetingOptions {
+  /// For the slowest rank, as NCCL waits. It is for shared memory; an AllGather has its own.
+  std::chrono::milliseconds patience = std::chrono::minutes(10);
+  std::string node =
+      this_node();  ///< the same text on ranks that can share memory, and on no others
+  std::function<void()> in_waits =
+      {};  ///< called twice a second while it waits; may throw to end it
+};
+
+/// In shared memory on a node. Between nodes by the program's own AllGather: by the first rank of each node
+/// if the program can make one for these, else by all ranks. Belongs to the thread that trains.
 class Meeting {
  public:
-  static constexpr std::chrono::minutes kPatience{10};  ///< for the slowest rank: as NCCL waits
-
-  /// `patience` is for shared memory; the AllGather has its own.
-  explicit Meeting(AllGather gather, std::chrono::milliseconds patience = kPatience);
+  /// `among` may be empty.
+  explicit Meeting(AllGather gather, GatherAmong among = {}, MeetingOptions options = {});
 
   /// The records of all ranks, by rank. All ranks call it equally often, with records of equal size.
   /// Throws std::runtime_error if a rank has gone or does not come in time, and what the AllGather
   /// throws. Do not call it again then.
   [[nodiscard]] std::vector<std::string> exchange(const std::string& record);
 
+  [[nodiscard]] MeetingPlace place() const noexcept;
+
  private:
-  [[nodiscard]] std::vector<std::string> gather(const std::string& mine);
-  void meet_on_node(std::size_t bytes);
-  [[nodiscard]] std::vector<std::string> exchange_on(NodeBoard& board,
-                                                     const std::string& record) const;
+  void meet(std::size_t bytes);
+  void share(std::optional<NodeBoard>& board, std::size_t bytes);
+  void wait_for_all(NodeBoard& board) const;
+  [[nodiscard]] std::vector<std::string> exchange_over_nodes();
+  [[nodiscard]] std::string block_of_node();
+  [[nodiscard]] std::vector<std::string> by_rank(const std::string& answer) const;
+  [[nodiscard]] std::size_t block_bytes() const;
 
   AllGather gather_;
-  std::chrono::milliseconds patience_;
+  GatherAmong among_;
+  MeetingOptions options_;
+
+  // Known from the first exchange on.
   bool has_met_ = false;
-  std::optional<NodeBoard> board_;
+  int rank_ = 0;
+  std::size_t bytes_ = 0;
+  std::vector<std::vector<int>> nodes_{};  ///< the ranks of each; the first of them leads it
+  std::vector<int> mine_{};                ///< those of this node
+  std::optional<NodeBoard> board_{};       ///< absent: all ranks meet by gather_
+  std::optional<NodeBoard> answer_{};      ///< of several nodes: what the leader brings
+  AllGather leaders_{};                    ///< between the leaders; empty on other ranks
 };
 
 }  // namespace gradvane::agent::ranks

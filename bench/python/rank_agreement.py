@@ -17,7 +17,7 @@ import time
 
 import torch.distributed as dist
 
-from gradvane._ranks.meeting import OnNode, OverGloo, meeting_of_all
+from gradvane._ranks.meeting import Meeting, _gather_over
 
 RECORD = 112
 """bytes, as agent/ranks/rank_record.hpp has it"""
@@ -32,16 +32,17 @@ def main():
     parser.add_argument("--rounds", type=int, default=2000)
     rounds = parser.parse_args().rounds
     dist.init_process_group("gloo")
-    on_node = meeting_of_all(datetime.timedelta(minutes=1), RECORD)
-    assert isinstance(on_node, OnNode)
-    over_gloo = OverGloo(dist.new_group(backend="gloo"))
+    on_node = Meeting(datetime.timedelta(minutes=1))
     record = bytes(RECORD)
+    on_node.exchange(record)
+    assert on_node.place == "node"
+    over_gloo = _gather_over(dist.new_group(backend="gloo"))
     decision = {"gate": "G3", "passed": True, "score": 0.93, "passed_checks": ["loss", "norm"], "failed_checks": [],
                 "message": "all checks passed"}
 
     ways = {
         "node": lambda: on_node.exchange(record),
-        "gloo": lambda: over_gloo.exchange(record),
+        "gloo": lambda: over_gloo(record),
         "object": lambda: dist.broadcast_object_list([decision], src=0),
     }
     taken = {name: [] for name in ways}

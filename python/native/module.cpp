@@ -13,7 +13,7 @@
 #include "agent/worker/process_signals.hpp"
 #include "python/native/gil_released.hpp"
 #include "python/native/live_objects_python.hpp"
-#include "python/native/node_board_python.hpp"
+#include "python/native/meeting_python.hpp"
 #include "python/native/options_of_python.hpp"
 #include "python/native/python_agent.hpp"
 #include "python/native/record_classes.hpp"
@@ -364,7 +364,7 @@ PYBIND11_MODULE(_native, module) {
 
   define_records(module);
   define_live_objects(module);
-  define_node_board(module);
+  define_meeting(module);
   const py::class_<PythonAgent::PhaseSpan> span(module, "PhaseSpan");
   Class agent(module, "Agent");
   agent

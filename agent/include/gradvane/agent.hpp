@@ -224,9 +224,10 @@ class GRADVANE_API Agent {
 
   /// How this rank reaches the others, for Options::ranks = agree. Call it once on every rank, before
   /// attach(). Ranks of one node meet in shared memory then, which takes three calls of `gather` in
-  /// the first step; ranks of several nodes have one call in each step. docs/ranks.md. Throws
-  /// std::invalid_argument if `gather` is empty.
-  void agree_over(AllGather gather);
+  /// the first step. If they are on several nodes, the first rank of each makes an AllGather of these
+  /// by `among` and calls it in each step. Without `among`, every rank calls `gather` in each step.
+  /// docs/ranks.md. Throws std::invalid_argument if `gather` is empty.
+  void agree_over(AllGather gather, GatherAmong among = {});
 
   /// Call it after the last backward pass of a step and before the program averages gradients over
   /// ranks, with Options::check_before_reduction: it reads the gradients on CPUs once, so that ranks

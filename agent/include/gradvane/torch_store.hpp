@@ -3,11 +3,13 @@
 // Not part of libgradvane.so: it is compiled with your program, against your libtorch.
 #include <c10/util/intrusive_ptr.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <gradvane/ranks.hpp>
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 #include <vector>
@@ -35,6 +37,18 @@ inline AllGather gather_over_store(const c10::intrusive_ptr<c10d::Store>& store,
     // All ranks are in this call, so that none still reads the one before.
     if (call > 1) store->deleteKey(key(call - 1, rank));
     return all;
+  };
+}
+
+/// The same among some ranks of rank `rank`'s run, for ranks on several nodes. Give it the store of
+/// gather_over_store().
+inline GatherAmong gather_among_over_store(
+    const c10::intrusive_ptr<c10d::Store>& store, int rank,
+    std::chrono::milliseconds patience = std::chrono::minutes(10)) {
+  return [=](const std::vector<int>& ranks) {
+    const auto place = std::find(ranks.begin(), ranks.end(), rank) - ranks.begin();
+    return gather_over_store(c10::make_intrusive<c10d::PrefixStore>("gradvane/among", store),
+                             static_cast<int>(place), static_cast<int>(ranks.size()), patience);
   };
 }
 

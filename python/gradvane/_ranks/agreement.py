@@ -75,7 +75,7 @@ class Agreement:
         import torch.distributed as dist
 
         if self._meeting is None:
-            from gradvane._ranks.meeting import meeting_of_all
+            from gradvane._ranks.meeting import Meeting
 
-            self._meeting = meeting_of_all(self._patience or patience_of(dist.group.WORLD), len(record))
+            self._meeting = Meeting(self._patience or patience_of(dist.group.WORLD))
         return self._meeting.exchange(record)

@@ -78,14 +78,18 @@ int main(int count, char** words) {
   if (what != "without") {
     agent.emplace(options);
     AllGather gather = own("agent");
-    // Nodes are told apart by what the ranks say of them first.
+    gradvane::GatherAmong among;
     if (what == "two nodes")
+      among = gradvane::gather_among_over_store(
+          c10::make_intrusive<c10d::PrefixStore>("nodes", store), rank, patience);
+    // Nodes are told apart by what the ranks say of them first.
+    if (what.ends_with("nodes"))
       gather = [inner = gather, calls = 0, rank](const std::string& mine) mutable {
         std::string told = mine;
         if (++calls == 1) told[told.find('\n') + 1] = rank % 2 == 0 ? 'x' : 'y';
         return inner(told);
       };
-    if (options.ranks == gradvane::RankAgreement::agree) agent->agree_over(gather);
+    if (options.ranks == gradvane::RankAgreement::agree) agent->agree_over(gather, among);
     agent->attach(*training.model, *training.optimizer);
   }
 

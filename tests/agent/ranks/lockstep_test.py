@@ -32,7 +32,7 @@ def lines_about(rank: dict, words: str) -> list[str]:
     return [line for line in rank["log"].splitlines() if words in line]
 
 
-@pytest.mark.parametrize("what", ["skip", "two nodes"])
+@pytest.mark.parametrize("what", ["skip", "two nodes", "only the gather of all, two nodes"])
 def test_a_loss_that_one_rank_alone_sees_is_bad_leaves_the_step_out_on_all_four_and_names_the_rank(tmp_path, what):
     ranks = run(tmp_path, 4, what)
     for rank in ranks:

@@ -19,18 +19,19 @@ using testing::HasSubstr;
 
 constexpr int kRanks = 3;
 
-/// Ranks of this process, each on a thread, with an AllGather between them that counts its calls.
+/// Ranks 0 and 2 are on one node, 1 is on another.
+MeetingOptions of_two_nodes(int rank) { return {.node = rank == 1 ? "another" : this_node()}; }
+
+/// Ranks of this process, each on a thread, with AllGathers between them.
 class Ranks {
  public:
   AllGather gather_of(int rank) {
-    return [this, rank](const std::string& mine) {
-      const auto place = static_cast<std::size_t>(rank);
-      ++calls[place];
-      given_[place] = mine;
-      all_.arrive_and_wait();
-      std::vector<std::string> told(given_.begin(), given_.end());
-      all_.arrive_and_wait();
-      return told;
+    return [this, rank](const std::string& mine) { return all_.gather(rank, mine); };
+  }
+  GatherAmong among_of(int rank) {
+    return [this, rank](const std::vector<int>& ranks) -> AllGather {
+      EXPECT_THAT(ranks, ElementsAre(0, 1)) << "the first of each node";
+      return [this, rank](const std::string& mine) { return leaders_.gather(rank, mine); };
     };
   }
 
@@ -41,11 +42,30 @@ class Ranks {
     for (std::thread& thread : threads) thread.join();
   }
 
-  std::vector<int> calls = std::vector<int>(kRanks);
+  [[nodiscard]] const std::vector<int>& calls() const { return all_.calls; }
+  [[nodiscard]] const std::vector<int>& calls_of_leaders() const { return leaders_.calls; }
 
  private:
-  std::vector<std::string> given_ = std::vector<std::string>(kRanks);
-  std::barrier<> all_{kRanks};
+  struct Gathering {
+    explicit Gathering(int ranks)
+        : calls(static_cast<std::size_t>(ranks)), given(calls.size()), together(ranks) {}
+
+    std::vector<std::string> gather(int rank, const std::string& mine) {
+      const auto place = static_cast<std::size_t>(rank);
+      ++calls[place];
+      given[place] = mine;
+      together.arrive_and_wait();
+      std::vector<std::string> told = given;
+      together.arrive_and_wait();
+      return told;
+    }
+
+    std::vector<int> calls;
+    std::vector<std::string> given;
+    std::barrier<> together;
+  };
+  Gathering all_{kRanks};
+  Gathering leaders_{2};
 };
 
 std::string what_of(Meeting& meeting) {
@@ -67,25 +87,62 @@ TEST(MeetingTest, RanksOfOneNodeAreBroughtTogetherByThreeCallsAndThenMeetInShare
           meeting.exchange(std::to_string(100 * step + rank + 1000));
   });
   for (const auto& records : last) EXPECT_THAT(records, ElementsAre("5900", "5901", "5902"));
-  EXPECT_THAT(ranks.calls, ElementsAre(3, 3, 3));
+  EXPECT_THAT(ranks.calls(), ElementsAre(3, 3, 3));
 }
 
 TEST(MeetingTest, RanksOfSeveralNodesMeetByTheProgramsOwnCalls) {
   Ranks ranks;
   std::vector<std::vector<std::string>> last(kRanks);
   ranks.run([&](int rank) {
-    bool is_first = true;
-    Meeting meeting([gather = ranks.gather_of(rank), rank, &is_first](const std::string& mine) {
-      std::string told = mine;
-      if (std::exchange(is_first, false))
-        told[told.find('\n') + 1] = static_cast<char>('x' + rank % 2);
-      return gather(told);
-    });
+    Meeting meeting(ranks.gather_of(rank), {}, of_two_nodes(rank));
     for (int step = 0; step < 5; ++step)
       last[static_cast<std::size_t>(rank)] = meeting.exchange(std::to_string(10 * step + rank));
   });
   for (const auto& records : last) EXPECT_THAT(records, ElementsAre("40", "41", "42"));
-  EXPECT_THAT(ranks.calls, ElementsAre(6, 6, 6));
+  EXPECT_THAT(ranks.calls(), ElementsAre(6, 6, 6));
+}
+
+TEST(MeetingTest, TheFirstRankOfEachNodeSpeaksForItIfTheProgramCanBringTheseTogether) {
+  Ranks ranks;
+  std::vector<std::vector<std::string>> last(kRanks);
+  ranks.run([&](int rank) {
+    Meeting meeting(ranks.gather_of(rank), ranks.among_of(rank), of_two_nodes(rank));
+    for (int step = 0; step < 50; ++step)
+      last[static_cast<std::size_t>(rank)] =
+          meeting.exchange(std::to_string(100 * step + rank + 1000));
+  });
+  for (const auto& records : last) EXPECT_THAT(records, ElementsAre("5900", "5901", "5902"));
+  EXPECT_THAT(ranks.calls(), ElementsAre(5, 5, 5)) << "to find each other";
+  EXPECT_THAT(ranks.calls_of_leaders(), ElementsAre(50, 50))
+      << "one in each step; rank 2 makes none";
+}
+
+TEST(MeetingTest, ARankThatHasLeftIsMissedOnTheOtherNodeToo) {
+  Ranks ranks;
+  std::vector<std::string> said(kRanks);
+  ranks.run([&](int rank) {
+    Meeting meeting(ranks.gather_of(rank), ranks.among_of(rank), of_two_nodes(rank));
+    (void)meeting.exchange("record");
+    if (rank != 2) said[static_cast<std::size_t>(rank)] = what_of(meeting);
+  });
+  const char* why = "a rank of the node of rank 0 has gone";
+  EXPECT_THAT(said, ElementsAre(why, why, ""));
+}
+
+TEST(MeetingTest, IfTheOtherNodeCannotBeReachedNoRankOfThisOneWaitsForIt) {
+  Ranks ranks;
+  std::vector<std::string> said(kRanks);
+  ranks.run([&](int rank) {
+    const GatherAmong broken = [](const std::vector<int>&) -> AllGather {
+      return [](const std::string&) -> std::vector<std::string> {
+        throw std::runtime_error("the wire is cut");
+      };
+    };
+    Meeting meeting(ranks.gather_of(rank), broken, of_two_nodes(rank));
+    said[static_cast<std::size_t>(rank)] = what_of(meeting);
+  });
+  EXPECT_THAT(said, ElementsAre("the wire is cut", "the wire is cut",
+                                "the ranks of other nodes could not be reached"));
 }
 
 TEST(MeetingTest, ARankThatLeavesIsSeenByTheOthersWithinASecond) {
@@ -104,7 +161,7 @@ TEST(MeetingTest, ARankThatOnlyDoesNotComeIsWaitedForAsLongAsWasSaid) {
   std::barrier all(kRanks);
   std::vector<std::string> said(kRanks);
   ranks.run([&](int rank) {
-    Meeting meeting(ranks.gather_of(rank), std::chrono::seconds(1));
+    Meeting meeting(ranks.gather_of(rank), {}, {.patience = std::chrono::seconds(1)});
     (void)meeting.exchange("record");
     if (rank != 1) said[static_cast<std::size_t>(rank)] = what_of(meeting);
     all.arrive_and_wait();

@@ -140,7 +140,7 @@ TOGETHER = BEGIN + """
     seen = [ranks_at("10.213.7.1"), ranks_at("10.213.7.2")]
     numbers = numbers_at(f"10.213.7.{rank // 2 + 1}")
     dist.barrier()
-    met = type(agent._watcher._agreement._meeting).__name__
+    met = agent._watcher._agreement._meeting.place
     agent.detach()
     say(seen=seen, numbers=numbers, met=met, weights=sum(p.double().sum().item() for p in model.parameters()))
     dist.destroy_process_group()
@@ -161,7 +161,7 @@ def test_ranks_of_two_machines_skip_the_same_step_and_each_machine_has_one_port(
     assert [process.returncode for process in processes] == [0, 0], texts
     line = "step 7: skip on all ranks; rank 3 is the first whose own loss is not finite"
     for one in said:
-        assert one["met"] == "OverNodes"
+        assert one["met"] == "nodes"
         assert line in one["lines"], one["lines"]
         assert one["seen"] == [["01", [1, 1]], ["23", [1, 1]]], "each machine's port has its own ranks"
         assert one["numbers"] == [[rank, True, 10] for rank in range(4)], "and its list has those of both"

@@ -1,0 +1,9 @@
+#pragma once
+// Where the records of ranks meet, as gradvane._native.Meeting.
+#include <pybind11/pybind11.h>
+
+namespace gradvane::python {
+
+void define_meeting(pybind11::module_& module);
+
+}  // namespace gradvane::python

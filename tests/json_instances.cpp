@@ -1,0 +1,3 @@
+#include "tests/json_instances.hpp"
+
+GRADVANE_JSON_INSTANCES();
