@@ -28,14 +28,19 @@ template <>
                                      "capturing", "written", "threads", "failed"});
 inline constexpr int kSnapshotResults = kCount<SnapshotResult>;
 
+/// A good snapshot, which the run can go back to.
+struct KeptSnapshot {
+  std::int64_t run_step = 0;
+  double age_seconds = 0;
+};
+
 /// Since the run began.
 struct GovernorSummary {
   bool has_snapshots = false;  ///< they are taken, or were; else what is said of them is empty
   std::array<std::int64_t, kSnapshotResults> snapshots{};
   std::array<std::int64_t, kRollbackReasons> rollbacks{};
-  // The newest good snapshot; absent: there is none.
-  std::optional<std::int64_t> snapshot_step;  ///< run step
-  std::optional<double> snapshot_age_seconds;
+  std::optional<KeptSnapshot> newest_snapshot;
+  std::optional<KeptSnapshot> older_snapshot;  ///< the generation before it
   /// False: ranks were to decide together, and this one decides alone now. Absent: they never were.
   std::optional<bool> ranks_agree;
 };

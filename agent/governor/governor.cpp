@@ -35,11 +35,6 @@ std::string_view name_of(RollbackOptimizer optimizer) noexcept {
   return std::array{"restore", "reset", "keep"}[static_cast<std::size_t>(optimizer)];
 }
 
-std::string_view name_of(Verdict verdict) noexcept {
-  constexpr std::array<std::string_view, 4> kNames{"take", "skip", "rollback", "stop"};
-  return kNames[static_cast<std::size_t>(verdict)];
-}
-
 Governor::Governor(const Options& options)
     : policy_(ranks::policy_of(options)),
       acts_(options.enabled && policy_.all().acts()),
@@ -73,6 +68,11 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
   if (decision.verdict != Verdict::take && step.can_skip)
     skipped_.fetch_add(1, std::memory_order_relaxed);
   if (decision.verdict == Verdict::stop || decision.verdict == Verdict::rollback) {
+    if (decision.fault == Fault::norm) {
+      const std::lock_guard lock(mutex_);
+      norm_over_bound_ = step.norm.value_or(0);
+      bound_ = policy_.norm_bound();
+    }
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     latest_.store({static_cast<std::int32_t>(std::min(step.run_step, kMost)), decision.fault,
                    decision.is_escalated,
@@ -267,10 +267,15 @@ void Governor::count_snapshot(record::SnapshotResult result) noexcept {
   ++summary_.snapshots[index_of(result)];
 }
 
-void Governor::set_newest_snapshot(std::int64_t run_step, double age_seconds) noexcept {
+void Governor::set_snapshots(std::span<const record::KeptSnapshot> good) noexcept {
+  std::array<std::int64_t, ranks::kGenerations> run_steps{};
+  for (std::size_t i = 0; i < std::min(good.size(), run_steps.size()); ++i)
+    run_steps[i] = good[i].run_step;
+  lockstep_.set_good_snapshots(run_steps);
   const std::lock_guard lock(mutex_);
-  summary_.snapshot_step = run_step > 0 ? std::optional(run_step) : std::nullopt;
-  snapshot_monotonic_ = record::monotonic_time() - age_seconds;
+  summary_.newest_snapshot = good.empty() ? std::nullopt : std::optional(good[0]);
+  summary_.older_snapshot = good.size() < 2 ? std::nullopt : std::optional(good[1]);
+  snapshots_set_ = record::monotonic_time();
 }
 
 std::optional<record::GovernorSummary> Governor::summary() const {
@@ -278,8 +283,9 @@ std::optional<record::GovernorSummary> Governor::summary() const {
   record::GovernorSummary summary = summary_;
   summary.has_snapshots = has_summary_ || pace_.is_on();
   if (!summary.has_snapshots && !summary.ranks_agree) return std::nullopt;
-  if (summary.snapshot_step)
-    summary.snapshot_age_seconds = std::max(0.0, record::monotonic_time() - snapshot_monotonic_);
+  const double since = std::max(0.0, record::monotonic_time() - snapshots_set_);
+  for (auto* snapshot : {&summary.newest_snapshot, &summary.older_snapshot})
+    if (*snapshot) (*snapshot)->age_seconds += since;
   return summary;
 }
 
@@ -330,8 +336,16 @@ void Governor::note_incident(const record::Incident& incident, bool is_new) noex
   // One that came back has the step of its first beginning. It was open again after as many bad
   // steps in a row as its class takes.
   const std::int64_t in_a_row = std::max(loss_in_a_row_, kBadInARow);
-  bad_since_.store(incident.reopened > 0 ? incident.last_step - in_a_row + 1 : incident.first_step,
-                   std::memory_order_relaxed);
+  const std::int64_t bad_since =
+      incident.reopened > 0 ? incident.last_step - in_a_row + 1 : incident.first_step;
+  try {
+    const std::lock_guard lock(mutex_);
+    evidence_ = incident.evidence;
+    evidence_since_ = bad_since;
+  } catch (...) {  // no memory: the reason is shorter
+    evidence_since_ = 0;
+  }
+  bad_since_.store(bad_since, std::memory_order_relaxed);
   latest_incident_.store(incident.kind, std::memory_order_relaxed);
   incidents_.fetch_add(1, std::memory_order_release);
 }
@@ -345,35 +359,22 @@ void Governor::note_state(std::optional<std::int64_t> last_good_step, bool is_go
 
 std::string Governor::reason() const {
   const Acted acted = latest_.load();
-  std::string text = "step " + std::to_string(acted.run_step);
-  const bool skips =
-      policy_.on_nonfinite() == NonfinitePolicy::skip && acted.fault != Fault::incident;
-  if (acted.is_escalated && skips)
-    text += ", the last of " + std::to_string(policy_.skip_limit()) + " skipped in a row";
-  switch (acted.fault) {
-    case Fault::none:
-      return {};
-    case Fault::loss:
-      text += ": the loss is not finite";
-      break;
-    case Fault::gradient:
-      text += ": a gradient is not finite";
-      break;
-    case Fault::norm:
-      text += ": the gradient norm is above skip_norm";
-      break;
-    case Fault::overflow:
-      text += ": gradients are not finite, and the gradient scaler does not get over it";
-      break;
-    case Fault::incident:
-      text += ": an incident " + std::string(record::name_of(acted.kind)) + " is open";
-      break;
-  }
-  if (acted.stops == Stops::without_snapshot) text += "; there was no snapshot to go back to";
-  if (acted.stops == Stops::yes && acted.is_escalated && pace_.is_on())
-    text += ", after " + std::to_string(rollback_limit_) + " rollbacks within " +
-            std::to_string(rollback_window_) + " steps";
-  return text;
+  const bool by_skips = acted.is_escalated && acted.fault != Fault::incident &&
+                        policy_.on_nonfinite() == NonfinitePolicy::skip;
+  const bool by_rollbacks = acted.stops == Stops::yes && acted.is_escalated && pace_.is_on();
+  const std::lock_guard lock(mutex_);
+  // With agreement, the incident may be one that another rank alone has seen.
+  const bool is_own = evidence_since_ == bad_since_.load(std::memory_order_relaxed);
+  return words_of({.run_step = acted.run_step,
+                   .fault = acted.fault,
+                   .skips_in_a_row = by_skips ? policy_.skip_limit() : 0,
+                   .incident = acted.kind,
+                   .evidence = is_own ? evidence_ : std::string(),
+                   .norm = norm_over_bound_,
+                   .bound = bound_,
+                   .lacks_snapshot = acted.stops == Stops::without_snapshot,
+                   .rollbacks = by_rollbacks ? rollback_limit_ : 0,
+                   .window = rollback_window_});
 }
 
 std::string Governor::stop_reason() const {

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "agent/governor/decision.hpp"
 #include "agent/governor/lockstep.hpp"
 #include "agent/governor/policy_in_force.hpp"
 #include "agent/governor/step_finding.hpp"
@@ -26,29 +27,7 @@
 
 namespace gradvane::agent {
 
-/// skip, rollback and stop leave the step in hand out. rollback: then the training's state goes
-/// back to a snapshot.
-enum class Verdict : std::uint8_t { take, skip, rollback, stop };
-[[nodiscard]] std::string_view name_of(Verdict verdict) noexcept;
 [[nodiscard]] std::string_view name_of(RollbackOptimizer optimizer) noexcept;
-
-/// Why a step is not simply taken.
-enum class Fault : std::uint8_t {
-  none,
-  loss,      ///< it is not finite
-  gradient,  ///< one is not finite
-  norm,      ///< above Options::skip_norm
-  overflow,  ///< a gradient scaler has skipped step after step, and does not get over it
-  incident,  ///< one that the worker has opened: non-finite weights, a divergence
-};
-
-struct Decision {
-  Verdict verdict = Verdict::take;
-  Fault fault = Fault::none;
-  bool is_escalated = false;  ///< a limit was reached: skip_limit, or rollback_limit
-  /// The rank that a bad step comes from, if ranks agree and know it.
-  std::optional<std::int32_t> first_bad_rank = std::nullopt;
-};
 
 /// When snapshots of the training's state are due. 0: not by this.
 struct SnapshotPace {
@@ -61,7 +40,7 @@ struct SnapshotPace {
 
 /// One for each run. It keeps the count of what it decided, and what the worker has found out about
 /// the state. Threading: judge(), note_rollback(), stop_instead(),
-/// stop_at_next_step(), count_snapshot(), set_newest_snapshot(), note_comparison(), log() and note_checkpoint() from the threads that train, one at a time;
+/// stop_at_next_step(), count_snapshot(), set_snapshots(), note_comparison(), log() and note_checkpoint() from the threads that train, one at a time;
 /// note_incident(), note_state(), checkpoint_before(), want() and what begins with take_ from the
 /// worker's; all else from any.
 class Governor {
@@ -131,12 +110,8 @@ class Governor {
     owes_stop_.store(false, std::memory_order_relaxed);
   }
   void count_snapshot(record::SnapshotResult result) noexcept;
-  /// The newest good snapshot is that of `run_step`, `age_seconds` old; 0: there is none any more.
-  void set_newest_snapshot(std::int64_t run_step, double age_seconds) noexcept;
-  /// Run steps of the good snapshots, the newest first; 0: none.
-  void set_good_snapshots(std::array<std::int64_t, ranks::kGenerations> run_steps) noexcept {
-    lockstep_.set_good_snapshots(run_steps);
-  }
+  /// The good snapshots, the newest first: kGenerations of them at most.
+  void set_snapshots(std::span<const record::KeptSnapshot> good) noexcept;
   /// Ranks have compared their weights, and there is news.
   void note_comparison(record::ReplicaComparison comparison) noexcept;
   /// A line for the log, which the worker writes.
@@ -225,7 +200,12 @@ class Governor {
   std::atomic<bool> is_state_good_{true};
   std::atomic<bool> may_diverge_{false};
 
-  mutable std::mutex mutex_;               ///< guards what follows; held for moments only
+  mutable std::mutex mutex_;  ///< guards what follows; held for moments only
+  /// What its detector says of the latest incident that a policy is to act on, and bad_since_ then.
+  std::string evidence_;
+  std::int64_t evidence_since_ = 0;
+  double norm_over_bound_ = 0;             ///< of the latest decision for a norm
+  double bound_ = 0;                       ///< and what it was above
   std::vector<std::int64_t> checkpoints_;  ///< the latest
   std::vector<record::Rollback> new_rollbacks_;
   std::vector<std::string> lines_;
@@ -233,7 +213,7 @@ class Governor {
   std::optional<std::string> lost_agreement_;           ///< not reported yet
   record::GovernorSummary summary_;
   bool has_summary_ = false;
-  double snapshot_monotonic_ = 0;  ///< when the newest was taken
+  double snapshots_set_ = 0;  ///< when their ages were those of summary_
 };
 
 }  // namespace gradvane::agent

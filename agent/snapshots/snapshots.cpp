@@ -1,8 +1,10 @@
 #include "agent/snapshots/snapshots.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <exception>
+#include <span>
 #include <stdexcept>
 #include <utility>
 
@@ -86,14 +88,17 @@ bool Snapshots::refuse(SnapshotResult result, std::string why) noexcept try {
 }
 
 void Snapshots::note_newest() noexcept {
+  std::array<record::KeptSnapshot, ranks::kGenerations> good{};
+  std::size_t count = 0;
   const Generation* newest = newest_good();
-  const Generation* older = nullptr;
+  const auto keep = [&](const Generation& one) {
+    good[count++] = {.run_step = one.run_step,
+                     .age_seconds = record::monotonic_time() - one.taken_at};
+  };
+  if (newest != nullptr) keep(*newest);
   for (const Generation& one : generations_)
-    if (one.is_good && &one != newest) older = &one;
-  governor_.set_good_snapshots(
-      {newest == nullptr ? 0 : newest->run_step, older == nullptr ? 0 : older->run_step});
-  if (newest == nullptr) return governor_.set_newest_snapshot(0, 0);
-  governor_.set_newest_snapshot(newest->run_step, record::monotonic_time() - newest->taken_at);
+    if (one.is_good && &one != newest) keep(one);
+  governor_.set_snapshots(std::span(good).first(count));
 }
 
 /// Snapshots of that step and of later ones are of a training that had gone bad.

@@ -95,8 +95,13 @@ Json counts_json(const std::array<std::int64_t, kSize>& counts) {
 Json governor_json(const record::GovernorSummary& summary) {
   Json json{{"snapshots", counts_json<record::SnapshotResult>(summary.snapshots)},
             {"rollbacks", counts_json<record::RollbackReason>(summary.rollbacks)}};
-  if (summary.snapshot_step) json["snapshot_step"] = *summary.snapshot_step;
-  if (summary.snapshot_age_seconds) json["snapshot_age_seconds"] = *summary.snapshot_age_seconds;
+  const auto put = [&](const std::string& which, const auto& snapshot) {
+    if (!snapshot) return;
+    json[which + "_step"] = snapshot->run_step;
+    json[which + "_age_seconds"] = snapshot->age_seconds;
+  };
+  put("snapshot", summary.newest_snapshot);
+  put("older_snapshot", summary.older_snapshot);
   return json;
 }
 

@@ -98,8 +98,8 @@ ExportResult PrometheusExporter::on_governor(const record::GovernorSummary& summ
   for (std::size_t i = 0; i < summary.rollbacks.size(); ++i)
     metrics_->raise_to(Metric::rollbacks_total, static_cast<double>(summary.rollbacks[i]),
                        {record::kNames<record::RollbackReason>[i]});
-  if (summary.snapshot_age_seconds)
-    metrics_->set(Metric::snapshot_age_seconds, *summary.snapshot_age_seconds);
+  if (summary.newest_snapshot)
+    metrics_->set(Metric::snapshot_age_seconds, summary.newest_snapshot->age_seconds);
   else
     metrics_->remove(Metric::snapshot_age_seconds);
   return ExportResult::ok;

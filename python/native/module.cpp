@@ -8,6 +8,7 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "agent/public/option_table.hpp"
 #include "agent/worker/process_signals.hpp"
@@ -218,11 +219,13 @@ void define_governor(Class& agent) {
           },
           "result"_a)
       .def(
-          "set_newest_snapshot",
-          [](PythonAgent& self, std::int64_t run_step, double age_seconds) {
-            self.governor().set_newest_snapshot(run_step, age_seconds);
+          "set_snapshots",
+          [](PythonAgent& self, const std::vector<std::pair<std::int64_t, double>>& newest_first) {
+            std::vector<record::KeptSnapshot> good;
+            for (const auto& [run_step, age] : newest_first) good.push_back({run_step, age});
+            self.governor().set_snapshots(good);
           },
-          "run_step"_a, "age_seconds"_a)
+          "newest_first"_a)
       .def("diverges_since", [](PythonAgent& self) { return self.governor().diverges_since(); })
       .def("governor", [](PythonAgent& self) { return self.governor().status(); })
       .def("governor_reason", [](PythonAgent& self) { return self.governor().reason(); })
@@ -272,12 +275,6 @@ void define_governor(Class& agent) {
           },
           "optimizer"_a, "why"_a)
       .def("agreed_snapshot", [](PythonAgent& self) { return self.governor().agreed_snapshot(); })
-      .def(
-          "set_good_snapshots",
-          [](PythonAgent& self, std::array<std::int64_t, agent::ranks::kGenerations> run_steps) {
-            self.governor().set_good_snapshots(run_steps);
-          },
-          "run_steps"_a)
       .def("last_run_step", &PythonAgent::last_run_step);
 }
 

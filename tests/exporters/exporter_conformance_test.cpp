@@ -215,11 +215,10 @@ TEST_P(EveryExporter, TakesSnapshotsThatComeAndGo) {
   summary.ranks_agree = false;
   summary.snapshots.fill(3);
   summary.rollbacks.fill(2);
-  summary.snapshot_step = 10;
-  summary.snapshot_age_seconds = 1.5;
+  summary.newest_snapshot = record::KeptSnapshot{10, 1.5};
+  summary.older_snapshot = record::KeptSnapshot{5, 3.5};
   EXPECT_EQ(exporter_->export_governor(summary), ExportResult::ok);
-  summary.snapshot_step = std::nullopt;
-  summary.snapshot_age_seconds = std::nullopt;
+  summary.newest_snapshot = summary.older_snapshot = std::nullopt;
   EXPECT_EQ(exporter_->export_governor(summary), ExportResult::ok);
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -37,7 +38,7 @@ class Training:
     """`gradvane run training.py` in a folder of its own."""
 
     def __init__(self, folder: Path, parameters: int = 0, port: int = 0, start_step: int = 0, rank: int = 0,
-                 ranks: int = 1) -> None:
+                 ranks: int = 1, options: dict[str, str] | None = None) -> None:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         endpoint = folder / f"endpoint.rank{rank}.json"
@@ -46,7 +47,7 @@ class Training:
         self.process = subprocess.Popen(
             [sys.executable, "-B", "-m", "gradvane", "run", TRAINING, folder, str(parameters)],
             env=environment(GRADVANE_RUN="shown", GRADVANE_RUN_DIR=str(folder), GRADVANE_PORT=str(port),
-                            GRADVANE_START_STEP=str(start_step), **(of_several if ranks > 1 else {})))
+                            GRADVANE_START_STEP=str(start_step), **(of_several if ranks > 1 else {}), **(options or {})))
         self.address = str(json.loads(self._wait_for(endpoint))["url"])
 
     def _wait_for(self, path: Path) -> str:
@@ -77,7 +78,7 @@ class Training:
 def train(tmp_path: Path) -> Iterator[Callable[..., Training]]:
     started: list[Training] = []
 
-    def start(**how: int) -> Training:
+    def start(**how) -> Training:
         started.append(Training(tmp_path / "run", **how))
         return started[-1]
 
@@ -119,6 +120,30 @@ def test_nan_is_told_within_seconds_and_where_it_was(train, window):
     page.page.get_by_text(CULPRIT).first.wait_for()
     page.open(training.address, "/parameters")
     expect(page.page.locator("tbody a").first).to_have_text(CULPRIT)
+    page.check_quiet(training.address)
+
+
+def test_a_rollback_is_marked_on_the_charts_and_both_snapshots_are_told_with_their_ages(train, window):
+    training = train(options={"GRADVANE_ON_NONFINITE": "rollback", "GRADVANE_SNAPSHOT_EVERY": "20"})
+    page = window()
+    page.open(training.address)
+    page.wait_for_steps(60)
+    snapshots = page.page.locator(".tile", has_text="Newest snapshot")
+    expect(snapshots).to_contain_text(re.compile(r"step \d+.* old, before it step \d+, .* old"))
+    expect(snapshots).not_to_contain_text("rollback")
+    training.poison("trusted")
+    expect(snapshots).to_contain_text("1 rollback", timeout=30_000)
+    status = page.page.request.get(f"{training.address}/api/v1/status").json()
+    assert status["governor"]["rollbacks"] == {"nonfinite": 1} and status["skipped_steps"] == 1
+    page.pixels(page.chart("Loss"), {"--warn": 20})
+    page.cursor("Loss")
+    page.page.keyboard.press("End")
+    at = page.chart("Loss").locator(".at")
+    for _ in range(2000):
+        page.page.keyboard.press("ArrowLeft")
+        if "skipped" in at.inner_text():
+            break
+    expect(at).to_have_text(re.compile(r"^step \d+ · skipped · .*Rolled back"))
     page.check_quiet(training.address)
 
 

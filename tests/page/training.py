@@ -2,7 +2,8 @@
 
     training.py FOLDER [PARAMETERS]
 
-One gradient of the step after FOLDER/poison appears is NaN; with FOLDER/poison holding "on", until it is gone again.
+One gradient of the step after FOLDER/poison appears is NaN; with FOLDER/poison holding "on", until it is gone again. The
+loop leaves such a step out, unless FOLDER/poison holds "trusted".
 """
 
 import sys
@@ -47,12 +48,13 @@ def main(folder: Path, parameters: int) -> None:
     while not (folder / "stop").exists():
         due = time.monotonic() + STEP_SECONDS
         is_there = poison.exists()
-        is_on = is_there and (not was_there or poison.read_text() == "on")
+        how = poison.read_text() if is_there else ""
+        is_on = is_there and (not was_there or how == "on")
         was_there = is_there
         optimizer.zero_grad()
         loss_of(model, torch.randn(16, 32)).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        if not is_on:
+        if not is_on or how == "trusted":
             optimizer.step()
         time.sleep(max(0.0, due - time.monotonic()))
 

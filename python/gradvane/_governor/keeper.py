@@ -215,10 +215,10 @@ class Keeper:
     def latest(self) -> Generation | None:
         return next(iter(self.snapshots.good()), None)
 
-    def newest(self) -> tuple[int, float]:
-        """Run step and age in seconds of the newest good snapshot; 0 and 0: there is none."""
-        latest = self.latest()
-        return (0, 0.0) if latest is None else (latest.step, self._clock() - latest.taken_at)
+    def good(self) -> list[tuple[int, float]]:
+        """Run step and age in seconds of the good snapshots, the newest first."""
+        now = self._clock()
+        return [(one.step, now - one.taken_at) for one in self.snapshots.good()]
 
     def stop(self) -> None:
         self._cadence = Cadence(0, 0.0, 0.0)

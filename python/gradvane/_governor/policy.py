@@ -25,15 +25,10 @@ def connect(native: Any, watcher: Watcher, find: Callable[[], Incident | None]) 
             done.reason, done.step, done.to_step, done.generation, done.snapshot_age_seconds, done.batches_lost,
             done.optimizer, done.lr_factor, done.by_policy)
 
-    def note_newest() -> None:
-        native.set_newest_snapshot(*keeper.newest())
-        newest, older, *_ = [one.step for one in keeper.snapshots.good()] + [0, 0]
-        native.set_good_snapshots((newest, older))
-
     keeper.note_rollback = note_rollback
     keeper.note_failure = native.stop_at_next_step
     keeper.snapshots.note_result = native.count_snapshot
-    keeper.snapshots.note_newest = note_newest
+    keeper.snapshots.note_newest = lambda: native.set_snapshots(keeper.good())
     keeper.badness = lambda: None if native.may_snapshot() else "an incident has left the state in doubt"
     steps, seconds, budget = native.snapshot_pace()
     if not steps and not seconds:

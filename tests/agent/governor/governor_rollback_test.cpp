@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <optional>
 #include <string>
 
@@ -154,25 +155,27 @@ TEST(Governor, SnapshotsHaveAPaceWhereTheyAreNeeded) {
   EXPECT_EQ(Governor(options).pace().seconds, 60);
 }
 
-TEST(Governor, ItsSummaryHasEachResultAndTheAgeOfTheNewestSnapshot) {
+TEST(Governor, ItsSummaryHasEachResultAndTheAgesOfTheSnapshots) {
   EXPECT_EQ(Governor(Options{}).summary(), std::nullopt);
   Governor governor(with(NonfinitePolicy::rollback));
   ASSERT_TRUE(governor.summary()) << "counters begin at 0";
-  EXPECT_EQ(governor.summary()->snapshot_age_seconds, std::nullopt);
+  EXPECT_FALSE(governor.summary()->newest_snapshot);
   governor.count_snapshot(record::SnapshotResult::committed);
   governor.count_snapshot(record::SnapshotResult::incident);
   governor.count_snapshot(record::SnapshotResult::incident);
-  governor.set_newest_snapshot(40, 3.0);
+  governor.set_snapshots(std::array{record::KeptSnapshot{40, 3.0}, record::KeptSnapshot{30, 9.0}});
   governor.note_rollback({.run_step = 45, .to_step = 40}, false);
   const auto summary = governor.summary();
   EXPECT_EQ(summary->snapshots[index_of(record::SnapshotResult::committed)], 1);
   EXPECT_EQ(summary->snapshots[index_of(record::SnapshotResult::incident)], 2);
   EXPECT_EQ(summary->rollbacks[index_of(record::RollbackReason::requested)], 1);
-  EXPECT_EQ(summary->snapshot_step, 40);
-  EXPECT_GE(*summary->snapshot_age_seconds, 3.0);
-  EXPECT_LT(*summary->snapshot_age_seconds, 3.0 + 3600);
-  governor.set_newest_snapshot(0, 0);
-  EXPECT_EQ(governor.summary()->snapshot_step, std::nullopt);
+  EXPECT_EQ(summary->newest_snapshot.value().run_step, 40);
+  EXPECT_GE(summary->newest_snapshot->age_seconds, 3.0);
+  EXPECT_LT(summary->newest_snapshot->age_seconds, 3.0 + 3600);
+  EXPECT_EQ(summary->older_snapshot.value().run_step, 30);
+  EXPECT_GE(summary->older_snapshot->age_seconds, 9.0);
+  governor.set_snapshots({});
+  EXPECT_FALSE(governor.summary()->newest_snapshot || governor.summary()->older_snapshot);
 }
 
 }  // namespace

@@ -141,6 +141,20 @@ TEST(Governor, ManySkipsInARowEscalateToARollbackWhereThereAreSnapshots) {
   EXPECT_FALSE(governor.should_stop());
 }
 
+TEST(Governor, AStopForTheNormSaysWhichNormAndWhichBound) {
+  Options options = bounded(2);
+  options.skip_limit = 2;
+  Governor governor(options);
+  for (const double norm : {3.0, 52.25}) {
+    StepFinding step = good(7);
+    step.norm = norm;
+    (void)governor.judge(step);
+  }
+  EXPECT_EQ(governor.stop_reason(),
+            "stopped: step 7, the last of 2 skipped in a row: the gradient norm, 52.25, is above "
+            "skip_norm, which is 2");
+}
+
 TEST(Governor, AGoodStepEndsARowOfSkips) {
   Options options = with(NonfinitePolicy::skip);
   options.skip_limit = 3;
@@ -184,10 +198,14 @@ TEST(Governor, AScalerThatNeverGetsOverItIsABadStepFromThe17th) {
 TEST(Governor, ADivergenceActsOnceAtTheNextStep) {
   Governor governor(on_divergence(DivergencePolicy::stop));
   EXPECT_EQ(governor.judge(good(1)).verdict, Verdict::take);
-  governor.note_incident(incident(IncidentClass::loss_divergence), true);
+  record::Incident diverges = incident(IncidentClass::loss_divergence);
+  diverges.evidence = "Step 1: the loss rose to 9; the mean before was 2, the limit 4.";
+  governor.note_incident(diverges, true);
   const Decision decision = governor.judge(good(2));
   EXPECT_EQ(decision.verdict, Verdict::stop);
-  EXPECT_EQ(governor.stop_reason(), "stopped: step 2: an incident loss_divergence is open");
+  EXPECT_EQ(governor.stop_reason(),
+            "stopped: step 2: an incident loss_divergence is open: step 1: the loss rose to 9; the "
+            "mean before was 2, the limit 4");
   governor.note_incident(incident(IncidentClass::loss_divergence), false);
   EXPECT_EQ(governor.judge(good(3)).verdict, Verdict::take) << "more is known of the same one";
 }

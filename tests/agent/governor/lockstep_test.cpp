@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,13 @@ using record::IncidentClass;
 using testing::ElementsAre;
 using testing::EndsWith;
 using testing::HasSubstr;
+
+/// Of these run steps, the newest first.
+std::vector<record::KeptSnapshot> kept(std::initializer_list<std::int64_t> run_steps) {
+  std::vector<record::KeptSnapshot> snapshots;
+  for (const std::int64_t run_step : run_steps) snapshots.push_back({.run_step = run_step});
+  return snapshots;
+}
 
 Options agreeing(NonfinitePolicy policy) {
   Options options = with(policy);
@@ -113,8 +121,8 @@ TEST(Lockstep, SkipsInARowAreCountedAlikeWhicheverRankHasThem) {
 
 TEST(Lockstep, AnIncidentOfOneRankActsOnBothOnceAlthoughTheOtherFindsItLater) {
   Ranks ranks(going_back());
-  ranks[0].set_good_snapshots({20, 10});
-  ranks[1].set_good_snapshots({20, 10});
+  ranks[0].set_snapshots(kept({20, 10}));
+  ranks[1].set_snapshots(kept({20, 10}));
   ranks[1].note_incident(divergence(18), true);
   EXPECT_THAT(ranks.judge(good(21), good(21)), ElementsAre(Verdict::rollback, Verdict::rollback));
   EXPECT_EQ(ranks[0].agreed_snapshot(), 10) << "that of step 20 came after the first bad step";
@@ -130,13 +138,13 @@ TEST(Lockstep, ASnapshotThatOneRankLacksIsNotGoneBackTo) {
   Options options = agreeing(NonfinitePolicy::rollback);
   options.snapshot_every = 10;
   Ranks ranks(options);
-  ranks[0].set_good_snapshots({30, 20});
-  ranks[1].set_good_snapshots({20, 0});
+  ranks[0].set_snapshots(kept({30, 20}));
+  ranks[1].set_snapshots(kept({20}));
   EXPECT_THAT(ranks.judge(bad_loss(31), good(31)),
               ElementsAre(Verdict::rollback, Verdict::rollback));
   EXPECT_EQ(ranks[0].agreed_snapshot(), 20);
   EXPECT_EQ(ranks[1].agreed_snapshot(), 20);
-  ranks[1].set_good_snapshots({});
+  ranks[1].set_snapshots({});
   EXPECT_THAT(ranks.judge(bad_loss(32), good(32)),
               ElementsAre(Verdict::rollback, Verdict::rollback));
   EXPECT_EQ(ranks[0].agreed_snapshot(), 0);

@@ -364,8 +364,7 @@ TEST_F(PrometheusExporterTest, TheWholeExpositionIsThatOfTheGoldenFile) {
   governor.ranks_agree = true;
   governor.snapshots = {7, 1, 0, 0, 0, 0, 0, 0, 2};
   governor.rollbacks = {1, 0, 0, 1};
-  governor.snapshot_step = 10;
-  governor.snapshot_age_seconds = 2.5;
+  governor.newest_snapshot = record::KeptSnapshot{10, 2.5};
   EXPECT_EQ(exporter_.export_governor(governor), ExportResult::ok);
   EXPECT_EQ(exporter_.set_run_state(record::RunState::running, ""), ExportResult::ok);
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -82,6 +83,27 @@ def test_what_broke_first_is_read_from_what_is_left(tmp_path, how, status):
             assert (broke["last_step"], broke["steps"]) == (50, 11), "with all the steps it had"
         assert "1 NaN in the gradients, first in 2.weight, element 11" in replay(files[word])
     assert ("killed" in replay(files["ring"])) == (how == "kill")
+
+
+def test_a_rollback_is_part_of_the_story(tmp_path):
+    script = running.write(tmp_path, """
+        import torch
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        for step in range(1, 41):
+            optimizer.zero_grad()
+            (model(torch.randn(8, 4)).square().mean() * (float("nan") if step == 28 else 1.0)).backward()
+            optimizer.step()
+        """)
+    running.python("-m", "gradvane", "run", "--on-nonfinite", "rollback", "--snapshot-every", "5", script, cwd=tmp_path,
+                   GRADVANE_RUN_DIR=str(tmp_path / "run"), GRADVANE_PORT="-1")
+    (file,) = (tmp_path / "run").glob("*.step28.nonfinite_loss.gvrec")
+    told = " ".join(replay(file).split())
+    assert re.search(r"Step 28: the training went back to the state after step 26 \(snapshot 6, \S+ s old\)\. The reason: step 28:"
+                     r" the loss is not finite\. Lost: 2 steps\.", told), told
+    story = json.loads(replay(file, "--json"))
+    assert [(one["class"], one["first_step"]) for one in story["other_incidents"]] == [("rollback", 28)]
+    assert (story["after"]["steps"], story["after"]["nonfinite"]) == (12, 0)
 
 
 def test_a_signal_asks_for_a_recording_and_a_run_that_is_well_leaves_no_other(tmp_path):

@@ -41,6 +41,8 @@ export interface Governor {
   rollbacks: Record<string, number>;
   snapshot_step?: number;
   snapshot_age_seconds?: number;
+  older_snapshot_step?: number;
+  older_snapshot_age_seconds?: number;
 }
 
 export interface FirstBad {

@@ -114,11 +114,14 @@ function SnapshotTile({ status }: { status: Status }) {
   const { governor } = status;
   if (!governor) return null;
   const step = governor.snapshot_step;
+  const older = governor.older_snapshot_step;
   const committed = governor.snapshots.committed ?? 0;
   const refused = total(governor.snapshots) - committed;
   const rollbacks = total(governor.rollbacks);
   const notes = [
     ...(step === undefined ? [] : [`${durationText(governor.snapshot_age_seconds)} old`]),
+    ...(older === undefined
+      ? [] : [`before it step ${countText(older)}, ${durationText(governor.older_snapshot_age_seconds)} old`]),
     ...(refused > 0 ? [`${countText(refused)} refused`] : []),
     ...(rollbacks > 0 ? [plural(rollbacks, "rollback")] : []),
   ];
