@@ -20,7 +20,7 @@
 #include "collectors/sync_ledger/cupti/cupti_library.hpp"
 #include "exporters/board/status_board.hpp"
 #include "exporters/files/run_token.hpp"
-#include "exporters/http/host_rule.hpp"
+#include "exporters/http/access/host_rule.hpp"
 #include "exporters/metric_set.hpp"
 #include "exporters/prometheus/prometheus_exporter.hpp"
 #include "exporters/signals_blocked.hpp"

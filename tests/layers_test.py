@@ -60,7 +60,8 @@ ROOMS = {
         "text": set(),
         "board": {""},
         "json": {""},
-        "alert_push": {"", "files", "http"},
+        "alert_push": {"", "client", "files", "http"},
+        "client": {"http"},
         "http": {"", "files"},
         "history": {"", "board"},
         "prometheus": {"", "http", "text"},
@@ -70,7 +71,7 @@ ROOMS = {
         "page": {"", "board", "http", "json", "text"},
         "web": {"", "alert_push", "files", "http"},
         "api": {"", "board", "files", "history", "http", "json", "page", "prometheus"},
-        "node": {"", "api", "files", "http", "json", "prometheus"},
+        "node": {"", "api", "client", "files", "http", "json", "prometheus"},
     },
 }
 # The agent writes recordings and never reads one.

@@ -11,7 +11,7 @@
 #include "exporters/alert_push/alert_labels.hpp"
 #include "exporters/alert_push/alert_url.hpp"
 #include "exporters/files/run_token.hpp"
-#include "exporters/http/host_rule.hpp"
+#include "exporters/http/access/host_rule.hpp"
 #include "exporters/http/unix_address.hpp"
 
 namespace gradvane::agent {

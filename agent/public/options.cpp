@@ -19,7 +19,7 @@
 
 #include "agent/public/option_table.hpp"
 #include "exporters/files/run_token.hpp"
-#include "exporters/http/host_rule.hpp"
+#include "exporters/http/access/host_rule.hpp"
 #include "exporters/http/unix_address.hpp"
 
 namespace gradvane::agent {

@@ -13,8 +13,8 @@
 #include "exporters/alert_push/alert_book.hpp"
 #include "exporters/alert_push/alert_labels.hpp"
 #include "exporters/alert_push/push_access.hpp"
+#include "exporters/client/resolve_host.hpp"
 #include "exporters/exporter.hpp"
-#include "exporters/http/resolve_host.hpp"
 #include "exporters/metric_set.hpp"
 
 namespace gradvane::exporters {

@@ -8,7 +8,7 @@
 #include "exporters/alert_push/alert_book.hpp"
 #include "exporters/alert_push/alert_url.hpp"
 #include "exporters/alert_push/push_access.hpp"
-#include "exporters/http/resolve_host.hpp"
+#include "exporters/client/resolve_host.hpp"
 #include "record/incident.hpp"
 
 namespace gradvane::exporters {

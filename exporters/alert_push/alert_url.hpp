@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "exporters/http/web_place.hpp"
+#include "exporters/client/web_place.hpp"
 
 namespace gradvane::exporters {
 

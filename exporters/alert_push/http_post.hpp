@@ -6,9 +6,9 @@
 
 #include "exporters/alert_push/alert_url.hpp"
 #include "exporters/alert_push/push_access.hpp"
-#include "exporters/http/client_connection.hpp"
-#include "exporters/http/http_connector.hpp"
-#include "exporters/http/resolve_host.hpp"
+#include "exporters/client/client_connection.hpp"
+#include "exporters/client/http_connector.hpp"
+#include "exporters/client/resolve_host.hpp"
 
 namespace gradvane::exporters {
 

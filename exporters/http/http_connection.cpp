@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "exporters/http/accept_header.hpp"
-#include "exporters/http/http_admission.hpp"
+#include "exporters/http/access/http_admission.hpp"
 #include "exporters/http/http_answer.hpp"
 #include "exporters/http/http_head.hpp"
 

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "exporters/http/access_token.hpp"
+#include "exporters/http/access/access_token.hpp"
 #include "exporters/http/http_server.hpp"
 #include "exporters/http/http_wire.hpp"
 

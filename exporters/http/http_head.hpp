@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <string>
 
+#include "exporters/http/access/web_access.hpp"
 #include "exporters/http/http_message.hpp"
-#include "exporters/http/web_access.hpp"
 
 namespace gradvane::exporters {
 

@@ -12,9 +12,9 @@
 #include <optional>
 #include <string>
 
-#include "exporters/http/host_rule.hpp"
+#include "exporters/http/access/host_rule.hpp"
+#include "exporters/http/access/web_access.hpp"
 #include "exporters/http/http_message.hpp"
-#include "exporters/http/web_access.hpp"
 
 namespace gradvane::exporters {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "exporters/http/web_access.hpp"
+#include "exporters/http/access/web_access.hpp"
 
 namespace gradvane::exporters {
 

@@ -14,9 +14,9 @@
 #include <thread>
 #include <utility>
 
-#include "exporters/http/http_connector.hpp"
-#include "exporters/http/http_get.hpp"
-#include "exporters/http/web_place.hpp"
+#include "exporters/client/http_connector.hpp"
+#include "exporters/client/http_get.hpp"
+#include "exporters/client/web_place.hpp"
 #include "exporters/signals_blocked.hpp"
 
 namespace gradvane::exporters {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "exporters/http/resolve_host.hpp"
+#include "exporters/client/resolve_host.hpp"
 
 namespace gradvane::exporters {
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "exporters/api/endpoint.hpp"
-#include "exporters/http/host_rule.hpp"
+#include "exporters/http/access/host_rule.hpp"
 #include "exporters/json/record_json.hpp"
 
 namespace gradvane::exporters {

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "exporters/http/authorization.hpp"
+#include "exporters/http/access/authorization.hpp"
 
 namespace gradvane::exporters {
 namespace {

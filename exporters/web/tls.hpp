@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "exporters/http/web_access.hpp"
+#include "exporters/http/access/web_access.hpp"
 
 namespace gradvane::exporters {
 

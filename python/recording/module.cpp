@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "exporters/http/host_rule.hpp"
+#include "exporters/http/access/host_rule.hpp"
 #include "exporters/json/record_json.hpp"
 #include "exporters/replay/diff.hpp"
 #include "exporters/replay/replay.hpp"

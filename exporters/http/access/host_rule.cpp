@@ -1,4 +1,4 @@
-#include "exporters/http/host_rule.hpp"
+#include "exporters/http/access/host_rule.hpp"
 
 #include <arpa/inet.h>
 #include <unistd.h>

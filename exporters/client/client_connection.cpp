@@ -1,4 +1,4 @@
-#include "exporters/http/client_connection.hpp"
+#include "exporters/client/client_connection.hpp"
 
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "exporters/http/web_place.hpp"
+#include "exporters/client/web_place.hpp"
 
 #include <algorithm>
 #include <boost/asio/ip/address_v6.hpp>

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "exporters/http/http_connector.hpp"
+#include "exporters/client/http_connector.hpp"
 
 namespace gradvane::exporters {
 

@@ -1,4 +1,4 @@
-#include "exporters/http/http_connector.hpp"
+#include "exporters/client/http_connector.hpp"
 
 #include <algorithm>
 #include <boost/asio/ip/address.hpp>

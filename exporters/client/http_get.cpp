@@ -1,4 +1,4 @@
-#include "exporters/http/http_get.hpp"
+#include "exporters/client/http_get.hpp"
 
 #include <array>
 #include <boost/asio/buffer.hpp>

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "exporters/http/client_connection.hpp"
-#include "exporters/http/resolve_host.hpp"
+#include "exporters/client/client_connection.hpp"
+#include "exporters/client/resolve_host.hpp"
+#include "exporters/client/web_place.hpp"
 #include "exporters/http/tls_session.hpp"
-#include "exporters/http/web_place.hpp"
 
 namespace gradvane::exporters {
 

@@ -1,4 +1,4 @@
-#include "exporters/http/http_admission.hpp"
+#include "exporters/http/access/http_admission.hpp"
 
 #include <string>
 

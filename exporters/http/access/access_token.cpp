@@ -1,9 +1,9 @@
-#include "exporters/http/access_token.hpp"
+#include "exporters/http/access/access_token.hpp"
 
 #include <algorithm>
 #include <cstddef>
 
-#include "exporters/http/authorization.hpp"
+#include "exporters/http/access/authorization.hpp"
 
 namespace gradvane::exporters {
 namespace {

@@ -1,5 +1,5 @@
 // By which names a request may call the server, and on whose behalf a browser may.
-#include "exporters/http/host_rule.hpp"
+#include "exporters/http/access/host_rule.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

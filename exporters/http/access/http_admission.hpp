@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-#include "exporters/http/access_token.hpp"
-#include "exporters/http/host_rule.hpp"
+#include "exporters/http/access/access_token.hpp"
+#include "exporters/http/access/host_rule.hpp"
+#include "exporters/http/access/web_access.hpp"
 #include "exporters/http/http_message.hpp"
-#include "exporters/http/web_access.hpp"
 
 namespace gradvane::exporters {
 
