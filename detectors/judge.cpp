@@ -59,7 +59,7 @@ Judge::Judge(std::int32_t rank, const Settings& settings, Report report)
       settings_(settings),
       report_(std::move(report)),
       book_(settings_.judged),
-      nonfinite_(rank, book_, report_),
+      nonfinite_(rank, settings_.is_alone, book_, report_),
       syncs_(rank, settings_.syncs, book_, report_),
       agent_(rank, settings_.agent, settings_.cooldown_seconds, book_, report_),
       stall_(rank, settings_.stall_seconds, book_, report_),

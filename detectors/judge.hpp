@@ -33,6 +33,7 @@ namespace gradvane::detectors {
 
 struct Settings {
   Judged judged{};
+  bool is_alone = true;  ///< no other rank trains
   double cooldown_seconds = 60;
   double stall_seconds = 300;
   LossSettings loss;

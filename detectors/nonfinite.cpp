@@ -35,18 +35,18 @@ bool is_judged(Site site, const record::StepRecord& step) {
   return was_read(site, step) && !(site == Site::grad && step.is_handled_overflow());
 }
 
-bool was_finite(Site site, const record::StepRecord& step) {
-  return was_read(site, step) && !step.has_nonfinite(site);
-}
-
 /// Where in its step the first bad site came about, as far as the others tell.
 std::optional<record::BeganIn> began_in(const record::Appearance& first,
-                                        const record::StepRecord& step) {
+                                        const record::StepRecord& step, bool is_alone) {
   const Site site = first.site;
   if (site == Site::loss) return record::BeganIn::forward;
-  if (!was_finite(Site::loss, step)) return std::nullopt;
-  if (site == Site::grad) return record::BeganIn::backward;
-  if (!was_finite(Site::grad, step) || !is_fresh(first)) return std::nullopt;
+  if (!step.was_finite(Site::loss)) return std::nullopt;
+  if (site == Site::grad) {
+    if (step.first_bad_rank)
+      return step.first_bad_loss ? record::BeganIn::forward : record::BeganIn::backward;
+    return is_alone ? std::optional(record::BeganIn::backward) : std::nullopt;
+  }
+  if (!step.was_finite(Site::grad) || !is_fresh(first)) return std::nullopt;
   return record::BeganIn::update;
 }
 
@@ -129,7 +129,7 @@ void NonfiniteDetector::open(Site site, const record::StepRecord& step,
   fresh.opened_at = step.time;
   fresh.first = first.first;
   fresh.param = first.param;
-  if (lost == 0) fresh.began_in = began_in(first, step);
+  if (lost == 0) fresh.began_in = began_in(first, step, is_alone_);
   if (lost == 0 && step.bad_micro_step > 0 && site == Site::loss)
     fresh.micro_step = step.bad_micro_step;
   fresh.order.push_back(first);

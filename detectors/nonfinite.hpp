@@ -29,9 +29,9 @@ class NonfiniteDetector {
   static constexpr int kClearAfter = 10;
   static constexpr int kWeightsClearAfter = 1;
 
-  /// `book` outlives the detector.
-  NonfiniteDetector(std::int32_t rank, IncidentBook& book, Report report)
-      : rank_(rank), book_(book), report_(std::move(report)) {}
+  /// `book` outlives the detector. `is_alone`: no other rank trains, whose values this one's gradients may have.
+  NonfiniteDetector(std::int32_t rank, bool is_alone, IncidentBook& book, Report report)
+      : rank_(rank), is_alone_(is_alone), book_(book), report_(std::move(report)) {}
 
   /// Judges one step. Throws only what `report` throws.
   void observe(const record::StepRecord& step, const record::ModelInfo& model);
@@ -55,6 +55,7 @@ class NonfiniteDetector {
   void close_if_clean(const record::StepRecord& step);
 
   std::int32_t rank_;
+  bool is_alone_;
   IncidentBook& book_;
   Report report_;
   std::optional<record::Incident> open_;

@@ -62,6 +62,24 @@ std::string verdict(const record::Incident& incident, const record::StepRecord& 
   return text + ": not an overflow that it gets over.";
 }
 
+/// Where in the step, and on which rank, as far as it is known.
+std::string beginning_of(const record::Incident& incident, const record::Appearance& first,
+                         const record::StepRecord& step) {
+  std::string text;
+  const bool is_grad = first.site == Site::grad;
+  if (incident.began_in == record::BeganIn::update)
+    text = " Loss and gradients were finite: it began in the optimizer's update.";
+  else if (incident.began_in == record::BeganIn::backward)
+    text = " The loss was finite: it began in the backward pass.";
+  else if (is_grad && !step.first_bad_rank && step.was_finite(Site::loss))
+    text =
+        " This rank's loss was finite: it began in a backward pass, or with another rank's loss.";
+  if (step.first_bad_rank)
+    text += " It comes from rank " + std::to_string(*step.first_bad_rank) +
+            (is_grad && step.first_bad_loss ? ", whose loss was not finite." : ".");
+  return text;
+}
+
 }  // namespace
 
 bool is_fresh(const record::Appearance& appearance) {
@@ -76,13 +94,7 @@ std::string describe_first(const record::Incident& incident, const record::Appea
            (lost == 1 ? " step whose own record was lost." : " steps whose own records were lost.");
   std::string text = "Step " + std::to_string(first.run_step) + ": " + subject(first) +
                      became(first) + counts_of(first.counts) + "." + last_read_of(first);
-  if (incident.began_in == record::BeganIn::backward)
-    text += " The loss was finite: it began in the backward pass.";
-  if (incident.began_in == record::BeganIn::update)
-    text += " Loss and gradients were finite: it began in the optimizer's update.";
-  if (step.first_bad_rank)
-    text += " It comes from rank " + std::to_string(*step.first_bad_rank) + ".";
-  return text + verdict(incident, step);
+  return text + beginning_of(incident, first, step) + verdict(incident, step);
 }
 
 std::string describe_joined(const record::Appearance& joined) {

@@ -148,6 +148,8 @@ struct StepRecord {
   std::int32_t bad_micro_step = 0;
   /// The rank that a non-finite value comes from. Absent: it is not known.
   std::optional<std::int32_t> first_bad_rank;
+  bool first_bad_loss =
+      false;  ///< it was that rank's loss; false: a gradient, before it was averaged
 
   std::optional<double> loss;               ///< may be NaN or Inf: then that was measured
   std::optional<double> grad_norm;          ///< L2 over finite elements, as read (before clipping)
@@ -218,6 +220,9 @@ struct StepRecord {
 
   [[nodiscard]] bool has_nonfinite(Site site) const noexcept {
     return any(nonfinite[index_of(site)]);
+  }
+  [[nodiscard]] bool was_finite(Site site) const noexcept {
+    return site_measured[index_of(site)].value_or(false) && !has_nonfinite(site);
   }
   /// False where the loop read gradients and took no step with them.
   [[nodiscard]] bool is_step() const noexcept { return skipped != SkipReason::loop; }

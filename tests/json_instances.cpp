@@ -1,3 +1,6 @@
 #include "tests/json_instances.hpp"
 
-GRADVANE_JSON_INSTANCES();
+template class nlohmann::basic_json<>;
+template class nlohmann::detail::serializer<nlohmann::json>;
+template class nlohmann::detail::parser<nlohmann::json, gradvane::test::JsonText>;
+template class nlohmann::detail::lexer<nlohmann::json, gradvane::test::JsonText>;

@@ -4,13 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-/// `how`: extern, or nothing.
-#define GRADVANE_JSON_INSTANCES(how)                                                          \
-  how template class nlohmann::basic_json<>;                                                  \
-  how template class nlohmann::detail::serializer<nlohmann::json>;                            \
-  how template class nlohmann::detail::parser<                                                \
-      nlohmann::json, nlohmann::detail::iterator_input_adapter<std::string::const_iterator>>; \
-  how template class nlohmann::detail::lexer<                                                 \
-      nlohmann::json, nlohmann::detail::iterator_input_adapter<std::string::const_iterator>>
+namespace gradvane::test {
+using JsonText = nlohmann::detail::iterator_input_adapter<std::string::const_iterator>;
+}  // namespace gradvane::test
 
-GRADVANE_JSON_INSTANCES(extern);
+extern template class nlohmann::basic_json<>;
+extern template class nlohmann::detail::serializer<nlohmann::json>;
+extern template class nlohmann::detail::parser<nlohmann::json, gradvane::test::JsonText>;
+extern template class nlohmann::detail::lexer<nlohmann::json, gradvane::test::JsonText>;

@@ -10,8 +10,9 @@ namespace {
 
 using detectors::words_of;
 
-/// A sentence as part of another one.
-std::string as_clause(std::string sentence) {
+/// The first sentence, as part of another one.
+std::string as_clause(const std::string& text) {
+  std::string sentence = text.substr(0, text.find(". "));
   if (sentence.starts_with("Step ")) sentence[0] = 's';
   if (sentence.ends_with('.')) sentence.pop_back();
   return sentence;
@@ -42,6 +43,11 @@ std::string words_of_fault(const Reason& reason) {
 std::string_view name_of(Verdict verdict) noexcept {
   static constexpr std::array<std::string_view, 4> kNames{"take", "skip", "rollback", "stop"};
   return kNames[static_cast<std::size_t>(verdict)];
+}
+
+std::string_view name_of(RollbackOptimizer optimizer) noexcept {
+  static constexpr std::array<std::string_view, 3> kNames{"restore", "reset", "keep"};
+  return kNames[static_cast<std::size_t>(optimizer)];
 }
 
 std::string words_of(const Reason& reason) {

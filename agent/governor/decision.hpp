@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "agent/include/gradvane/options.hpp"
+#include "agent/ranks/agreement.hpp"
 #include "record/incident_classes.hpp"
 
 namespace gradvane::agent {
@@ -24,12 +26,14 @@ enum class Fault : std::uint8_t {
   incident,  ///< one that the worker has opened: non-finite weights, a divergence
 };
 
+[[nodiscard]] std::string_view name_of(RollbackOptimizer optimizer) noexcept;
+
 struct Decision {
   Verdict verdict = Verdict::take;
   Fault fault = Fault::none;
   bool is_escalated = false;  ///< a limit was reached: skip_limit, or rollback_limit
-  /// The rank that a bad step comes from, if ranks agree and know it.
-  std::optional<std::int32_t> first_bad_rank = std::nullopt;
+  /// What a bad step comes from, if ranks agree and know it.
+  std::optional<ranks::Origin> origin = std::nullopt;
 };
 
 /// What a rollback or a stop rests on, for a person.

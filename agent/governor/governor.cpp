@@ -31,10 +31,6 @@ Verdict verdict_of(DivergencePolicy policy) noexcept {
 
 }  // namespace
 
-std::string_view name_of(RollbackOptimizer optimizer) noexcept {
-  return std::array{"restore", "reset", "keep"}[static_cast<std::size_t>(optimizer)];
-}
-
 Governor::Governor(const Options& options)
     : policy_(ranks::policy_of(options)),
       acts_(options.enabled && policy_.all().acts()),
@@ -68,11 +64,7 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
   if (decision.verdict != Verdict::take && step.can_skip)
     skipped_.fetch_add(1, std::memory_order_relaxed);
   if (decision.verdict == Verdict::stop || decision.verdict == Verdict::rollback) {
-    if (decision.fault == Fault::norm) {
-      const std::lock_guard lock(mutex_);
-      norm_over_bound_ = step.norm.value_or(0);
-      bound_ = policy_.norm_bound();
-    }
+    note_grounds(step, decision.fault);
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     latest_.store({static_cast<std::int32_t>(std::min(step.run_step, kMost)), decision.fault,
                    decision.is_escalated,
@@ -82,6 +74,15 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
   return decision;
 } catch (...) {  // no memory for an optimizer's counts: its step is taken, as without a policy
   return {};
+}
+
+/// Ranks that agree may act on an incident that another one alone has seen.
+void Governor::note_grounds(const StepFinding& step, Fault fault) noexcept {
+  const std::lock_guard lock(mutex_);
+  const bool is_of_it = fault == Fault::incident && evidence_ != nullptr &&
+                        evidence_->kind == latest_incident_.load(std::memory_order_relaxed) &&
+                        evidence_->bad_since == bad_since_.load(std::memory_order_relaxed);
+  grounds_ = {step.norm.value_or(0), policy_.norm_bound(), is_of_it ? evidence_ : nullptr};
 }
 
 /// Each test of a number comes behind those for NaN and infinity, and is one that NaN does not
@@ -167,7 +168,7 @@ Decision Governor::judge_together(const StepFinding& step, std::span<const std::
   const ranks::Agreement& agreed = *outcome.agreement;
   if (agreed.policy) policy_.follow(*agreed.policy);
   Decision decision = judge(lockstep_.join(step, agreed));
-  if (agreed.origin) decision.first_bad_rank = agreed.origin->rank;
+  decision.origin = agreed.origin;
   if (decision.verdict == Verdict::take || decision.fault == Fault::incident) return decision;
   log("step " + std::to_string(step.run_step) + ": " +
       std::string(agent::name_of(decision.verdict)) + " on all ranks; " +
@@ -333,18 +334,20 @@ void Governor::note_incident(const record::Incident& incident, bool is_new) noex
       record::is_nonfinite(incident.kind) && is_late &&
       (on_nonfinite == NonfinitePolicy::stop || on_nonfinite == NonfinitePolicy::rollback);
   if (!diverges && !goes_bad) return;
-  // One that came back has the step of its first beginning. It was open again after as many bad
-  // steps in a row as its class takes.
+  // One that came back has the step and the words of its first beginning. It was open again after
+  // as many bad steps in a row as its class takes.
   const std::int64_t in_a_row = std::max(loss_in_a_row_, kBadInARow);
   const std::int64_t bad_since =
       incident.reopened > 0 ? incident.last_step - in_a_row + 1 : incident.first_step;
+  std::shared_ptr<const Evidence> evidence;
   try {
-    const std::lock_guard lock(mutex_);
-    evidence_ = incident.evidence;
-    evidence_since_ = bad_since;
+    if (incident.reopened == 0)
+      evidence =
+          std::make_shared<const Evidence>(Evidence{incident.kind, bad_since, incident.evidence});
   } catch (...) {  // no memory: the reason is shorter
-    evidence_since_ = 0;
   }
+  const std::lock_guard lock(mutex_);
+  evidence_.swap(evidence);
   bad_since_.store(bad_since, std::memory_order_relaxed);
   latest_incident_.store(incident.kind, std::memory_order_relaxed);
   incidents_.fetch_add(1, std::memory_order_release);
@@ -362,16 +365,18 @@ std::string Governor::reason() const {
   const bool by_skips = acted.is_escalated && acted.fault != Fault::incident &&
                         policy_.on_nonfinite() == NonfinitePolicy::skip;
   const bool by_rollbacks = acted.stops == Stops::yes && acted.is_escalated && pace_.is_on();
-  const std::lock_guard lock(mutex_);
-  // With agreement, the incident may be one that another rank alone has seen.
-  const bool is_own = evidence_since_ == bad_since_.load(std::memory_order_relaxed);
+  Grounds grounds;
+  {
+    const std::lock_guard lock(mutex_);
+    grounds = grounds_;
+  }
   return words_of({.run_step = acted.run_step,
                    .fault = acted.fault,
                    .skips_in_a_row = by_skips ? policy_.skip_limit() : 0,
                    .incident = acted.kind,
-                   .evidence = is_own ? evidence_ : std::string(),
-                   .norm = norm_over_bound_,
-                   .bound = bound_,
+                   .evidence = grounds.evidence ? grounds.evidence->text : std::string(),
+                   .norm = grounds.norm,
+                   .bound = grounds.bound,
                    .lacks_snapshot = acted.stops == Stops::without_snapshot,
                    .rollbacks = by_rollbacks ? rollback_limit_ : 0,
                    .window = rollback_window_});

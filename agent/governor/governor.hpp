@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -26,8 +27,6 @@
 #include "record/rollback.hpp"
 
 namespace gradvane::agent {
-
-[[nodiscard]] std::string_view name_of(RollbackOptimizer optimizer) noexcept;
 
 /// When snapshots of the training's state are due. 0: not by this.
 struct SnapshotPace {
@@ -161,7 +160,22 @@ class Governor {
     record::IncidentClass kind = record::IncidentClass::nonfinite_loss;  ///< of an incident
   };
 
+  /// What a detector says of an incident.
+  struct Evidence {
+    record::IncidentClass kind = record::IncidentClass::nonfinite_loss;
+    std::int64_t bad_since = 0;
+    std::string text{};
+  };
+  /// The numbers of the latest rollback or stop.
+  struct Grounds {
+    double norm = 0;
+    double bound = 0;
+    std::shared_ptr<const Evidence>
+        evidence{};  ///< null: there is none here, or another rank has it
+  };
+
   Fault fault_of(const StepFinding& step) noexcept;
+  void note_grounds(const StepFinding& step, Fault fault) noexcept;
   Decision decide(const StepFinding& step, Fault fault) noexcept;
   [[nodiscard]] Decision by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept;
   [[nodiscard]] bool may_roll_back() const noexcept;
@@ -200,12 +214,9 @@ class Governor {
   std::atomic<bool> is_state_good_{true};
   std::atomic<bool> may_diverge_{false};
 
-  mutable std::mutex mutex_;  ///< guards what follows; held for moments only
-  /// What its detector says of the latest incident that a policy is to act on, and bad_since_ then.
-  std::string evidence_;
-  std::int64_t evidence_since_ = 0;
-  double norm_over_bound_ = 0;             ///< of the latest decision for a norm
-  double bound_ = 0;                       ///< and what it was above
+  mutable std::mutex mutex_;                  ///< guards what follows; held for moments only
+  std::shared_ptr<const Evidence> evidence_;  ///< of the latest incident that a policy is to act on
+  Grounds grounds_;
   std::vector<std::int64_t> checkpoints_;  ///< the latest
   std::vector<record::Rollback> new_rollbacks_;
   std::vector<std::string> lines_;

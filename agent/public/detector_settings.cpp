@@ -7,6 +7,7 @@ namespace gradvane::agent {
 detectors::Settings detector_settings(const Options& options) {
   detectors::Settings settings;
   (void)detectors::parse_judged(options.detect, settings.judged);
+  settings.is_alone = options.world_size <= 1;
   settings.cooldown_seconds = options.cooldown_seconds;
   settings.stall_seconds = options.stall_seconds;
   settings.loss.window = options.loss_window;

@@ -68,8 +68,11 @@ Outcome agree(std::span<const std::string> records) {
   Agreement agreed;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const RankRecord& one = all[rank];
-    if ((one.loss_is_bad || one.own_bad) && !agreed.origin)
-      agreed.origin = Origin{static_cast<std::int32_t>(rank), one.bad_micro_step, one.own_bad};
+    // A gradient that was dropped or mended since has no part in the step.
+    const bool own_gradient = one.own_bad && one.gradients_are_bad;
+    if ((one.loss_is_bad || own_gradient) && !agreed.origin)
+      agreed.origin =
+          Origin{static_cast<std::int32_t>(rank), one.loss_is_bad, one.bad_micro_step, one.own_bad};
     agreed.loss_is_bad |= one.loss_is_bad;
     agreed.gradients_are_bad |= one.gradients_are_bad;
     if (!one.incident) continue;
@@ -87,7 +90,7 @@ std::string origin_of(const Agreement& agreed,
   if (!agreed.origin) return "which rank it came from is not known";
   const Origin& origin = *agreed.origin;
   std::string text = rank_text(static_cast<std::size_t>(origin.rank)) + " is the first whose own ";
-  if (origin.own_gradient)
+  if (!origin.loss_is_bad && origin.own_gradient)
     return text + "gradient is not finite, of " + name_of(origin.own_gradient->param) +
            " at element " + std::to_string(origin.own_gradient->element);
   text += "loss is not finite";

@@ -15,6 +15,7 @@ namespace gradvane::agent::ranks {
 /// Where a bad step comes from, as far as its own rank knows.
 struct Origin {
   std::int32_t rank = 0;
+  bool loss_is_bad = false;                ///< its own; else its own gradient was
   std::int64_t micro_step = 0;             ///< of its bad loss, from 1; 0: not known
   std::optional<BadElement> own_gradient;  ///< before it was averaged
 
@@ -27,7 +28,7 @@ struct Agreement {
   bool gradients_are_bad = false;
   /// The lowest rank whose own loss was bad, or its own gradient before it was averaged. Absent if
   /// there is none: gradients are averaged over all ranks, so that a bad one is bad everywhere and
-  /// names nobody.
+  /// names no rank.
   std::optional<Origin> origin;
   /// L2 norm of the gradients of the whole model. Absent if a rank did not know its part.
   std::optional<double> norm;

@@ -49,10 +49,12 @@ Place place_of(const std::string& told) {
   return {text.substr(0, end), text.substr(end + 1)};
 }
 
-std::vector<std::string> gathered(const AllGather& gather, const std::string& mine) {
+/// `ranks`: how many there are; 0: that is to be found out.
+std::vector<std::string> gathered(const AllGather& gather, const std::string& mine,
+                                  std::size_t ranks) {
   std::vector<std::string> all = gather(mine);
   const auto fits = [&](const std::string& one) { return one.size() == mine.size(); };
-  if (all.empty() || !std::ranges::all_of(all, fits))
+  if (all.empty() || (ranks > 0 && all.size() != ranks) || !std::ranges::all_of(all, fits))
     throw std::runtime_error("the AllGather has not returned " + std::to_string(mine.size()) +
                              " bytes of each rank");
   return all;
@@ -79,8 +81,17 @@ MeetingPlace Meeting::place() const noexcept {
 }
 
 std::vector<std::string> Meeting::exchange(const std::string& record) {
-  if (!std::exchange(has_met_, true)) meet(record.size());
-  if (!board_) return gathered(gather_, record);
+  if (std::exchange(is_broken_, true))
+    throw std::runtime_error("ranks do not meet any more: an exchange before this one has failed");
+  std::vector<std::string> all = exchange_now(record);
+  is_broken_ = false;
+  return all;
+}
+
+std::vector<std::string> Meeting::exchange_now(const std::string& record) {
+  if (!has_met_) meet(record.size());
+  has_met_ = true;
+  if (!board_) return gathered(gather_, record, ranks_);
   board_->tell(record);
   if (answer_) return exchange_over_nodes();
   wait_for_all(*board_);
@@ -94,12 +105,13 @@ void Meeting::meet(std::size_t bytes) {
   const Place mine{exporters::random_word(), options_.node};
   std::vector<Place> places;
   for (const std::string& told :
-       gathered(gather_, padded(mine.own + '\n' + mine.node, kPlaceBytes)))
+       gathered(gather_, padded(mine.own + '\n' + mine.node, kPlaceBytes), 0))
     places.push_back(place_of(told));
   const auto me = std::ranges::find(places, mine.own, &Place::own);
   if (me == places.end())
     throw std::runtime_error("the AllGather has not returned what this rank gave");
   rank_ = static_cast<int>(me - places.begin());
+  ranks_ = places.size();
   bytes_ = bytes;
 
   std::vector<std::string> names;
@@ -126,20 +138,22 @@ void Meeting::meet(std::size_t bytes) {
   }
   std::vector<int> leaders;
   for (const std::vector<int>& ranks : nodes_) leaders.push_back(ranks.front());
-  if (rank_ == mine_.front()) leaders_ = among_(leaders);
+  if (!leads()) return;
+  leaders_ = among_(leaders);
+  if (!leaders_) throw std::runtime_error("the GatherAmong has not returned a function");
 }
 
 /// Between the ranks of this node. It stays absent on all ranks unless it could be had on all nodes.
 void Meeting::share(std::optional<NodeBoard>& board, std::size_t bytes) {
   const auto ranks = static_cast<int>(mine_.size());
   BoardName made;
-  if (rank_ == mine_.front()) {
+  if (leads()) {
     try {
       made.name = NodeBoard::make(ranks, bytes);
     } catch (const std::exception&) {  // small containers may have no shared memory
     }
   }
-  const auto names = gathered(gather_, padded(made.name, kPlaceBytes));
+  const auto names = gathered(gather_, padded(made.name, kPlaceBytes), ranks_);
   const std::string name = unpadded(names[static_cast<std::size_t>(mine_.front())]);
   if (!name.empty()) {
     try {
@@ -148,7 +162,7 @@ void Meeting::share(std::optional<NodeBoard>& board, std::size_t bytes) {
     } catch (const std::exception&) {  // no rank uses it then
     }
   }
-  const auto joined = gathered(gather_, std::string(1, board ? kComplete : kIncomplete));
+  const auto joined = gathered(gather_, std::string(1, board ? kComplete : kIncomplete), ranks_);
   if (!std::ranges::all_of(joined, [](const std::string& one) { return one[0] == kComplete; }))
     board.reset();
 }
@@ -169,7 +183,7 @@ void Meeting::wait_for_all(NodeBoard& board) const {
 }
 
 std::vector<std::string> Meeting::exchange_over_nodes() {
-  if (!leaders_) {
+  if (!leads()) {
     wait_for_all(*board_);
     answer_->tell({});
     wait_for_all(*answer_);
@@ -178,7 +192,7 @@ std::vector<std::string> Meeting::exchange_over_nodes() {
   std::string answer(1,
                      kIncomplete);  // the others of this node need not wait for what will not come
   try {
-    const auto blocks = gathered(leaders_, block_of_node());
+    const auto blocks = gathered(leaders_, block_of_node(), nodes_.size());
     answer[0] = kComplete;
     for (const std::string& block : blocks) answer += block;
   } catch (...) {
@@ -196,8 +210,8 @@ std::string Meeting::block_of_node() {
     wait_for_all(*board_);
     block[0] = kComplete;
     for (int place = 0; place < board_->ranks(); ++place) block += board_->told_by(place);
-  } catch (const std::runtime_error&) {  // by_rank() says it on all nodes
-    block.resize(1);
+  } catch (const std::runtime_error& error) {  // by_rank() says it on all nodes
+    block = kIncomplete + std::string(error.what());
   }
   block.resize(block_bytes(), '\0');
   return block;
@@ -211,9 +225,7 @@ std::vector<std::string> Meeting::by_rank(const std::string& answer) const {
   for (std::size_t node = 0; node < nodes_.size(); ++node) {
     const std::vector<int>& ranks = nodes_[node];
     const std::string block = answer.substr(1 + node * block_bytes(), block_bytes());
-    if (block[0] != kComplete)
-      throw std::runtime_error("a rank of the node of rank " + std::to_string(ranks.front()) +
-                               " has gone");
+    if (block[0] != kComplete) throw std::runtime_error(unpadded(block.substr(1)));
     for (std::size_t place = 0; place < ranks.size(); ++place)
       all[static_cast<std::size_t>(ranks[place])] = block.substr(1 + place * bytes_, bytes_);
   }

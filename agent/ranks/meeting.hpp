@@ -1,5 +1,5 @@
 #pragma once
-// Where the records of all ranks of a C++ program meet in a step.
+// Where the records of all ranks meet in a step.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -35,13 +35,15 @@ class Meeting {
 
   /// The records of all ranks, by rank. All ranks call it equally often, with records of equal size.
   /// Throws std::runtime_error if a rank has gone or does not come in time, and what the AllGather
-  /// throws. Do not call it again then.
+  /// throws. Every later call throws then.
   [[nodiscard]] std::vector<std::string> exchange(const std::string& record);
 
   [[nodiscard]] MeetingPlace place() const noexcept;
 
  private:
+  [[nodiscard]] std::vector<std::string> exchange_now(const std::string& record);
   void meet(std::size_t bytes);
+  [[nodiscard]] bool leads() const noexcept { return rank_ == mine_.front(); }
   void share(std::optional<NodeBoard>& board, std::size_t bytes);
   void wait_for_all(NodeBoard& board) const;
   [[nodiscard]] std::vector<std::string> exchange_over_nodes();
@@ -55,8 +57,10 @@ class Meeting {
 
   // Known from the first exchange on.
   bool has_met_ = false;
+  bool is_broken_ = false;  ///< an exchange has begun and not come to its end
   int rank_ = 0;
-  std::size_t bytes_ = 0;
+  std::size_t ranks_ = 0;
+  std::size_t bytes_ = 0;                  ///< of a record
   std::vector<std::vector<int>> nodes_{};  ///< the ranks of each; the first of them leads it
   std::vector<int> mine_{};                ///< those of this node
   std::optional<NodeBoard> board_{};       ///< absent: all ranks meet by gather_

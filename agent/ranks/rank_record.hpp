@@ -33,7 +33,7 @@ struct RankRecord {
   std::int64_t bad_micro_step = 0;
   bool gradients_are_bad = false;
   /// In the first parameter whose gradient was bad on this rank before ranks averaged it. Absent:
-  /// none was, or nobody looked.
+  /// none was, or it was not looked at.
   std::optional<BadElement> own_bad = std::nullopt;
   bool has_scaler = false;
   /// L2 norm of the gradients that this rank holds. Absent where it is not known.

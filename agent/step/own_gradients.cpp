@@ -1,7 +1,6 @@
 #include "agent/step/own_gradients.hpp"
 
 #include <algorithm>
-#include <vector>
 
 namespace gradvane::agent {
 
@@ -26,6 +25,7 @@ void OwnGradients::look() noexcept try {
   readers_.resize(static_cast<std::size_t>(watch.optimizers()));
   for (int optimizer = 0; optimizer < watch.optimizers(); ++optimizer) {
     if (watch.is_removed(optimizer)) continue;
+    optimizers_.at(optimizer).own_bad.reset();  // it may be of gradients that were dropped since
     const std::vector<collectors::Tensor>& params = watch.params(optimizer);
     collectors::CpuReader& reader = readers_[static_cast<std::size_t>(optimizer)];
     if (reader.stats().size() != params.size()) reader.resize(params.size());

@@ -3,25 +3,27 @@
 #include <cstdint>
 #include <vector>
 
+#include "agent/include/gradvane/agent.hpp"
+#include "agent/ranks/rank_record.hpp"
 #include "agent/step/attached_optimizers.hpp"
 #include "collectors/tensors/cpu_reader.hpp"
 #include "collectors/tensors/tensor.hpp"
 
 namespace gradvane::agent {
 
-/// Its findings hold for the step in hand of each optimizer that has the parameter. Any thread, one at
-/// a time: a hook of a backward pass may be on another than the one that trains.
+/// Its findings hold for the step in hand of each optimizer that has the parameter.
 class OwnGradients {
  public:
   /// `optimizers` outlives this object.
   OwnGradients(const Options& options, AttachedOptimizers& optimizers)
       : looks_(options.check_before_reduction), optimizers_(optimizers) {}
 
-  /// The gradient of `param` is not finite at `element`, a row-major index.
+  /// The gradient of `param` is not finite at `element`, a row-major index. From a hook of a backward
+  /// pass too, on whatever thread, one call at a time.
   void note(const collectors::Tensor& param, std::int64_t element) noexcept;
 
-  /// Reads all gradients that lie on CPUs once, if Options::check_before_reduction is on, and notes the
-  /// first that is not finite. Allocates.
+  /// On the thread that trains. Reads all gradients that lie on CPUs once, if Options::check_before_reduction is on, and notes the
+  /// first that is not finite. What was noted before is forgotten. Allocates.
   void look() noexcept;
 
  private:

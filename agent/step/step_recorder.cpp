@@ -149,7 +149,11 @@ Decision StepRecorder::judge_together(int optimizer, bool can_skip,
     return optimizers_.watch().param_name(optimizer, entry);
   };
   const Decision decision = governor_.judge_together(found, records, name_of);
-  if (decision.first_bad_rank) at(optimizer).facts.first_bad_rank = *decision.first_bad_rank;
+  if (decision.origin) {
+    collectors::StepFacts& facts = at(optimizer).facts;
+    facts.first_bad_rank = decision.origin->rank;
+    facts.first_bad_loss = decision.origin->loss_is_bad;
+  }
   if (governor_.agrees()) replicas_.compare(optimizer, found.run_step, records);
   return decision;
 }

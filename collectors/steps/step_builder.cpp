@@ -164,6 +164,7 @@ void StepBuilder::take_facts(const StepFacts& facts) {
   record_.bad_micro_step = facts.bad_micro_step;
   record_.first_bad_rank =
       facts.first_bad_rank < 0 ? std::nullopt : std::optional(facts.first_bad_rank);
+  record_.first_bad_loss = facts.first_bad_loss;
   record_.read_at = facts.read_at;
   record_.skipped = facts.skipped;
   clip_max_norm_ = measured(facts.clip_max_norm);

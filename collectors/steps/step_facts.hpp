@@ -29,6 +29,7 @@ struct StepFacts {
 
   /// The rank that a bad step comes from; -1: not known, or ranks do not tell each other.
   std::int32_t first_bad_rank = -1;
+  bool first_bad_loss = false;  ///< it was that rank's loss
 
   record::ReadAt read_at = record::ReadAt::none;
   record::SkipReason skipped = record::SkipReason::none;

@@ -89,7 +89,8 @@ void describe(auto& a, like<record::StepRecord> auto& r) {
   a(54, r.first_bad_rank);
   a(55, r.rank_wait_seconds);
   a(56, r.device_limit_bytes);
-  describe_joined(a, r, 57, std::numeric_limits<std::uint32_t>::max());  // the next free one is 57
+  a(57, r.first_bad_loss);
+  describe_joined(a, r, 58, std::numeric_limits<std::uint32_t>::max());  // the next free one is 58
 }
 
 void describe(auto& a, like<record::Appearance> auto& r) {

@@ -17,6 +17,8 @@ using record::NonfiniteKind;
 using record::Site;
 using record::StepRecord;
 using test::kSites;
+using testing::HasSubstr;
+using testing::Not;
 
 constexpr int kClearAfter = NonfiniteDetector::kClearAfter;
 
@@ -35,6 +37,33 @@ TEST_F(NonfiniteOrderTest, SitesThatGoBadTogetherAreOneIncidentInTheOrderOfAStep
   ASSERT_EQ(reports_[0].order.size(), 3U);
   for (std::size_t s = 0; s < 3; ++s) EXPECT_EQ(reports_[0].order[s].site, kSites[s]);
   EXPECT_EQ(reports_[0].steps, 1);
+}
+
+TEST_F(NonfiniteOrderTest, WithOtherRanksABadGradientBeganInTheBackwardPassOnlyIfThatIsKnown) {
+  const auto first_report = [&](bool is_alone, std::optional<std::int32_t> from, bool is_loss) {
+    std::optional<Incident> seen;
+    IncidentBook book;
+    NonfiniteDetector detector(0, is_alone, book, [&](const Incident& report) { seen = report; });
+    StepRecord step = read(Site::grad, 5);
+    step.site_measured[index_of(Site::loss)] = true;
+    step.first_bad_rank = from;
+    step.first_bad_loss = is_loss;
+    detector.observe(step, model_);
+    return seen.value();
+  };
+  const Incident alone = first_report(true, {}, false);
+  EXPECT_EQ(alone.began_in, record::BeganIn::backward);
+  EXPECT_THAT(alone.evidence, HasSubstr("The loss was finite: it began in the backward pass."));
+  const Incident spread = first_report(false, {}, false);
+  EXPECT_EQ(spread.began_in, std::nullopt);
+  EXPECT_THAT(spread.evidence, HasSubstr("in a backward pass, or with another rank's loss."));
+  const Incident by_loss = first_report(false, 3, true);
+  EXPECT_EQ(by_loss.began_in, record::BeganIn::forward);
+  EXPECT_THAT(by_loss.evidence, HasSubstr("It comes from rank 3, whose loss was not finite."));
+  EXPECT_THAT(by_loss.evidence, Not(HasSubstr("backward")));
+  const Incident by_gradient = first_report(false, 3, false);
+  EXPECT_EQ(by_gradient.began_in, record::BeganIn::backward);
+  EXPECT_THAT(by_gradient.evidence, HasSubstr("backward pass. It comes from rank 3."));
 }
 
 TEST_F(NonfiniteOrderTest, WhatGoesBadLaterJoinsTheIncidentWithItsStepAndItsBlame) {
@@ -125,7 +154,7 @@ TEST_F(NonfiniteOrderTest, WhereItBeganIsSaidOnlyWhereTheSitesBeforeItAreKnownTo
                              Case{Site::loss, true, false, record::BeganIn::forward}}) {
     IncidentBook book;
     std::optional<Incident> seen;
-    NonfiniteDetector detector(0, book, [&](const Incident& incident) { seen = incident; });
+    NonfiniteDetector detector(0, true, book, [&](const Incident& incident) { seen = incident; });
     detector.observe(read(Site::weight, 0), model_);
     StepRecord step = read(a_case.site, 1);
     if (a_case.loss_read) step.site_measured[index_of(Site::loss)] = true;
@@ -222,7 +251,7 @@ TEST_F(NonfiniteOrderTest, ASiteThatIsSwitchedOffIsNotJudged) {
   Judged judged = default_judged();
   judged[index_of(IncidentClass::nonfinite_grad)] = false;
   IncidentBook book(judged);
-  NonfiniteDetector detector(0, book,
+  NonfiniteDetector detector(0, true, book,
                              [this](const Incident& incident) { reports_.push_back(incident); });
   detector.observe(read(Site::grad, 5), model_);
   EXPECT_TRUE(reports_.empty());

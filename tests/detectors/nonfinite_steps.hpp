@@ -45,7 +45,7 @@ class NonfiniteSteps : public testing::Test {
   std::int64_t step_ = 0;
   std::vector<Incident> reports_;
   IncidentBook book_;
-  NonfiniteDetector detector_{3, book_,
+  NonfiniteDetector detector_{3, true, book_,
                               [this](const Incident& incident) { reports_.push_back(incident); }};
 };
 

@@ -59,7 +59,7 @@ TEST_F(NonfiniteTest, AnyKindOpens) {
   for (std::size_t kind = 0; kind < record::kNonfiniteKinds; ++kind) {
     for (const Site site : kSites) {
       IncidentBook book;
-      NonfiniteDetector detector(0, book,
+      NonfiniteDetector detector(0, true, book,
                                  [&](const Incident& incident) { reports_.push_back(incident); });
       StepRecord step = read(site, 0);
       step.nonfinite[index_of(site)][kind] = 1;
@@ -183,7 +183,7 @@ TEST_F(NonfiniteTest, NumbersThatAreNanThemselvesNeitherThrowNorDecide) {
 TEST_F(NonfiniteTest, ABadElementOfAParameterThatTheModelDoesNotHaveIsReportedWithoutAName) {
   for (const std::int32_t param : {-1, 2, 1'000'000}) {
     IncidentBook book;
-    NonfiniteDetector detector(0, book,
+    NonfiniteDetector detector(0, true, book,
                                [&](const Incident& incident) { reports_.push_back(incident); });
     StepRecord step = read(Site::grad, 1);
     step.first_by_site[index_of(Site::grad)] = {Site::grad, NonfiniteKind::nan, param, 0};
@@ -207,7 +207,7 @@ TEST_F(NonfiniteTest, TheLossHasNoElement) {
 TEST_F(NonfiniteTest, AReportThatThrowsIsNotRepeated) {
   int reports = 0;
   IncidentBook book;
-  NonfiniteDetector detector(0, book, [&](const Incident&) {
+  NonfiniteDetector detector(0, true, book, [&](const Incident&) {
     ++reports;
     throw std::runtime_error("full");
   });

@@ -1,20 +1,17 @@
 """A real Prometheus finds live runs through `gradvane sd`, by file and by HTTP; and the configurations of
 docs/prometheus.md are valid."""
 
-import json
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import pytest
 import yaml
-from prometheus_test import SERVERS, SOURCE, free_port
+from prometheus_test import SOURCE
+from real_prometheus import SERVERS, RealPrometheus, wait_for
 from training_run import TrainingRun
 
 PACKAGE = Path(os.environ["GRADVANE_BUILD_DIR"]) / "python"
@@ -26,26 +23,9 @@ def start(folder, *words, **how):
                             env={**os.environ, "PYTHONPATH": str(PACKAGE)}, **how)
 
 
-class Asked:
-    def __init__(self, port):
-        self._url = f"http://127.0.0.1:{port}/api/v1/query?query="
-
-    def runs(self, job):
-        """The runs of targets that are up, and the addresses that a discovery has found."""
-        with urllib.request.urlopen(self._url + urllib.parse.quote(f'gradvane_world_size{{job="{job}"}}'), timeout=10) as answer:
-            return {result["metric"]["found_run"] for result in json.load(answer)["data"]["result"]}
-
-    def wait_for(self, job, runs):
-        until = time.monotonic() + 90
-        while True:
-            try:
-                found = self.runs(job)
-            except OSError:
-                found = "no answer"  # it is still starting
-            if found == runs:
-                return
-            assert time.monotonic() < until, (job, found, runs)
-            time.sleep(0.2)
+def wait_for_runs(server, job, runs):
+    """Until the targets that a discovery has found and that are up are of these runs."""
+    wait_for(lambda: {result["metric"]["found_run"] for result in server.query(f'gradvane_world_size{{job="{job}"}}')} == runs)
 
 
 def test_prometheus_finds_runs_that_come_and_go_by_file_and_by_http(tmp_path):
@@ -57,31 +37,23 @@ def test_prometheus_finds_runs_that_come_and_go_by_file_and_by_http(tmp_path):
     http = re.search(r"http://\S+/", serve.stderr.readline())[0]
     relabel = [{"source_labels": ["__meta_gradvane_run"], "regex": "sd-.*", "action": "keep"},
                {"source_labels": ["__meta_gradvane_run"], "target_label": "found_run"}]
-    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({
-        "global": {"scrape_interval": "1s"},
-        "scrape_configs": [
-            {"job_name": "file", "relabel_configs": relabel,
-             "file_sd_configs": [{"files": [str(tmp_path / "targets.json")], "refresh_interval": "1s"}]},
-            {"job_name": "http", "relabel_configs": relabel,
-             "http_sd_configs": [{"url": http, "refresh_interval": "1s"}]}]}))
-    port = free_port()
-    with open(tmp_path / "log", "w", encoding="utf-8") as log:
-        server = subprocess.Popen(
-            [SERVERS / "prometheus", f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data",
-             f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=subprocess.STDOUT)
-    asked = Asked(port)
+    configs = [
+        {"job_name": "file", "relabel_configs": relabel,
+         "file_sd_configs": [{"files": [str(tmp_path / "targets.json")], "refresh_interval": "1s"}]},
+        {"job_name": "http", "relabel_configs": relabel, "http_sd_configs": [{"url": http, "refresh_interval": "1s"}]}]
     try:
-        with TrainingRun(folders[0], GRADVANE_RUN="sd-one", GRADVANE_LINGER_SECONDS="0"):
-            with TrainingRun(folders[1], GRADVANE_RUN="sd-two", GRADVANE_LINGER_SECONDS="0"):
+        with RealPrometheus(tmp_path, configs) as server:
+            with TrainingRun(folders[0], GRADVANE_RUN="sd-one", GRADVANE_LINGER_SECONDS="0"):
+                with TrainingRun(folders[1], GRADVANE_RUN="sd-two", GRADVANE_LINGER_SECONDS="0"):
+                    for job in ("file", "http"):
+                        wait_for_runs(server, job, {"sd-one", "sd-two"})
                 for job in ("file", "http"):
-                    asked.wait_for(job, {"sd-one", "sd-two"})
-            for job in ("file", "http"):
-                asked.wait_for(job, {"sd-one"})
+                    wait_for_runs(server, job, {"sd-one"})
         for process in (watch, serve):
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=30) == 0
     finally:
-        for process in (server, watch, serve):
+        for process in (watch, serve):
             process.kill()
             process.wait()
 

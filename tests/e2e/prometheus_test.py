@@ -1,24 +1,13 @@
 """A real Prometheus scrapes a real training run."""
 
-import json
 import os
-import socket
-import subprocess
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import pytest
+from real_prometheus import RealPrometheus
 from training_run import TrainingRun, series
 
-SERVERS = Path(os.environ["GRADVANE_SERVERS_DIR"])
 SOURCE = Path(os.environ["GRADVANE_SOURCE_DIR"])
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -29,33 +18,11 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def prometheus(run, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("prometheus")
-    port = free_port()
     target = run.endpoint()["url"].removeprefix("http://")
-    (folder / "prometheus.yml").write_text(
-        "global: {scrape_interval: 1s}\n"
-        "scrape_configs:\n"
-        f"  - {{job_name: gradvane, static_configs: [{{targets: ['{target}']}}]}}\n"
-    )
-    with open(folder / "log", "w", encoding="utf-8") as log:
-        server = subprocess.Popen(
-            [SERVERS / "prometheus", f"--config.file={folder}/prometheus.yml",
-             f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"],
-            stdout=log, stderr=subprocess.STDOUT,
-        )
-
-        def query(expression):
-            url = f"http://127.0.0.1:{port}/api/v1/query?" + urllib.parse.urlencode(
-                {"query": expression})
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return json.load(answer)["data"]["result"]
-
-        try:
-            run.wait_for(lambda: query("up == 1") and query("gradvane_steps_total"))
-            yield query
-        finally:
-            server.terminate()
-            server.wait(timeout=30)
+    configs = [{"job_name": "gradvane", "static_configs": [{"targets": [target]}]}]
+    with RealPrometheus(tmp_path_factory.mktemp("prometheus"), configs) as server:
+        run.wait_for(lambda: server.query("up == 1") and server.query("gradvane_steps_total"))
+        yield server.query
 
 
 def test_the_target_is_up_and_steps_move(run, prometheus):

@@ -2,19 +2,17 @@
 run, and not for a run whose ranks are alike."""
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import textwrap
 import time
-import urllib.parse
-import urllib.request
 
 import pytest
 import yaml
-from prometheus_test import SERVERS, SOURCE, free_port
 from discovery_test import PACKAGE, pytestmark  # noqa: F401  as there
+from prometheus_test import SOURCE
+from real_prometheus import RealPrometheus, wait_for
 
 SCRIPT = """
 import sys, time
@@ -63,33 +61,15 @@ def ask(tmp_path_factory):
                               "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(naps)), "GRADVANE_RUN_ID": run})
                  for run, naps in RUNS.items() for rank, nap in enumerate(naps)]
         targets = [rank.stdout.readline().strip().removeprefix("http://").rstrip("/") for rank in ranks]
-        (folder / "prometheus.yml").write_text(yaml.safe_dump({
-            "global": {"scrape_interval": "1s"},
-            "scrape_configs": [{"job_name": "training", "static_configs": [{"targets": targets}]}]}))
-        port = free_port()
-        started([SERVERS / "prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
-                 f"--web.listen-address=127.0.0.1:{port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-        def query(text):
-            url = f"http://127.0.0.1:{port}/api/v1/query?query=" + urllib.parse.quote(text)
-            with urllib.request.urlopen(url, timeout=10) as answer:
-                return {result["metric"].get("run"): float(result["value"][1]) for result in json.load(answer)["data"]["result"]}
-
-        yield query
-
-
-def wait_for(found):
-    until = time.monotonic() + 120
-    while not found():
-        assert time.monotonic() < until
-        time.sleep(0.5)
+        server = ends.enter_context(RealPrometheus(folder, [{"job_name": "training", "static_configs": [{"targets": targets}]}]))
+        yield lambda text: {result["metric"].get("run"): float(result["value"][1]) for result in server.query(text)}
 
 
 @pytest.mark.parametrize("alert", ["GradvaneStragglerRank", "GradvaneDataStarvation"])
 def test_a_slow_loader_fires_the_alert_of_its_run_alone(ask, alert):
     def all_ranks_report():
-        with contextlib.suppress(OSError):  # it is still starting
-            return ask("count by (run) (rate(gradvane_steps_total[20s]) > 0)") == {run: len(naps) for run, naps in RUNS.items()}
+        return ask("count by (run) (rate(gradvane_steps_total[20s]) > 0)") == {
+            run: len(naps) for run, naps in RUNS.items()}
 
     wait_for(all_ranks_report)
     rule = expression(alert)

@@ -224,8 +224,8 @@ class GRADVANE_API Agent {
 
   /// How this rank reaches the others, for Options::ranks = agree. Call it once on every rank, before
   /// attach(). Ranks of one node meet in shared memory then, which takes three calls of `gather` in
-  /// the first step. If they are on several nodes, the first rank of each makes an AllGather of these
-  /// by `among` and calls it in each step. Without `among`, every rank calls `gather` in each step.
+  /// the first step. If they are on several nodes, the first rank of each calls the AllGather that
+  /// `among` returns, in each step. Without `among`, every rank calls `gather` in each step.
   /// docs/ranks.md. Throws std::invalid_argument if `gather` is empty.
   void agree_over(AllGather gather, GatherAmong among = {});
 

@@ -40,8 +40,7 @@ inline AllGather gather_over_store(const c10::intrusive_ptr<c10d::Store>& store,
   };
 }
 
-/// The same among some ranks of rank `rank`'s run, for ranks on several nodes. Give it the store of
-/// gather_over_store().
+/// The GatherAmong of rank `rank`, for ranks on several nodes. Give it the store of gather_over_store().
 inline GatherAmong gather_among_over_store(
     const c10::intrusive_ptr<c10d::Store>& store, int rank,
     std::chrono::milliseconds patience = std::chrono::minutes(10)) {

@@ -54,10 +54,16 @@ class Agreement:
         try:
             records = self._exchange(record)
         except Exception as error:  # a rank that has gone, a time that is over
-            self._leave()
-            return int(self._native.judge_alone(optimizer, (str(error).splitlines() or [type(error).__name__])[0]))
+            return self._alone(optimizer, (str(error).splitlines() or [type(error).__name__])[0])
+        except BaseException:  # Ctrl-C: the others need not wait for a rank that may never come again
+            self._alone(optimizer, "interrupted")
+            raise
         self._native.note_rank_wait(time.perf_counter() - began)
         return int(self._native.judge_together(optimizer, records))
+
+    def _alone(self, optimizer: int, why: str) -> int:
+        self._leave()
+        return int(self._native.judge_alone(optimizer, why))
 
     def stop(self) -> None:
         """Lets go of the groups, which ends them."""

@@ -49,7 +49,8 @@ class Meeting:
 
     @property
     def place(self) -> str:
-        """`node`, `nodes`, or `everywhere` if no two ranks are on one node, or a node has no shared memory."""
+        """`node`, `nodes`, or `everywhere` if no two ranks are on one node, or a node has no shared memory. `not yet` before the
+        first exchange."""
         return self._native.place
 
     def exchange(self, record: bytes) -> list[bytes]:

@@ -75,7 +75,8 @@ class Watcher:
         self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
         self.keeper = Keeper(names.roots, lambda: optimizers_of(self._known, self._swarm), native.last_run_step)
         self.faults = 0
-        self.on_found: Callable[[str], None] = logger.info
+        # The ranks of a machine find the same: one of them says so.
+        self.on_found: Callable[[str], None] = logger.info if native.local_rank() == 0 else logger.debug
 
     # What is watched ------------------------------------------------------------------------------
 

@@ -210,6 +210,24 @@ TEST(Governor, ADivergenceActsOnceAtTheNextStep) {
   EXPECT_EQ(governor.judge(good(3)).verdict, Verdict::take) << "more is known of the same one";
 }
 
+TEST(Governor, AReasonHasTheWordsOfItsOwnIncidentAndOfNoOther) {
+  Governor governor(on_divergence(DivergencePolicy::stop));
+  record::Incident diverges = incident(IncidentClass::loss_divergence);
+  diverges.evidence = "Step 1: the loss rose. More of it.";
+  governor.note_incident(diverges, true);
+  EXPECT_EQ(governor.judge(good(2)).verdict, Verdict::stop);
+  record::Incident explodes = incident(IncidentClass::grad_exploding, 2);
+  explodes.evidence = "Step 2: the gradient norm is high.";
+  governor.note_incident(explodes, true);
+  EXPECT_EQ(governor.stop_reason(),
+            "stopped: step 2: an incident loss_divergence is open: step 1: the loss rose");
+  diverges.reopened = 1;  // its words are still those of its first beginning
+  diverges.last_step = 90;
+  governor.note_incident(diverges, true);
+  EXPECT_EQ(governor.judge(good(91)).verdict, Verdict::stop);
+  EXPECT_EQ(governor.stop_reason(), "stopped: step 91: an incident loss_divergence is open");
+}
+
 TEST(Governor, OnlyADivergenceIsOne) {
   Governor governor(on_divergence(DivergencePolicy::stop));
   for (const record::IncidentClassInfo& info : record::kIncidentClassTable) {

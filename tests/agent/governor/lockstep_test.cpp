@@ -134,6 +134,17 @@ TEST(Lockstep, AnIncidentOfOneRankActsOnBothOnceAlthoughTheOtherFindsItLater) {
       << "the control: another one";
 }
 
+TEST(Lockstep, AnIncidentThatAnotherRankHasSeenIsNotToldInTheWordsOfOnesOwn) {
+  Ranks ranks(going_back());
+  ranks[0].note_incident(divergence(18), true);
+  record::Incident own = divergence(18);
+  own.kind = IncidentClass::grad_exploding;
+  own.evidence = "Step 18: the gradient norm is high.";
+  ranks[1].note_incident(own, true);
+  EXPECT_THAT(ranks.judge(good(21), good(21)), ElementsAre(Verdict::rollback, Verdict::rollback));
+  EXPECT_THAT(ranks[1].reason(), EndsWith("an incident loss_divergence is open"));
+}
+
 TEST(Lockstep, ASnapshotThatOneRankLacksIsNotGoneBackTo) {
   Options options = agreeing(NonfinitePolicy::rollback);
   options.snapshot_every = 10;

@@ -43,7 +43,7 @@ TEST(Agreement, WhatOneRankSawNobodyOverrules) {
     const Agreement found = agreed(records);
     EXPECT_TRUE(found.loss_is_bad);
     EXPECT_FALSE(found.gradients_are_bad);
-    EXPECT_EQ(found.origin, (Origin{static_cast<std::int32_t>(bad), 0, {}}));
+    EXPECT_EQ(found.origin, (Origin{static_cast<std::int32_t>(bad), true, 0, {}}));
   }
   const Agreement fine = agreed(at_step(4));
   EXPECT_FALSE(fine.loss_is_bad || fine.gradients_are_bad || fine.incident);
@@ -55,6 +55,21 @@ TEST(Agreement, ABadGradientAloneNamesNoRankSinceTheReductionSpreadsIt) {
   EXPECT_FALSE(agreed(records).origin);
   records[2].loss_is_bad = records[3].loss_is_bad = true;
   EXPECT_EQ(agreed(records).origin.value().rank, 2);
+}
+
+TEST(Agreement, ARankWhoseLossAndGradientAreBadIsNamedByItsLossWhichCameFirst) {
+  auto records = at_step(2);
+  records[1].loss_is_bad = true;
+  records[1].own_bad = BadElement{4, 9};
+  records[1].gradients_are_bad = true;
+  const auto name_of = [](std::int32_t param) { return "layer." + std::to_string(param); };
+  EXPECT_EQ(origin_of(agreed(records), name_of),
+            "rank 1 is the first whose own loss is not finite");
+  records[1].loss_is_bad = false;
+  EXPECT_EQ(origin_of(agreed(records), name_of),
+            "rank 1 is the first whose own gradient is not finite, of layer.4 at element 9");
+  records[1].gradients_are_bad = false;
+  EXPECT_FALSE(agreed(records).origin) << "it was dropped, and the step has others";
 }
 
 TEST(Agreement, NormsOfPartsAreAddedUpAndWholeOnesAreNot) {

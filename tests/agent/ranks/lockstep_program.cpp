@@ -74,11 +74,16 @@ int main(int count, char** words) {
   options.compare_replicas_every = what == "flip" ? 2 : 0;
   options.check_before_reduction = what == "gradient, looked at";
   options.log = [](std::string_view line) { std::cerr << line << '\n'; };
+  int gathers = 0;  // of all ranks, for the agent
   std::optional<Agent> agent;
   if (what != "without") {
     agent.emplace(options);
     AllGather gather = own("agent");
     gradvane::GatherAmong among;
+    gather = [inner = gather, &gathers](const std::string& mine) {
+      ++gathers;
+      return inner(mine);
+    };
     if (what == "two nodes")
       among = gradvane::gather_among_over_store(
           c10::make_intrusive<c10d::PrefixStore>("nodes", store), rank, patience);
@@ -123,6 +128,7 @@ int main(int count, char** words) {
   nlohmann::json said{{"left_out", left_out}, {"weights", hash}};
   if (agent) {
     (void)agent->flush();
+    said["gathers"] = gathers;
     said["skipped"] = agent->governor().skipped_steps;
     agent->stop();
   }

@@ -32,10 +32,15 @@ def lines_about(rank: dict, words: str) -> list[str]:
     return [line for line in rank["log"].splitlines() if words in line]
 
 
-@pytest.mark.parametrize("what", ["skip", "two nodes", "only the gather of all, two nodes"])
-def test_a_loss_that_one_rank_alone_sees_is_bad_leaves_the_step_out_on_all_four_and_names_the_rank(tmp_path, what):
+@pytest.mark.parametrize(("what", "gathers"), [
+    ("skip", 3),  # to find each other; then they meet in shared memory
+    ("two nodes", 5),  # the same, and the leaders then have a gather of their own
+    ("only the gather of all, two nodes", 1 + 12),
+])
+def test_a_loss_that_one_rank_alone_sees_is_bad_leaves_the_step_out_on_all_four_and_names_the_rank(tmp_path, what, gathers):
     ranks = run(tmp_path, 4, what)
     for rank in ranks:
+        assert rank["gathers"] == gathers
         assert (rank["left_out"], rank["skipped"]) == ([6], 1)
         (line,) = lines_about(rank, "on all ranks")
         assert line.endswith("step 6: skip on all ranks; rank 3 is the first whose own loss is not finite")

@@ -125,8 +125,47 @@ TEST(MeetingTest, ARankThatHasLeftIsMissedOnTheOtherNodeToo) {
     (void)meeting.exchange("record");
     if (rank != 2) said[static_cast<std::size_t>(rank)] = what_of(meeting);
   });
-  const char* why = "a rank of the node of rank 0 has gone";
-  EXPECT_THAT(said, ElementsAre(why, why, ""));
+  EXPECT_THAT(said, ElementsAre("rank 2 has left", "rank 2 has left", ""));
+}
+
+TEST(MeetingTest, ALeaderThatHasLeftIsMissedByItsOwnNodeAndNoLaterExchangeIsTried) {
+  Ranks ranks;
+  std::vector<std::string> said(kRanks);
+  std::string again;
+  ranks.run([&](int rank) {
+    const GatherAmong none_comes = [](const std::vector<int>&) -> AllGather {
+      return [calls = 0](const std::string& mine) mutable {
+        if (++calls > 1) throw std::runtime_error("no word from the other node");
+        return std::vector<std::string>(2, mine);  // as if both nodes had said the same
+      };
+    };
+    Meeting meeting(ranks.gather_of(rank), none_comes, of_two_nodes(rank));
+    (void)meeting.exchange("record");
+    if (rank == 0) return;
+    said[static_cast<std::size_t>(rank)] = what_of(meeting);
+    if (rank == 2) again = what_of(meeting);
+  });
+  EXPECT_THAT(said, ElementsAre("", "no word from the other node", "rank 0 has left"));
+  EXPECT_THAT(again, HasSubstr("an exchange before this one has failed"));
+}
+
+TEST(MeetingTest, AnExchangeThatBreaksOffIsNotTakenForAMeetingOfThisNodeAlone) {
+  Ranks ranks;
+  std::vector<std::string> said(kRanks);
+  ranks.run([&](int rank) {
+    const AllGather interrupted = [gather = ranks.gather_of(rank),
+                                   calls = 0](const std::string& mine) mutable {
+      if (++calls > 3)
+        throw std::runtime_error("interrupted");  // one board is there, the other is not
+      return gather(mine);
+    };
+    Meeting meeting(interrupted, ranks.among_of(rank), of_two_nodes(rank));
+    EXPECT_EQ(what_of(meeting), "interrupted");
+    EXPECT_EQ(meeting.place(), MeetingPlace::not_yet);
+    said[static_cast<std::size_t>(rank)] = what_of(meeting);
+  });
+  for (const std::string& one : said)
+    EXPECT_THAT(one, HasSubstr("an exchange before this one has failed"));
 }
 
 TEST(MeetingTest, IfTheOtherNodeCannotBeReachedNoRankOfThisOneWaitsForIt) {
@@ -177,6 +216,11 @@ TEST(MeetingTest, WhatAnAllGatherReturnsIsLookedAtBeforeItIsUsed) {
   Meeting others(
       [](const std::string& mine) { return std::vector{std::string(mine.size(), 'x')}; });
   EXPECT_THAT(what_of(others), HasSubstr("cannot be read"));
+  int calls = 0;
+  Meeting shrinks([&calls](const std::string& mine) {
+    return ++calls == 1 ? std::vector{mine, "another" + mine.substr(7)} : std::vector{mine};
+  });
+  EXPECT_THAT(what_of(shrinks), HasSubstr("bytes of each rank"));
   Meeting not_mine([](const std::string& mine) { return std::vector{"?" + mine.substr(1)}; });
   EXPECT_THAT(what_of(not_mine), HasSubstr("has not returned what this rank gave"));
   Meeting throws(

@@ -33,9 +33,9 @@ auto fields(like<record::StepRecord> auto& r) {
          read_at, skipped, overflow_persists, grad_numel, grad_zero, grad_subnormal, grad_abs_max,
          grad_abs_min_nonzero, grad_abs_mean, grad_health, vanishing, exploding, params, nonfinite,
          site_measured, first_nonfinite, first_by_site, bad_micro_step, first_bad_rank,
-         nonfinite_total, nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count, user,
-         user_count, step_seconds, phase_seconds, agent_seconds, rank_wait_seconds, tokens, samples,
-         model_flops_utilization, process_resident_bytes, device_allocated_bytes,
+         first_bad_loss, nonfinite_total, nonfinite_steps_total, weight_norm, update_ratio, lr,
+         lr_count, user, user_count, step_seconds, phase_seconds, agent_seconds, rank_wait_seconds,
+         tokens, samples, model_flops_utilization, process_resident_bytes, device_allocated_bytes,
          device_reserved_bytes, device_peak_bytes, device_limit_bytes, device_allocation_retries,
          device_out_of_memory, syncs, own_sync_budget, dropped_before, contiguous_copies] = r;
   return std::tie(
@@ -43,9 +43,9 @@ auto fields(like<record::StepRecord> auto& r) {
       shard_grad_norm, norm_contribution, clip_coefficient, loss_scale, read_at, skipped,
       overflow_persists, grad_numel, grad_zero, grad_subnormal, grad_abs_max, grad_abs_min_nonzero,
       grad_abs_mean, grad_health, vanishing, exploding, params, nonfinite, site_measured,
-      first_nonfinite, first_by_site, bad_micro_step, first_bad_rank, nonfinite_total,
-      nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count, user, user_count,
-      step_seconds, phase_seconds, agent_seconds, rank_wait_seconds, tokens, samples,
+      first_nonfinite, first_by_site, bad_micro_step, first_bad_rank, first_bad_loss,
+      nonfinite_total, nonfinite_steps_total, weight_norm, update_ratio, lr, lr_count, user,
+      user_count, step_seconds, phase_seconds, agent_seconds, rank_wait_seconds, tokens, samples,
       model_flops_utilization, process_resident_bytes, device_allocated_bytes,
       device_reserved_bytes, device_peak_bytes, device_limit_bytes, device_allocation_retries,
       device_out_of_memory, syncs, own_sync_budget, dropped_before, contiguous_copies);

@@ -162,6 +162,7 @@ def test_a_gradient_that_is_bad_on_one_rank_alone_names_it_if_it_is_looked_at_be
         assert next(line for line in rank["lines"] if "on all ranks" in line) == f"step 6: skip on all ranks; {origin}"
         incident = next(line for line in rank["lines"] if "became nan" in line)
         assert ("It comes from rank 2." in incident) == (what != "gradient")
+        assert ("in a backward pass, or with another rank's loss" in incident) == (what == "gradient")
 
 
 def test_the_look_changes_no_bit_of_the_training(tmp_path):

@@ -64,6 +64,19 @@ def test_gradvane_run_says_the_outcome_too_unless_it_is_quiet(tmp_path):
     assert run(GRADVANE_QUIET="1").stderr == ""
 
 
+def test_one_rank_of_a_machine_says_what_is_watched(tmp_path):
+    script = running.write(tmp_path, """
+        import torch
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        """)
+    for rank, times in (("0", 1), ("1", 0)):
+        done = running.python("-m", "gradvane", "run", script, cwd=tmp_path, LOCAL_RANK=rank, RANK=rank, WORLD_SIZE="2")
+        assert done.stderr.count("watching 2 parameters of Linear") == times, done.stderr
+
+
 def test_a_block_that_is_left_by_a_good_exit_ends_well(tmp_path):
     text = SCRIPT.replace("SCALE", "1").replace("gradvane.attach(", "agent = gradvane.attach(")
     good, bad, empty = (running.python(running.write(tmp_path, text + f"    with agent: raise SystemExit({code})\n"),
