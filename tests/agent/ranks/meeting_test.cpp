@@ -18,6 +18,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr int kRanks = 3;
+const std::string kRecord(112, 'r');  // as long as those of ranks are
 
 /// Ranks 0 and 2 are on one node, 1 is on another.
 MeetingOptions of_two_nodes(int rank) { return {.node = rank == 1 ? "another" : this_node()}; }
@@ -70,7 +71,7 @@ class Ranks {
 
 std::string what_of(Meeting& meeting) {
   try {
-    (void)meeting.exchange("record");
+    (void)meeting.exchange(kRecord);
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -122,7 +123,7 @@ TEST(MeetingTest, ARankThatHasLeftIsMissedOnTheOtherNodeToo) {
   std::vector<std::string> said(kRanks);
   ranks.run([&](int rank) {
     Meeting meeting(ranks.gather_of(rank), ranks.among_of(rank), of_two_nodes(rank));
-    (void)meeting.exchange("record");
+    (void)meeting.exchange(kRecord);
     if (rank != 2) said[static_cast<std::size_t>(rank)] = what_of(meeting);
   });
   EXPECT_THAT(said, ElementsAre("rank 2 has left", "rank 2 has left", ""));
@@ -140,7 +141,7 @@ TEST(MeetingTest, ALeaderThatHasLeftIsMissedByItsOwnNodeAndNoLaterExchangeIsTrie
       };
     };
     Meeting meeting(ranks.gather_of(rank), none_comes, of_two_nodes(rank));
-    (void)meeting.exchange("record");
+    (void)meeting.exchange(kRecord);
     if (rank == 0) return;
     said[static_cast<std::size_t>(rank)] = what_of(meeting);
     if (rank == 2) again = what_of(meeting);
@@ -189,7 +190,7 @@ TEST(MeetingTest, ARankThatLeavesIsSeenByTheOthersWithinASecond) {
   std::vector<std::string> said(kRanks);
   ranks.run([&](int rank) {
     Meeting meeting(ranks.gather_of(rank));
-    (void)meeting.exchange("record");
+    (void)meeting.exchange(kRecord);
     if (rank != 1) said[static_cast<std::size_t>(rank)] = what_of(meeting);
   });
   EXPECT_THAT(said, ElementsAre("rank 1 has left", "", "rank 1 has left"));
@@ -201,7 +202,7 @@ TEST(MeetingTest, ARankThatOnlyDoesNotComeIsWaitedForAsLongAsWasSaid) {
   std::vector<std::string> said(kRanks);
   ranks.run([&](int rank) {
     Meeting meeting(ranks.gather_of(rank), {}, {.patience = std::chrono::seconds(1)});
-    (void)meeting.exchange("record");
+    (void)meeting.exchange(kRecord);
     if (rank != 1) said[static_cast<std::size_t>(rank)] = what_of(meeting);
     all.arrive_and_wait();
   });
