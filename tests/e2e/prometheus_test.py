@@ -1,10 +1,11 @@
 """A real Prometheus scrapes a real training run."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
-from real_prometheus import RealPrometheus
+from real_prometheus import SERVERS, RealPrometheus
 from training_run import TrainingRun, series
 
 SOURCE = Path(os.environ["GRADVANE_SOURCE_DIR"])
