@@ -1,5 +1,6 @@
 #pragma once
 // A return of the training to a snapshot of its state.
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,10 @@ template <>
     std::to_array<std::string_view>({"nonfinite", "divergence", "skips_in_a_row", "requested"});
 inline constexpr int kRollbackReasons = kCount<RollbackReason>;
 
+/// What becomes of the optimizers, in the order of gradvane::RollbackOptimizer.
+inline constexpr auto kRollbackOptimizers =
+    std::to_array<std::string_view>({"restore", "reset", "keep"});
+
 struct Rollback {
   RollbackReason reason = RollbackReason::requested;
   std::string why = {};         ///< for a person, without a full stop
@@ -29,8 +34,8 @@ struct Rollback {
   std::int64_t generation = 0;  ///< number of the snapshot, from 1
   double snapshot_age_seconds = 0;
   std::optional<std::int64_t> batches_lost = std::nullopt;  ///< absent: not known
-  std::string optimizer = "restore";  ///< what became of the optimizer: restore, reset or keep
-  double lr_factor = 1;               ///< that learning rates of the snapshot were multiplied by
+  std::string optimizer{kRollbackOptimizers[0]};            ///< one of kRollbackOptimizers
+  double lr_factor = 1;  ///< that learning rates of the snapshot were multiplied by
 
   [[nodiscard]] std::int64_t steps_lost() const noexcept { return run_step - to_step; }
 };

@@ -4,6 +4,7 @@
 
 #include "detectors/number_words.hpp"
 #include "record/names.hpp"
+#include "record/rollback.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -46,8 +47,7 @@ std::string_view name_of(Verdict verdict) noexcept {
 }
 
 std::string_view name_of(RollbackOptimizer optimizer) noexcept {
-  static constexpr std::array<std::string_view, 3> kNames{"restore", "reset", "keep"};
-  return kNames[static_cast<std::size_t>(optimizer)];
+  return record::kRollbackOptimizers[static_cast<std::size_t>(optimizer)];
 }
 
 std::string words_of(const Reason& reason) {

@@ -1,5 +1,5 @@
 #pragma once
-// What the governor decides about a step, and how that is told.
+// What the governor decides about a step, and the words for it.
 #include <cstdint>
 #include <optional>
 #include <string>

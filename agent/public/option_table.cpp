@@ -6,6 +6,7 @@
 
 #include "agent/public/option_kinds.hpp"
 #include "agent/public/option_setters.hpp"
+#include "record/rollback.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -20,7 +21,6 @@ constexpr std::array<std::string_view, 3> kTraces{"off", "next_step", "always"};
 constexpr std::array<std::string_view, 4> kProfilerRules{"auto", "gate", "yield", "share"};
 constexpr std::array<std::string_view, 4> kNonfinitePolicies{"watch", "skip", "stop", "rollback"};
 constexpr std::array<std::string_view, 3> kDivergencePolicies{"watch", "stop", "rollback"};
-constexpr std::array<std::string_view, 3> kRollbackOptimizers{"restore", "reset", "keep"};
 
 constexpr std::array kTable{
     on_off<&Options::enabled>(
@@ -257,7 +257,7 @@ constexpr std::array kTable{
         "instead."),
     whole<&Options::rollback_window, 1, kMaxInt>("rollback_window", "1 or more",
                                                  "Steps within which rollbacks are counted."),
-    choice<&Options::rollback_optimizer, kRollbackOptimizers>(
+    choice<&Options::rollback_optimizer, record::kRollbackOptimizers>(
         "rollback_optimizer", "restore, reset, keep",
         "What a policy's rollback does with the optimizers. restore: their state as it was. reset: "
         "they begin without state. keep: they stay as they are."),

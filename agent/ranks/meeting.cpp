@@ -189,8 +189,8 @@ std::vector<std::string> Meeting::exchange_over_nodes() {
     wait_for_all(*answer_);
     return by_rank(answer_->told_by(0));
   }
-  std::string answer(1,
-                     kIncomplete);  // the others of this node need not wait for what will not come
+  // If it comes to nothing, the others of this node need not wait for it.
+  std::string answer(1, kIncomplete);
   try {
     const auto blocks = gathered(leaders_, block_of_node(), nodes_.size());
     answer[0] = kComplete;
@@ -220,8 +220,7 @@ std::string Meeting::block_of_node() {
 std::vector<std::string> Meeting::by_rank(const std::string& answer) const {
   if (answer.size() < 1 + nodes_.size() * block_bytes() || answer[0] != kComplete)
     throw std::runtime_error("the ranks of other nodes could not be reached");
-  std::vector<std::string> all;
-  for (const std::vector<int>& ranks : nodes_) all.resize(all.size() + ranks.size());
+  std::vector<std::string> all(ranks_);
   for (std::size_t node = 0; node < nodes_.size(); ++node) {
     const std::vector<int>& ranks = nodes_[node];
     const std::string block = answer.substr(1 + node * block_bytes(), block_bytes());

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 from prometheus_test import SOURCE
-from real_prometheus import SERVERS, RealPrometheus, wait_for
+from real_prometheus import SERVERS, RealPrometheus
+from stack.processes import wait_for
 from training_run import TrainingRun
 
 PACKAGE = Path(os.environ["GRADVANE_BUILD_DIR"]) / "python"
@@ -25,7 +26,8 @@ def start(folder, *words, **how):
 
 def wait_for_runs(server, job, runs):
     """Until the targets that a discovery has found and that are up are of these runs."""
-    wait_for(lambda: {result["metric"]["found_run"] for result in server.query(f'gradvane_world_size{{job="{job}"}}')} == runs)
+    wait_for(lambda: {result["metric"]["found_run"] for result in server.query(f'gradvane_world_size{{job="{job}"}}')} == runs,
+             f"the runs {runs} of {job}", 90, server)
 
 
 def test_prometheus_finds_runs_that_come_and_go_by_file_and_by_http(tmp_path):

@@ -12,7 +12,8 @@ import pytest
 import yaml
 from discovery_test import PACKAGE, pytestmark  # noqa: F401  as there
 from prometheus_test import SOURCE
-from real_prometheus import RealPrometheus, wait_for
+from real_prometheus import RealPrometheus
+from stack.processes import wait_for
 
 SCRIPT = """
 import sys, time
@@ -71,8 +72,8 @@ def test_a_slow_loader_fires_the_alert_of_its_run_alone(ask, alert):
         return ask("count by (run) (rate(gradvane_steps_total[20s]) > 0)") == {
             run: len(naps) for run, naps in RUNS.items()}
 
-    wait_for(all_ranks_report)
+    wait_for(all_ranks_report, "all ranks", 120)
     rule = expression(alert)
-    wait_for(lambda: "uneven" in ask(rule))
+    wait_for(lambda: "uneven" in ask(rule), alert, 120)
     time.sleep(5)
     assert set(ask(rule)) == {"uneven"}

@@ -1,13 +1,13 @@
-"""Trainings of two ranks each: one pair of processes does them all."""
+"""Trainings of two ranks each, or three: the same processes do all of a list."""
 
 from program import Place, Program
 
 RANKS = """
 def rank(number, port, told):
     import torch.distributed as dist
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(number), WORLD_SIZE="2",
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(number), WORLD_SIZE=str(COUNT),
                       LOCAL_RANK=str(number))
-    dist.init_process_group("gloo", rank=number, world_size=2)
+    dist.init_process_group("gloo", rank=number, world_size=COUNT)
     try:
         for name, body in BODIES.items():
             weights = body(number)
@@ -18,14 +18,14 @@ def rank(number, port, told):
     finally:
         dist.destroy_process_group()
 
-def trained_by_two_ranks():
-    # by the name of the training; one pair of ranks does them all, because a start costs seconds
+def trained_by_ranks():
+    # by the name of the training; the same ranks do them all, because a start costs seconds
     import socket
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     told = mp.get_context(START).SimpleQueue()
-    torch.multiprocessing.start_processes(rank, (port, told), nprocs=2, start_method=START)
+    torch.multiprocessing.start_processes(rank, (port, told), nprocs=COUNT, start_method=START)
     return dict(told.get() for _ in BODIES)
 
 def all_numbers(model):
@@ -101,30 +101,55 @@ BODIES = {
     "tensors, our clip": tensor_parallel(way.clip_grad_norm_),
 }
 START = "spawn"
+COUNT = 2
 """
 
 
 def ranks(name: str, body: str, first: bool = False, within: float = 0.0) -> Program:
     """The first one trains them all."""
-    begin = "trained = trained_by_two_ranks()\n" if first else ""
+    begin = "trained = trained_by_ranks()\n" if first else ""
     return Program(name, f"_, optimizer = tiny.make()\n{begin}model = torch.tensor(trained[{body!r}])",
                    top=RANKS if first else "", whole=True, together="ranks", weights_within=within)
 
 
+_AGREE = {"GRADVANE_RANKS": "agree", "GRADVANE_ON_NONFINITE": "skip"}
+
+
+def _functions() -> str:
+    return RANKS[:RANKS.index("BODIES = {")]
+
+
 def ranks_that_agree(name: str) -> Program:
     """With a process group of the agent's own, in forked processes; the second model has a hook of the program's."""
-    functions = RANKS[:RANKS.index("BODIES = {")]
     return Program(name, """
         _, optimizer = tiny.make()
-        trained = trained_by_two_ranks()
+        trained = trained_by_ranks()
         model = torch.tensor(trained["agree"] + trained["own hook"])
-        """, top=functions + """
+        """, top=_functions() + """
 def own_hook(number):
     from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
     return data_parallel(number, lambda net: net.register_comm_hook(None, allreduce_hook))
 
 BODIES = {"agree": data_parallel, "own hook": own_hook}
 START = "fork"
+COUNT = 2
 """, whole=True, place=Place(environment={
-        "GRADVANE_RANKS": "agree", "GRADVANE_ON_NONFINITE": "skip", "GRADVANE_CHECK_BEFORE_REDUCTION": "on",
-        "GRADVANE_COMPARE_REPLICAS_EVERY": "2"}))
+        **_AGREE, "GRADVANE_CHECK_BEFORE_REDUCTION": "on", "GRADVANE_COMPARE_REPLICAS_EVERY": "2"}))
+
+
+def ranks_of_two_machines_that_agree(name: str) -> Program:
+    """The third one says that it is elsewhere: shared memory and a process group between the first of each."""
+    return Program(name, """
+        _, optimizer = tiny.make()
+        model = torch.tensor(trained_by_ranks()["apart"])
+        """, top=_functions() + """
+def apart(number):
+    if way.WAY != "plain":
+        from gradvane import _native
+        _native.this_node = lambda: "there" if number == 2 else "here"
+    return data_parallel(number)
+
+BODIES = {"apart": apart}
+START = "fork"
+COUNT = 3
+""", whole=True, place=Place(environment=_AGREE))

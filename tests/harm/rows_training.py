@@ -1,7 +1,7 @@
 """Trainings of many kinds: the same bits come out of them."""
 
 from program import Place, Program
-from ranks_program import ranks, ranks_that_agree
+from ranks_program import ranks, ranks_of_two_machines_that_agree, ranks_that_agree
 
 
 def train(name: str, body: str, top: str = "", within: float = 0.0) -> Program:
@@ -371,6 +371,7 @@ steps(3)
     ranks("two ranks, tensor parallel, clipped with torch's function", "tensors, torch's clip"),
     ranks("two ranks, tensor parallel, clipped with ours", "tensors, our clip"),
     ranks_that_agree("two ranks that agree, compare their weights, and look at gradients before they are averaged"),
+    ranks_of_two_machines_that_agree("three ranks on two machines that agree"),
     Program("processes that train one shared model, with one step log", """
         shared = tiny.make(seed=2)[0].share_memory()
         context = mp.get_context("fork")

@@ -43,8 +43,8 @@ class Meeting:
         self.groups = groups
         """of the agent's own, of which this rank is a member"""
         self._native = _native.Meeting(
-            gather=_gather_over(group_of("all", list(range(dist.get_world_size())))),
-            among=lambda first_ranks: _gather_over(group_of("leaders", first_ranks)),
+            gather=gather_over(group_of("all", list(range(dist.get_world_size())))),
+            among=lambda first_ranks: gather_over(group_of("leaders", first_ranks)),
             patience=patience.total_seconds(), node=_native.this_node())
 
     @property
@@ -59,7 +59,8 @@ class Meeting:
         return self._native.exchange(record)
 
 
-def _gather_over(group: Any) -> Callable[[bytes], list[bytes]]:
+def gather_over(group: Any) -> Callable[[bytes], list[bytes]]:
+    """Takes as many bytes as every other rank of the group gives, and returns those of all, in their order."""
     def gather(told: bytes) -> list[bytes]:
         mine = torch.frombuffer(bytearray(told), dtype=torch.uint8)
         all_of_them = [torch.empty_like(mine) for _ in range(group.size())]
