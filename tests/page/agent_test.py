@@ -136,14 +136,13 @@ def test_a_rollback_is_marked_on_the_charts_and_both_snapshots_are_told_with_the
     status = page.page.request.get(f"{training.address}/api/v1/status").json()
     assert status["governor"]["rollbacks"] == {"nonfinite": 1} and status["skipped_steps"] == 1
     page.pixels(page.chart("Loss"), {"--warn": 20})
+    step = next(one["first_step"] for one in status["incidents"] if one["class"] == "rollback")
+    # Steps around it alone: a chart that goes on moves under the cursor.
+    page.open(training.address, f"/overview?from={step - 5}&to={step}")
     page.cursor("Loss")
     page.page.keyboard.press("End")
     at = page.chart("Loss").locator(".at")
-    for _ in range(2000):
-        page.page.keyboard.press("ArrowLeft")
-        if "skipped" in at.inner_text():
-            break
-    expect(at).to_have_text(re.compile(r"^step \d+ · skipped · .*Rolled back"))
+    expect(at).to_have_text(re.compile(rf"^step {step:,} · skipped · .*Rolled back"))
     page.check_quiet(training.address)
 
 
