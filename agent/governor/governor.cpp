@@ -14,7 +14,6 @@ namespace {
 
 using record::IncidentClass;
 
-constexpr std::size_t kCheckpoints = 64;
 constexpr int kDefaultSnapshotEvery = 100;
 constexpr int kBadInARow = 3;  ///< most of any divergence but that of the loss
 
@@ -42,10 +41,10 @@ Governor::Governor(const Options& options)
       rollback_options_{.optimizer = options.rollback_optimizer,
                         .lr_factor = options.rollback_lr_factor},
       is_alone_(options.world_size <= 1),
+      leaves_to_device_(options.skip_on_device && is_alone_),
       lockstep_(options.enabled && !is_alone_ && options.ranks == RankAgreement::agree &&
                 (acts_ || options.compare_replicas_every > 0 || options.check_before_reduction)) {
   static_assert(std::atomic<Acted>::is_always_lock_free, "any thread may ask at any time");
-  checkpoints_.reserve(kCheckpoints);
   if (agrees()) summary_.ranks_agree = true;
 }
 
@@ -53,6 +52,7 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
   if (!acts_) return {};
   if (!step.is_agreed) policy_.take_wanted();
   ++judged_;
+  count_device_skips();
   if (!step.is_measured) sees_devices_.store(true, std::memory_order_relaxed);
   if (owes_stop_.exchange(false, std::memory_order_relaxed)) {
     if (step.can_skip) skipped_.fetch_add(1, std::memory_order_relaxed);
@@ -103,6 +103,8 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
   int& overflows = entry(overflows_, step.optimizer);
   int& skips = entry(skips_, step.optimizer);
   overflows = fault == Fault::overflow ? overflows + 1 : 0;
+  if (const Fault due = std::exchange(due_, Fault::none); due != Fault::none)
+    return skipped_too_often(due);
   if (fault == Fault::overflow && overflows <= kTrustedOverflows) return {};  // the scaler's affair
   if (fault == Fault::none) {
     skips = 0;
@@ -128,7 +130,7 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
   skips_in_a_row_.store(++skips, std::memory_order_relaxed);
   if (skips >= policy_.skip_limit()) {
     skips = 0;  // another optimizer policy, or a loop that goes on, begins again
-    return by_policy(pace_.is_on() ? Verdict::rollback : Verdict::stop, fault, true);
+    return skipped_too_often(fault);
   }
   // The scaler skips it by itself.
   return fault == Fault::overflow ? Decision{} : Decision{Verdict::skip, fault, false};
@@ -192,6 +194,37 @@ std::optional<std::int64_t> Governor::agreed_snapshot() const noexcept {
   return agrees() ? std::optional(lockstep_.common_snapshot(diverges_since())) : std::nullopt;
 }
 
+Decision Governor::skipped_too_often(Fault fault) noexcept {
+  return by_policy(pace_.is_on() ? Verdict::rollback : Verdict::stop, fault, true);
+}
+
+bool Governor::leaves_to_device(int optimizer) noexcept try {
+  if (!leaves_to_device_ || policy_.on_nonfinite() != NonfinitePolicy::skip ||
+      policy_.norm_bound() > 0)
+    return false;
+  count_device_skips();
+  return entry(skips_, optimizer) == 0 && due_ == Fault::none;
+} catch (...) {  // no memory for an optimizer's counts
+  return false;
+}
+
+void Governor::note_device_outcome(int optimizer, Fault fault) noexcept try {
+  if (fault != Fault::none) skipped_.fetch_add(1, std::memory_order_relaxed);
+  device_skips_.note({optimizer, fault});
+} catch (...) {  // no memory: it is in no row
+}
+
+void Governor::count_device_skips() {
+  for (const DeviceSkips::Outcome& outcome : device_skips_.take()) {
+    int& skips = entry(skips_, outcome.optimizer);
+    skips = outcome.fault == Fault::none ? 0 : skips + 1;
+    skips_in_a_row_.store(skips, std::memory_order_relaxed);
+    if (skips < policy_.skip_limit()) continue;
+    skips = 0;
+    due_ = outcome.fault;
+  }
+}
+
 /// A rollback is one only within its limit.
 Decision Governor::by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept {
   if (wanted == Verdict::rollback && !may_roll_back()) return {Verdict::stop, fault, true};
@@ -226,40 +259,13 @@ void Governor::note_rollback(record::Rollback rollback, bool is_by_policy) noexc
   const std::lock_guard lock(mutex_);
   has_summary_ = true;
   ++summary_.rollbacks[index_of(rollback.reason)];
-  new_rollbacks_.push_back(std::move(rollback));
+  new_rollbacks_.put(std::move(rollback));
 } catch (...) {  // no memory: it does not count
-}
-
-std::vector<record::Rollback> Governor::take_rollbacks() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(new_rollbacks_, {});
-}
-
-void Governor::note_comparison(record::ReplicaComparison comparison) noexcept try {
-  const std::lock_guard lock(mutex_);
-  comparisons_.push_back(std::move(comparison));
-} catch (...) {  // no memory: it is not reported
-}
-
-std::vector<record::ReplicaComparison> Governor::take_comparisons() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(comparisons_, {});
 }
 
 std::optional<std::string> Governor::take_lost_agreement() {
   const std::lock_guard lock(mutex_);
   return std::exchange(lost_agreement_, std::nullopt);
-}
-
-void Governor::log(std::string line) noexcept try {
-  const std::lock_guard lock(mutex_);
-  lines_.push_back(std::move(line));
-} catch (...) {  // no memory for it
-}
-
-std::vector<std::string> Governor::take_lines() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(lines_, {});
 }
 
 void Governor::count_snapshot(record::SnapshotResult result) noexcept {
@@ -305,19 +311,6 @@ int& Governor::entry(std::vector<int>& counts, int optimizer) {
   const auto index = static_cast<std::size_t>(std::max(optimizer, 0));
   if (index >= counts.size()) counts.resize(index + 1, 0);
   return counts[index];
-}
-
-void Governor::note_checkpoint(std::int64_t run_step) noexcept {
-  const std::lock_guard lock(mutex_);
-  if (checkpoints_.size() == kCheckpoints) checkpoints_.erase(checkpoints_.begin());
-  checkpoints_.push_back(run_step);  // there is room: it was reserved
-}
-
-std::optional<std::int64_t> Governor::checkpoint_before(std::int64_t last_good_step) {
-  const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(checkpoints_.rbegin(), checkpoints_.rend(),
-                                  [&](std::int64_t step) { return step <= last_good_step; });
-  return found == checkpoints_.rend() ? std::nullopt : std::optional(*found);
 }
 
 /// What judge() sees by itself in time is left out here: losses and gradients of steps that were

@@ -13,10 +13,14 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "agent/governor/checkpoints.hpp"
 #include "agent/governor/decision.hpp"
+#include "agent/governor/device_skips.hpp"
 #include "agent/governor/lockstep.hpp"
+#include "agent/governor/mailbox.hpp"
 #include "agent/governor/policy_in_force.hpp"
 #include "agent/governor/step_finding.hpp"
 #include "agent/include/gradvane/agent.hpp"
@@ -38,9 +42,9 @@ struct SnapshotPace {
 };
 
 /// One for each run. It keeps the count of what it decided, and what the worker has found out about
-/// the state. Threading: judge(), note_rollback(), stop_instead(),
+/// the state. Threading: judge(), leaves_to_device(), note_rollback(), stop_instead(),
 /// stop_at_next_step(), count_snapshot(), set_snapshots(), note_comparison(), log() and note_checkpoint() from the threads that train, one at a time;
-/// note_incident(), note_state(), checkpoint_before(), want() and what begins with take_ from the
+/// note_device_outcome(), note_incident(), note_state(), checkpoint_before(), want() and what begins with take_ from the
 /// worker's; all else from any.
 class Governor {
  public:
@@ -72,6 +76,15 @@ class Governor {
            !(policy_.on_divergence() == DivergencePolicy::rollback &&
              may_diverge_.load(std::memory_order_relaxed));
   }
+
+  /// Whether leaves_to_device() may say so of any step.
+  [[nodiscard]] bool may_leave_to_device() const noexcept { return leaves_to_device_; }
+  /// Whether the optimizer is to leave out a bad step by itself, by what is found on the device: no host waits for
+  /// that. Not where a norm counts too, several processes must decide alike, or the step before was skipped: then the
+  /// next one is judged in time, and skip_limit acts at the very step.
+  [[nodiscard]] bool leaves_to_device(int optimizer) noexcept;
+  /// A step that was left to the device, in the order of steps. fault none: it was taken.
+  void note_device_outcome(int optimizer, Fault fault) noexcept;
 
   /// Decides about the step in hand. Allocates for an optimizer's first step, and where it decides
   /// for a rollback.
@@ -112,11 +125,13 @@ class Governor {
   /// The good snapshots, the newest first: kGenerations of them at most.
   void set_snapshots(std::span<const record::KeptSnapshot> good) noexcept;
   /// Ranks have compared their weights, and there is news.
-  void note_comparison(record::ReplicaComparison comparison) noexcept;
+  void note_comparison(record::ReplicaComparison comparison) noexcept {
+    comparisons_.put(std::move(comparison));
+  }
   /// A line for the log, which the worker writes.
-  void log(std::string line) noexcept;
+  void log(std::string line) noexcept { lines_.put(std::move(line)); }
   /// A checkpoint was written behind `run_step`.
-  void note_checkpoint(std::int64_t run_step) noexcept;
+  void note_checkpoint(std::int64_t run_step) noexcept { checkpoints_.note(run_step); }
 
   /// From the next step on this is to hold. It must be one that why_fixed() allows. If ranks agree, rank 0's counts.
   void want(const ranks::Policy& policy) noexcept { policy_.want(policy); }
@@ -130,12 +145,16 @@ class Governor {
   void note_state(std::optional<std::int64_t> last_good_step, bool is_good,
                   bool may_diverge) noexcept;
   /// Run step of the latest checkpoint that was written at `last_good_step` or before.
-  [[nodiscard]] std::optional<std::int64_t> checkpoint_before(std::int64_t last_good_step);
+  [[nodiscard]] std::optional<std::int64_t> checkpoint_before(std::int64_t last_good_step) const {
+    return checkpoints_.before(last_good_step);
+  }
   /// Those since the last call, the oldest first.
-  [[nodiscard]] std::vector<record::Rollback> take_rollbacks();
-  [[nodiscard]] std::vector<std::string> take_lines();
+  [[nodiscard]] std::vector<record::Rollback> take_rollbacks() { return new_rollbacks_.take(); }
+  [[nodiscard]] std::vector<std::string> take_lines() { return lines_.take(); }
   /// Those since the last call, the oldest first.
-  [[nodiscard]] std::vector<record::ReplicaComparison> take_comparisons();
+  [[nodiscard]] std::vector<record::ReplicaComparison> take_comparisons() {
+    return comparisons_.take();
+  }
   /// Why ranks do not agree any more, once.
   [[nodiscard]] std::optional<std::string> take_lost_agreement();
 
@@ -174,9 +193,11 @@ class Governor {
         evidence{};  ///< null: there is none here, or another rank has it
   };
 
+  void count_device_skips();
   Fault fault_of(const StepFinding& step) noexcept;
   void note_grounds(const StepFinding& step, Fault fault) noexcept;
   Decision decide(const StepFinding& step, Fault fault) noexcept;
+  [[nodiscard]] Decision skipped_too_often(Fault fault) noexcept;
   [[nodiscard]] Decision by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept;
   [[nodiscard]] bool may_roll_back() const noexcept;
   [[nodiscard]] record::RollbackReason rollback_reason() const noexcept;
@@ -193,6 +214,7 @@ class Governor {
   const int rollback_window_;
   const RollbackOptions rollback_options_;
   const bool is_alone_;  ///< one process trains
+  const bool leaves_to_device_;
 
   // The threads that train.
   std::int64_t judged_ = 0;
@@ -200,8 +222,14 @@ class Governor {
   std::vector<int> overflows_;          ///< in a row, by optimizer
   std::deque<std::int64_t> rollbacks_;  ///< steps judged when they were
   std::uint32_t seen_incidents_ = 0;
+  Fault due_ = Fault::none;  ///< of skips on a device, as many in a row as skip_limit
   Lockstep lockstep_;
 
+  DeviceSkips device_skips_;
+  Checkpoints checkpoints_;
+  Mailbox<record::Rollback> new_rollbacks_;
+  Mailbox<std::string> lines_;
+  Mailbox<record::ReplicaComparison> comparisons_;
   std::atomic<std::uint32_t> incidents_{0};  ///< that a policy is to act on
   std::atomic<std::int64_t> bad_since_{0};   ///< run step from which that of the latest is bad
   std::atomic<record::IncidentClass> latest_incident_{record::IncidentClass::nonfinite_loss};
@@ -217,11 +245,7 @@ class Governor {
   mutable std::mutex mutex_;                  ///< guards what follows; held for moments only
   std::shared_ptr<const Evidence> evidence_;  ///< of the latest incident that a policy is to act on
   Grounds grounds_;
-  std::vector<std::int64_t> checkpoints_;  ///< the latest
-  std::vector<record::Rollback> new_rollbacks_;
-  std::vector<std::string> lines_;
-  std::vector<record::ReplicaComparison> comparisons_;  ///< not reported yet
-  std::optional<std::string> lost_agreement_;           ///< not reported yet
+  std::optional<std::string> lost_agreement_;  ///< not reported yet
   record::GovernorSummary summary_;
   bool has_summary_ = false;
   double snapshots_set_ = 0;  ///< when their ages were those of summary_

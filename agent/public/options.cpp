@@ -156,6 +156,9 @@ void check_together(const Options& options) {
     throw std::invalid_argument(
         "ranks: agree needs snapshots at the same steps on every rank; set snapshot_every, and "
         "snapshot_seconds and snapshot_budget to 0");
+  if (options.skip_on_device && options.on_nonfinite != NonfinitePolicy::skip)
+    throw std::invalid_argument(
+        "skip_on_device is for bad steps that are skipped; set on_nonfinite to skip");
   if (options.ranks == RankAgreement::agree) return;
   const char* needs_exchange = options.compare_replicas_every > 0 ? "compare_replicas_every"
                                : options.check_before_reduction   ? "check_before_reduction"

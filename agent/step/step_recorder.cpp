@@ -126,6 +126,24 @@ void StepRecorder::after_update(int optimizer) noexcept {
   weights_.after_update(optimizer);
 }
 
+bool StepRecorder::leave_to_device(int optimizer) noexcept {
+  OptimizerState& state = at(optimizer);
+  state.facts.left_to_device = options_.mode == Mode::lagged && state.has_read && state.all_read &&
+                               !state.on_host && state.device_reads > 0 &&
+                               governor_.leaves_to_device(optimizer);
+  return state.facts.left_to_device;
+}
+
+std::vector<collectors::Tensor> StepRecorder::found_on_devices(int optimizer) {
+  OptimizerState& state = at(optimizer);
+  if (!state.facts.left_to_device) return {};
+  const OwnCalls own(syncs_.ledger());
+  state.facts.left_to_device = false;  // unless nothing goes wrong
+  std::vector<collectors::Tensor> found = state.device_gradients.found_nonfinite();
+  state.facts.left_to_device = true;
+  return found;
+}
+
 Decision StepRecorder::judge(int optimizer, bool can_skip) noexcept {
   if (!governor_.acts() || governor_.agrees() || !optimizers_.is_enabled()) return {};
   const OwnCalls own(syncs_.ledger());
@@ -173,7 +191,8 @@ StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
   found.gradients_are_bad = state.has_read && state.is_bad();
   if (state.read_norm >= 0) found.norm = state.read_norm;
   // The hooks wait for what the device has to do, which is no work of theirs.
-  if (governor_.acts_on_nonfinite()) clock_.add_agent_time(-devices_.wait(state));
+  if (governor_.acts_on_nonfinite() && !state.facts.left_to_device)
+    clock_.add_agent_time(-devices_.wait(state));
   if (state.found_on_devices) {
     // A loss that came behind the read of a clip is found later, as a bad weight is.
     found.is_measured = !losses.on_device() || state.loss_in_gradients;

@@ -125,6 +125,12 @@ class StepRecorder {
   /// Just before and just after the weights change.
   void before_update(int optimizer) noexcept;
   void after_update(int optimizer) noexcept;
+  /// Whether the update is left to what the read of its gradients finds on the devices, where they have all been read.
+  /// Before judge(), which then waits for nothing. Only for an optimizer that heeds found_on_devices().
+  [[nodiscard]] bool leave_to_device(int optimizer) noexcept;
+  /// If the step in hand is left to the devices: what was found on each, as DeviceReads::found_nonfinite(). Empty
+  /// otherwise. If it throws, the step is taken as it would be without a policy.
+  [[nodiscard]] std::vector<collectors::Tensor> found_on_devices(int optimizer);
   /// What the governor decides about the step in hand, from what was read of it. Between
   /// before_update() and the update. Nothing, where ranks agree. Where policies act on steps with
   /// non-finite values, it waits for what was read on devices: one host sync for each of them. It waits

@@ -34,6 +34,12 @@ void Incidents::judge(const record::StepRecord& record, const record::StepDetail
   note_state();
 }
 
+void Incidents::note_device_outcome(const record::StepRecord& record) noexcept {
+  const bool was_skipped = record.skipped == record::SkipReason::governor;
+  const Fault fault = record.has_nonfinite(record::Site::grad) ? Fault::gradient : Fault::loss;
+  governor_.note_device_outcome(record.optimizer, was_skipped ? fault : Fault::none);
+}
+
 void Incidents::note_state() noexcept {
   governor_.note_state(good_state_.last_good_step(), good_state_.is_good(), judge_.may_diverge());
 }

@@ -36,6 +36,8 @@ class Incidents {
   /// A traced step has named the first module that went bad.
   void trace_found(record::TracedModule module) noexcept;
 
+  /// Of a step that was left to the device.
+  void note_device_outcome(const record::StepRecord& record) noexcept;
   void judge(const record::StepRecord& record, const record::StepDetail& detail,
              const record::ModelInfo& model);
   /// Judges what traces have found since the last call.

@@ -102,6 +102,8 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
   // A batch with a bad loss that the loop left behind is no business of the scaler's.
   judge_overflow(facts.has_scaler &&
                  !(facts.superseded && record_.has_nonfinite(record::Site::loss)));
+  if (facts.left_to_device && record_.skipped == record::SkipReason::none)
+    judge_on_device(slots.loss.empty());
   take_totals(totals);
   return record_;
 }
@@ -119,6 +121,13 @@ void StepBuilder::judge_overflow(bool is_scalers) {
   if (record_.overflow_persists || !bad) return;
   add(overflowed_, counts);
   ++overflowed_steps_;
+}
+
+/// As the pass has on the device, by the same elements. A loss that was read by itself came too late for it.
+void StepBuilder::judge_on_device(bool is_loss_in_gradients) {
+  const bool is_bad = record::any(record_.nonfinite[index_of(Site::grad)]) ||
+                      (is_loss_in_gradients && record_.has_nonfinite(Site::loss));
+  if (is_bad) record_.skipped = record::SkipReason::governor;
 }
 
 void StepBuilder::take_totals(const kernels::RunningTotals& totals) {

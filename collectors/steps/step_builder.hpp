@@ -58,6 +58,7 @@ class StepBuilder {
   void take_shard(const Shard& shard, record::TensorNumbers& numbers);
   void take_clipping();
   void judge_overflow(bool is_scalers);
+  void judge_on_device(bool is_loss_in_gradients);
   void take_totals(const kernels::RunningTotals& totals);
   void sum_up_groups(const ReadPlan& plan);
   void blame(record::Site site, std::int32_t param, const kernels::TensorStats& stats);

@@ -59,6 +59,9 @@ class DeviceReads {
   /// fp64 tensor there, valid until the next read() in stream order. Undefined with more than one
   /// device.
   [[nodiscard]] Tensor norm() const;
+  /// Of each device that the last read() took something from, a 0-dim fp32 tensor there, valid as norm() is: 1 where a
+  /// tensor of Site::grad or Site::loss held an element that is not finite, else 0.
+  [[nodiscard]] std::vector<Tensor> found_nonfinite() const;
   [[nodiscard]] std::int32_t copies() const noexcept;  ///< temporaries in the last read
 
   /// Why a device was given up; empty: none was.

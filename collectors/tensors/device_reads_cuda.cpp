@@ -118,6 +118,12 @@ Tensor DeviceReads::norm() const {
   return state_->last.size() == 1 ? state_->last.front()->norm() : Tensor();
 }
 
+std::vector<Tensor> DeviceReads::found_nonfinite() const {
+  std::vector<Tensor> found;
+  for (const OneDevice* one : state_->last) found.push_back(one->found_nonfinite());
+  return found;
+}
+
 std::int32_t DeviceReads::copies() const noexcept {
   std::int32_t copies = 0;
   for (const OneDevice* one : state_->last) copies += one->copies();

@@ -22,6 +22,7 @@ bool DeviceReads::captured() const noexcept { return false; }
 bool DeviceReads::all_read() const noexcept { return true; }
 std::vector<std::shared_ptr<const DeviceSource>> DeviceReads::take_new_sources() { return {}; }
 Tensor DeviceReads::norm() const { return {}; }
+std::vector<Tensor> DeviceReads::found_nonfinite() const { return {}; }
 std::int32_t DeviceReads::copies() const noexcept { return 0; }
 const std::string& DeviceReads::failure() const noexcept { return state_->failure; }
 

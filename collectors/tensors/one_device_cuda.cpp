@@ -116,6 +116,10 @@ Tensor OneDevice::norm() const {
   return tensor_over(made_[used_].pass->gradient_norm(), std::nullopt, device_);
 }
 
+Tensor OneDevice::found_nonfinite() const {
+  return tensor_over(made_[used_].pass->found_nonfinite(), device_);
+}
+
 bool OneDevice::is_set(std::size_t entry) const noexcept {
   return std::bit_cast<std::uintptr_t>(data_[entry]) >= kernels::device::kAddressLimit;
 }

@@ -43,6 +43,7 @@ class OneDevice {
   [[nodiscard]] std::int32_t copies() const noexcept { return copies_; }
   /// Only after a read of something.
   [[nodiscard]] Tensor norm() const;
+  [[nodiscard]] Tensor found_nonfinite() const;
 
  private:
   struct Made {

@@ -108,6 +108,7 @@ struct SparseParts {
 /// fp64 memory of ours on a CUDA device as a tensor that does not own it.
 /// @param count  elements; absent: 0-dim
 [[nodiscard]] Tensor tensor_over(const double* data, std::optional<std::int64_t> count, int device);
+[[nodiscard]] Tensor tensor_over(const float* data, int device);  ///< 0-dim
 /// Torch's current stream on a CUDA device: a cudaStream_t.
 [[nodiscard]] void* current_stream(int device);
 

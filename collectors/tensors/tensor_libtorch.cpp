@@ -152,18 +152,26 @@ SparseParts sparse_parts(const at::Tensor& tensor) {
   return parts;
 }
 
-at::Tensor tensor_over(const double* data, std::optional<std::int64_t> count, int device) {
-  const auto options = at::TensorOptions()
-                           .dtype(at::kDouble)
-                           .device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
-  double* memory = const_cast<double*>(data);
-  const std::int64_t size = count.value_or(0);
+namespace {
+
+at::Tensor over(const void* data, at::IntArrayRef sizes, at::ScalarType dtype, int device) {
+  const auto options =
+      at::TensorOptions().dtype(dtype).device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
   // Without a target torch asks the driver where the memory lies, for each tensor.
-  return at::for_blob(memory, count ? at::IntArrayRef(size) : at::IntArrayRef())
+  return at::for_blob(const_cast<void*>(data), sizes)
       .options(options)
       .target_device(options.device())
       .make_tensor();
 }
+
+}  // namespace
+
+at::Tensor tensor_over(const double* data, std::optional<std::int64_t> count, int device) {
+  const std::int64_t size = count.value_or(0);
+  return over(data, count ? at::IntArrayRef(size) : at::IntArrayRef(), at::kDouble, device);
+}
+
+at::Tensor tensor_over(const float* data, int device) { return over(data, {}, at::kFloat, device); }
 
 void* current_stream([[maybe_unused]] int device) {
 #ifdef GRADVANE_CUDA_TENSORS

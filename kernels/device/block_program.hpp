@@ -327,6 +327,7 @@ class BlockProgram {
 
   GRADVANE_HOST_DEVICE void count_nonfinite(PassState& state) noexcept {
     const auto gradients = static_cast<int>(Site::grad);
+    if (state.read.first[static_cast<int>(Site::loss)] != 0) state.found_nonfinite = 1;
     if (state.read.first[gradients] != 0) {
       state.found_nonfinite = 1;
       state.gradient_norm =

@@ -63,7 +63,7 @@ class CudaPass {
   // On the device, valid behind an enqueue() in stream order, until the next one.
   /// L2 norm of the tensors of Site::grad, fp64: NaN or +Inf where one holds such an element.
   [[nodiscard]] const double* gradient_norm() const noexcept;
-  /// 1.0f where one of them holds a non-finite element, else 0.0f.
+  /// 1.0f where one of them, or one of Site::loss, holds a non-finite element, else 0.0f.
   [[nodiscard]] const float* found_nonfinite() const noexcept;
   [[nodiscard]] const TensorStats* stats() const noexcept { return tables_.stats; }  ///< by tensor
 

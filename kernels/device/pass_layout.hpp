@@ -37,8 +37,8 @@ struct PassState {
   RunningTotals totals;
   ReadCounts read;                ///< of the read in progress
   std::uint32_t blocks_done = 0;  ///< physical blocks of the launch in progress
-  // Of the last read, over its gradients, for whoever clips or skips on the device.
-  float found_nonfinite = 0;  ///< 1 where a gradient held one
+  // Of the last read, for whoever clips or skips on the device.
+  float found_nonfinite = 0;  ///< 1 where a gradient or the loss held one
   double gradient_norm = 0;   ///< as torch has it: NaN or +Inf where a gradient holds one
 };
 static_assert(std::is_trivially_copyable_v<PassState>);

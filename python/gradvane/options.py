@@ -74,6 +74,7 @@ class Options(TypedDict, total=False):
     on_divergence: Literal["watch", "stop", "rollback"]
     skip_limit: int
     skip_norm: float
+    skip_on_device: bool
     snapshot_every: int
     snapshot_seconds: float
     snapshot_budget: float

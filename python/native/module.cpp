@@ -86,10 +86,19 @@ void define_hooks(Class& agent) {
       .def("note_clip", &PythonAgent::note_clip, "optimizers"_a, "max_norm"_a)
       .def(
           "step_begins",
-          [](PythonAgent& self, int optimizer, bool has_closure) {
-            return static_cast<int>(self.step_begins(optimizer, has_closure));
+          [](PythonAgent& self, int optimizer, bool has_closure, bool heeds_device) {
+            return static_cast<int>(self.step_begins(optimizer, has_closure, heeds_device));
           },
-          "optimizer"_a, "has_closure"_a)
+          "optimizer"_a, "has_closure"_a, "heeds_device"_a)
+      .def(
+          "found_on_devices",
+          [](PythonAgent& self, int optimizer) {
+            py::list found;
+            for (const Tensor& tensor : self.found_on_devices(optimizer))
+              found.append(py::reinterpret_borrow<py::object>(tensor.object()));
+            return found;
+          },
+          "optimizer"_a)
       .def(
           "step_ends",
           [](PythonAgent& self, int optimizer, bool has_closure, bool is_left_out) {
@@ -200,6 +209,8 @@ void define_governor(Class& agent) {
   agent.def("acts", [](PythonAgent& self) { return self.governor().acts(); })
       .def("acts_on_nonfinite",
            [](PythonAgent& self) { return self.governor().acts_on_nonfinite(); })
+      .def("may_leave_to_device",
+           [](PythonAgent& self) { return self.governor().may_leave_to_device(); })
       .def("snapshot_pace",
            [](PythonAgent& self) {
              const agent::SnapshotPace& pace = self.governor().pace();

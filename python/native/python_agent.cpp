@@ -130,11 +130,12 @@ void PythonAgent::note_clip(const std::vector<int>& optimizers, std::optional<do
   }
 }
 
-agent::Verdict PythonAgent::step_begins(int optimizer, bool has_closure) {
+agent::Verdict PythonAgent::step_begins(int optimizer, bool has_closure, bool heeds_device) {
   TimedCall call(*this);
   if (!call) return agent::Verdict::take;
   if (!has_closure) call->read_gradients(optimizer, record::ReadAt::optimizer);
   call->before_update(optimizer);
+  if (heeds_device && !has_closure) (void)call->leave_to_device(optimizer);
   const agent::Decision decision = has_closure ? agent::Decision{} : call->judge(optimizer);
   enter_phase(Phase::optimizer);
   InThread& here = in_thread(number_);
@@ -186,10 +187,6 @@ void PythonAgent::phase_ends(const PhaseSpan& span) {
 
 void PythonAgent::outside_steps(int delta) {
   if (const Call call(*this); call) session_.outside_steps(delta);
-}
-
-void PythonAgent::evaluated(int optimizer) {
-  if (const TimedCall call(*this); call) call->after_evaluation(optimizer);
 }
 
 void PythonAgent::step_failed(int optimizer) {

@@ -54,10 +54,18 @@ class PythonAgent {
   void discard(int optimizer, const collectors::Tensor& scale, bool is_scaled);
   void note_clip(const std::vector<int>& optimizers, std::optional<double> max_norm);
   /// What the governor decides: unless it is `take`, the optimizer must leave the step out.
-  agent::Verdict step_begins(int optimizer, bool has_closure);
+  /// @param heeds_device  it leaves out by itself a step that found_on_devices() says is bad
+  agent::Verdict step_begins(int optimizer, bool has_closure, bool heeds_device);
+  /// As StepRecorder's function.
+  [[nodiscard]] std::vector<collectors::Tensor> found_on_devices(int optimizer) {
+    const TimedCall call(*this);
+    return call ? call->found_on_devices(optimizer) : std::vector<collectors::Tensor>();
+  }
   /// What the governor decides where the closure came within the step: too late to leave it out.
   agent::Verdict step_ends(int optimizer, bool has_closure, bool is_left_out);
-  void evaluated(int optimizer);
+  void evaluated(int optimizer) {
+    if (const TimedCall call(*this); call) call->after_evaluation(optimizer);
+  }
   void step_failed(int optimizer);
   /// By a gradient scaler. What the governor decides about one that never gets over an overflow.
   agent::Verdict step_skipped(int optimizer);

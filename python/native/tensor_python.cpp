@@ -318,15 +318,28 @@ SparseParts sparse_parts(const PythonTensor& tensor) {
   return {tensor_of(parts[0]), tensor_of(parts[1]), py::cast<bool>(parts[2])};
 }
 
-PythonTensor tensor_over(const double* data, std::optional<std::int64_t> count, int device) {
+namespace {
+
+PythonTensor over(const void* data, std::optional<std::int64_t> count, std::int32_t dtype,
+                  int device) {
   const TorchInterface& torch = torch_interface();
   const std::int64_t size = count.value_or(1);
   const std::int64_t stride = 1;
   python::TensorHandle handle = nullptr;
-  if (torch.from_blob(const_cast<double*>(data), count ? 1 : 0, &size, &stride, 0, torch.float64,
-                      torch.cuda, device, &handle) != 0)
+  if (torch.from_blob(const_cast<void*>(data), count ? 1 : 0, &size, &stride, 0, dtype, torch.cuda,
+                      device, &handle) != 0)
     throw std::bad_alloc();
   return tensor_of(torch_op("from_handle", py::capsule(handle)));
+}
+
+}  // namespace
+
+PythonTensor tensor_over(const double* data, std::optional<std::int64_t> count, int device) {
+  return over(data, count, torch_interface().float64, device);
+}
+
+PythonTensor tensor_over(const float* data, int device) {
+  return over(data, std::nullopt, torch_interface().float32, device);
 }
 
 void* current_stream(int device) {

@@ -89,6 +89,7 @@ TEST(Options, TheCommandLineBeatsTheEnvironmentBeatsYamlBeatsCodeBeatsTheDefault
       if (key == "address") code.insecure = true;
       if (key == "compare_replicas_every" || key == "check_before_reduction")
         code.ranks = RankAgreement::agree;  // which they need
+      if (key == "skip_on_device") code.on_nonfinite = NonfinitePolicy::skip;
       Variables variables;
       if ((given & 1U) != 0) {
         ASSERT_TRUE(find_option(key)->set(code, value_in(0)));

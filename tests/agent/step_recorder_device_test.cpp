@@ -197,6 +197,69 @@ TEST_F(PolicyOnADevice, WithoutAPolicyForBadStepsNothingWaits) {
   EXPECT_EQ(fake_cuda().waits, 0);
 }
 
+/// What the host does around the step of an optimizer that heeds what is found on the device.
+class StepOnADevice : public PolicyOnADevice {
+ protected:
+  static Options options() {
+    Options options = PolicyOnADevice::options();
+    options.skip_on_device = true;
+    return options;
+  }
+  /// Whether the step was left to the device. If it was, what is found there is 1 if `is_bad`.
+  bool leave(std::array<float, 2> first, std::array<float, 2> second, bool is_bad = false) {
+    read(first, second);
+    const bool is_left = recorder_->leave_to_device(0);
+    EXPECT_EQ(recorder_->judge(0).verdict, is_bad && !is_left ? Verdict::skip : Verdict::take);
+    const auto found = recorder_->found_on_devices(0);
+    EXPECT_EQ(found.size(), is_left ? 1u : 0u);
+    for (const at::Tensor& one : found) {
+      EXPECT_EQ(one.scalar_type(), at::kFloat);
+      EXPECT_EQ(one.dim(), 0);
+      EXPECT_EQ(*static_cast<const float*>(one.const_data_ptr()), is_bad ? 1.0f : 0.0f);
+    }
+    (void)recorder_->finish(0);
+    return is_left;
+  }
+};
+
+TEST_F(StepOnADevice, NothingWaitsAndTheFlagIsWhatTheReadHasFound) {
+  begin(options());
+  EXPECT_TRUE(leave({1, 2}, {3, 4}));
+  EXPECT_TRUE(leave({1, 2}, {3, kNan}, /*is_bad=*/true));
+  EXPECT_TRUE(leave({1, 2}, {3, 4}));
+  EXPECT_EQ(fake_cuda().waits, 0);
+}
+
+TEST_F(StepOnADevice, BehindASkippedStepTheHostWaitsUntilOneIsGood) {
+  begin(options());
+  EXPECT_TRUE(leave({1, 2}, {3, kNan}, /*is_bad=*/true));
+  governor_->note_device_outcome(0, Fault::gradient);
+  EXPECT_FALSE(leave({1, kNan}, {3, 4}, /*is_bad=*/true));
+  EXPECT_FALSE(leave({1, 2}, {3, 4}));
+  EXPECT_EQ(fake_cuda().waits, 2);
+  EXPECT_TRUE(leave({1, 2}, {3, 4}));
+  EXPECT_EQ(fake_cuda().waits, 2);
+  EXPECT_EQ(governor_->status().skipped_steps, 2);
+}
+
+TEST_F(StepOnADevice, WhereMoreThanTheFlagCountsTheHostWaits) {
+  Options bound = options();
+  bound.skip_norm = 100;
+  begin(bound);
+  EXPECT_FALSE(leave({1, 2}, {3, 4}));
+  Options immediate = options();
+  immediate.mode = Mode::immediate;
+  begin(immediate);
+  EXPECT_FALSE(leave({1, 2}, {3, 4}));
+  Options one_of_two = options();
+  one_of_two.world_size = 2;
+  begin(one_of_two);
+  EXPECT_FALSE(leave({1, 2}, {3, 4}));
+  begin(PolicyOnADevice::options());
+  EXPECT_FALSE(leave({1, 2}, {3, 4})) << "it was not asked for";
+  EXPECT_EQ(fake_cuda().waits, 4);
+}
+
 TEST_F(PolicyOnADevice, TheNormIsThatOfAllGradientsWithoutTheScalersFactor) {
   Options bound = options();
   bound.skip_norm = 5.5;

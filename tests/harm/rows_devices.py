@@ -2,8 +2,7 @@
 
 from program import Place, Program
 
-PROGRAMS = [
-    Program("policies that find nothing to skip, on a GPU", """
+FUSED = """
 torch.manual_seed(0)
 random.seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)).cuda()
@@ -18,7 +17,14 @@ way.attach(model, optimizer)
 steps(20)
 way.detach()
 steps(20)
-""", whole=True, needs="cuda", place=Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_NORM": "1e9"})),
+print(hasattr(optimizer, "found_inf"))
+"""
+
+PROGRAMS = [
+    Program("policies that find nothing to skip, on a GPU", FUSED, whole=True, needs="cuda",
+            place=Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_NORM": "1e9"})),
+    Program("a fused optimizer that may leave out bad steps by itself, on a GPU", FUSED, whole=True, needs="cuda",
+            place=Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_ON_DEVICE": "on"})),
     Program("a whole step is captured in a CUDA graph and replayed", """
 torch.manual_seed(0)
 random.seed(0)

@@ -24,6 +24,8 @@ def watched(make: str) -> str:
 POLICIES = Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_ON_DIVERGENCE": "stop",
                               "GRADVANE_SKIP_NORM": "1e9"})
 
+SKIPS_ON_A_DEVICE = Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_ON_DEVICE": "on"})
+
 NAN_GRADIENTS = """
 model, optimizer = tiny.make()
 def steps(n):
@@ -115,6 +117,9 @@ print(scaler.state_dict())
     Program("policies that find nothing to skip", watched("""
 model, optimizer = tiny.make(optimizer=torch.optim.AdamW)
 """), whole=True, place=POLICIES),
+    Program("a fused optimizer that may leave out bad steps by itself", watched("""
+model, optimizer = tiny.make(optimizer=torch.optim.AdamW, fused=True)
+"""), whole=True, place=SKIPS_ON_A_DEVICE),
     Program("policies, and a closure that is evaluated before the step", """
 model, optimizer = tiny.make(optimizer=torch.optim.LBFGS, lr=0.1)
 x = torch.randn(8, 4)

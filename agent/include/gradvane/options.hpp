@@ -136,9 +136,11 @@ struct Options {
   double cost_budget = 0.05;     ///< share of a step's time that the hooks may take
   NonfinitePolicy on_nonfinite = NonfinitePolicy::watch;
   DivergencePolicy on_divergence = DivergencePolicy::watch;
-  int skip_limit = 5;      ///< steps skipped in a row after which the run goes back, or stops
-  double skip_norm = 0;    ///< under `skip`, a gradient norm above it is skipped too; 0: any norm
-  int snapshot_every = 0;  ///< steps; 0: every 100 if a policy is rollback, else never
+  int skip_limit = 5;    ///< steps skipped in a row after which the run goes back, or stops
+  double skip_norm = 0;  ///< under `skip`, a gradient norm above it is skipped too; 0: any norm
+  /// Under `skip`: optimizers that can, leave out bad steps on their device, and no step waits for it.
+  bool skip_on_device = false;
+  int snapshot_every = 0;       ///< steps; 0: every 100 if a policy is rollback, else never
   double snapshot_seconds = 0;  ///< time between two snapshots; 0: they come by steps
   double snapshot_budget = 0;   ///< share of the training's time that they may take; 0: any
   int rollback_limit = 3;  ///< rollbacks within rollback_window after which the run stops instead

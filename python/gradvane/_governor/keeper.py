@@ -286,8 +286,6 @@ class Keeper:
                 callback(done)
             except Exception:
                 logger.warning("an on_rollback callback failed", exc_info=True)
-        steps = f"{done.steps_lost} step{'' if done.steps_lost == 1 else 's'}"
-        logger.info("rollback to step %d (%s): %s", done.to_step, done.reason, f"{steps} lost")
         for text in done.errors:
             logger.warning("rollback: loading the state of %s failed", text)
 

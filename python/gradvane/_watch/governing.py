@@ -31,6 +31,8 @@ class Governing:
         self.acts = bool(native.acts())
         """False: every step is taken, and nothing here costs anything"""
         self._judges_gradients = bool(native.acts_on_nonfinite())
+        self.may_leave_to_device = bool(native.may_leave_to_device())
+        """whether an optimizer that heeds `found_inf` may leave out a bad step by itself"""
         self.raises = True
         """at a stop. False: an integration asks should_stop() and ends its loop itself"""
         self.roll_back: Callable[[Optimizer | None, str], bool] | None = None

@@ -15,7 +15,7 @@ from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradvane import _imports
-from gradvane._watch import clips, governing, phases, profilers
+from gradvane._watch import clips, device_skips, governing, phases, profilers
 from gradvane._watch.events import contained
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ _has_checkpoints = False
 """those of torch.distributed.checkpoint are among the patches"""
 _left_out: dict[int, Any] = {}
 """what step() returns that is left out now, by the id of its optimizer"""
+_found: dict[int, torch.Tensor] = {}
+"""by what step() leaves a step out by itself, by the id of its optimizer"""
 _left_inside: list[_Patch] = []
 """undone, and still inside what another tool has put around them"""
 
@@ -90,6 +92,7 @@ def uninstall(watcher: Watcher) -> None:
     _left_inside.extend(reversed(_patches))
     _patches.clear()
     _left_out.clear()
+    _found.clear()
     _take_out()
     _imports.stop_waiting_for(profilers.LIBPROTON)
     profilers.forget()
@@ -211,22 +214,18 @@ def _before_step(
     optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     watcher = _watching()
-    if _left_out:
-        _left_out.pop(id(optimizer), None)  # another tool's hook has raised
+    _left_out.pop(id(optimizer), None)  # another tool's hook has raised
+    _found.pop(id(optimizer), None)
     if watcher is None:
         return None
     closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
     if not callable(closure):
-        if watcher.before_step(optimizer, False):
-            _leave_out(optimizer, None)
-        watcher.keeper.before_step()
+        _begin_step(watcher, optimizer, None)
         return None
     if watcher.evaluates_first(optimizer):
         with torch.enable_grad():  # as torch's optimizers do
             loss = closure()
-        if watcher.before_step(optimizer, False):
-            _leave_out(optimizer, loss)
-        watcher.keeper.before_step()
+        _begin_step(watcher, optimizer, loss)
         return _with_closure(governing.replayed(closure, loss), args, kwargs)
     watcher.before_step(optimizer, True)
     watcher.keeper.before_step()
@@ -248,16 +247,26 @@ def _with_closure(
     return (args[0], closure, *args[2:]), kwargs
 
 
-def _leave_out(optimizer: torch.optim.Optimizer, result: Any) -> None:
-    """The step() that is under way does nothing and returns `result`. Nothing of an optimizer's class is touched
-    before its first step that is left out."""
-    _left_out[id(optimizer)] = result
+def _begin_step(watcher: Watcher, optimizer: torch.optim.Optimizer, result: Any) -> None:
+    """`result`: what step() returns."""
+    if watcher.before_step(optimizer, False):
+        _left_out[id(optimizer)] = result
+        _put_gate(optimizer)
+    elif (found := watcher.found_on_devices(optimizer)) is not None:
+        _found[id(optimizer)] = found
+        _put_gate(optimizer)
+    watcher.keeper.before_step()
+
+
+def _put_gate(optimizer: torch.optim.Optimizer) -> None:
+    """Into the step() that is under way. Nothing of an optimizer's class is touched before its first step that is left
+    out or that a device decides about."""
     cell = governing.step_cell(optimizer)
     if cell is None or getattr(cell.cell_contents, "is_gradvanes", False):
         return
 
     def make(original: Callable[..., Any], _: _Watching) -> Callable[..., Any]:
-        return governing.gate(original, _left_out)
+        return governing.gate(device_skips.heeding(original, _found), _left_out)
 
     patch = _Patch(lambda: cell.cell_contents, lambda it: setattr(cell, "cell_contents", it), cell.cell_contents, make)
     cell.cell_contents.is_gradvanes = True
@@ -266,6 +275,7 @@ def _leave_out(optimizer: torch.optim.Optimizer, result: Any) -> None:
 
 def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     _left_out.pop(id(optimizer), None)
+    _found.pop(id(optimizer), None)
     watcher = _watching()
     if watcher is not None:
         verdict = watcher.after_step(optimizer)

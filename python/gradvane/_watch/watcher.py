@@ -16,6 +16,7 @@ from gradvane import _finding
 from gradvane._governor.keeper import Keeper
 from gradvane._ranks.courier import NormExchange
 from gradvane._ranks.waiting import Reductions
+from gradvane._watch import device_skips
 from gradvane._watch.clips import Clips
 from gradvane._watch.events import contained, loss_root
 from gradvane._ranks.agreement import Agreement
@@ -310,11 +311,21 @@ class Watcher:
         scale, is_scaled = self._scaling.state_of(optimizer)
         if scale is not None and not has_closure:  # without one, the step begins with a read by itself
             self._native.read(index, "optimizer", scale, is_scaled)
-        running.verdict = self._native.step_begins(index, has_closure)
+        heeds_device = self.governing.may_leave_to_device and device_skips.heeds_found_inf(optimizer)
+        running.verdict = self._native.step_begins(index, has_closure, heeds_device)
         if self._agreement.is_on and not has_closure:
             running.verdict = self._agreement.judge(index)
         self._reductions.before_step(index, optimizer)
         return running.verdict != TAKE
+
+    @contained
+    def found_on_devices(self, optimizer: Optimizer) -> Tensor | None:
+        """What the optimizer's step is to heed as `found_inf`; None: nothing."""
+        if not self.governing.may_leave_to_device or not self._here.running:
+            return None
+        running = self._here.running[-1]
+        found = self._native.found_on_devices(running.index) if running.key == id(optimizer) else []
+        return device_skips.joined(found) if found else None
 
     def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
         if self._is_in_backward():

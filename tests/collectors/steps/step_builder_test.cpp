@@ -145,6 +145,28 @@ TEST_F(StepBuilderTest, BlamesTheLossBeforeAGradientAndAGradientBeforeAWeight) {
   }
 }
 
+TEST_F(StepBuilderTest, AStepThatWasLeftToTheDeviceIsSkippedByWhatTheDeviceSaw) {
+  const TensorStats good = stats_of({1, 2});
+  const TensorStats bad = stats_of({1, kNan});
+  const auto skipped = [&](const TensorStats& grad, const TensorStats& beside,
+                           const std::vector<TensorStats>& loss, const StepFacts& facts) {
+    const std::vector<TensorStats> gradients{good, grad, good, beside};
+    return builder_.build(facts, {plan_, gradients, loss, {}}, {}).skipped;
+  };
+  StepFacts left;
+  left.left_to_device = true;
+  using enum record::SkipReason;
+  EXPECT_EQ(skipped(good, good, {}, left), none);
+  EXPECT_EQ(skipped(bad, good, {}, left), governor);
+  EXPECT_EQ(skipped(good, bad, {}, left), governor);
+  EXPECT_EQ(skipped(good, no_loss_, {bad}, left), none) << "the loss came later";
+  EXPECT_EQ(skipped(bad, bad, {}, {}), none) << "the control: it was taken";
+  StepFacts scaled = left;
+  scaled.has_scaler = true;
+  EXPECT_EQ(skipped(bad, good, {}, scaled), amp_overflow) << "the scaler's own affair";
+  EXPECT_EQ(skipped(good, bad, {}, scaled), governor);
+}
+
 TEST_F(StepBuilderTest, AmongBadGradientsTheLastParameterIsNamedForBackwardReachesItFirst) {
   const TensorStats good = stats_of({1});
   const auto& record = build({stats_of({kNan}), stats_of({1, 1, -kInf, kNan}), good, no_loss_});

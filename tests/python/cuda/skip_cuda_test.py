@@ -1,5 +1,5 @@
 """Policies of a training on a CUDA device: a bad step is left out, healthy ones have the same bits, and each step waits
-for the device once.
+for the device once, or not at all where the optimizer leaves out bad steps by itself.
 
 Needs no pytest: `python skip_cuda_test.py`. Without a device it is skipped, with GRADVANE_GPU_TESTS_MUST_RUN=1 it
 fails.
@@ -61,6 +61,12 @@ def train(make, bad=frozenset(), left_out=frozenset(), bad_loss=frozenset(), rol
     return state, steps
 
 
+def own_waits(steps):
+    """Host syncs of Gradvane's behind the first two steps, where passes are set up."""
+    assert all("syncs" in step for step in steps), "host syncs are not counted here"
+    return sum(step["syncs"]["gradvane"]["calls"] for step in steps[2:])
+
+
 def same(a, b):
     return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b))
 
@@ -77,6 +83,56 @@ def test_a_bad_loss_with_finite_gradients_is_skipped():
     skipped, steps = train(OPTIMIZERS["AdamW fused"], bad_loss=BAD, on_nonfinite="skip")
     assert same(skipped, train(OPTIMIZERS["AdamW fused"], left_out=BAD)[0])
     assert [i for i, step in enumerate(steps) if step.get("skipped") == "governor"] == sorted(BAD)
+
+
+def test_an_optimizer_leaves_out_bad_steps_by_itself_and_no_step_waits():
+    make = OPTIMIZERS["AdamW fused"]
+    options = {"on_nonfinite": "skip", "skip_on_device": True}
+    for bad in ({"bad": BAD}, {"bad_loss": BAD}, {"bad": {1, 2}}):
+        skipped, steps = train(make, **bad, **options)
+        (left_out,) = bad.values()
+        assert same(skipped, train(make, left_out=left_out)[0]), bad
+        assert [i for i, step in enumerate(steps) if step.get("skipped") == "governor"] == sorted(left_out), bad
+    healthy, steps = train(make, **options)
+    assert same(healthy, train(make)[0])
+    assert own_waits(steps) == 0
+    assert own_waits(train(make, on_nonfinite="skip")[1]) == STEPS - 2, "the control"
+
+
+def test_a_captured_step_is_judged_at_each_replay():
+    import gradvane
+
+    torch.manual_seed(0)
+    model = torch.nn.Linear(64, 64).to(DEVICE)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=True, capturable=True)
+    batch = torch.randn(32, 64, device=DEVICE)
+
+    def step():
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+
+    with tempfile.TemporaryDirectory() as folder:
+        agent = gradvane.attach(model, optimizer, port=-1, run_dir=folder, on_nonfinite="skip", skip_on_device=True)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                step()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            step()
+        graph.replay()
+        before = [p.clone() for p in model.parameters()]
+        batch.fill_(float("nan"))
+        graph.replay()
+        assert same(before, list(model.parameters()))
+        batch.normal_()
+        graph.replay()
+        assert not same(before, list(model.parameters())), "the control"
+        assert all(bool(p.isfinite().all()) for p in model.parameters())
+        agent.detach()
 
 
 def test_a_healthy_training_has_the_same_bits():

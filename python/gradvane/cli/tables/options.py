@@ -85,6 +85,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("on_divergence", "watch", "watch, stop, rollback", "What is done when the training diverges: at the step after an incident loss_divergence, random_guess or grad_exploding opened."),
         ("skip_limit", "5", "1 or more", "This many steps skipped in a row lead to the next policy: a rollback where there are snapshots, else a stop."),
         ("skip_norm", "0", "a finite number of at least 0", "Under `on_nonfinite: skip`, a step whose gradient norm is above this is skipped too. 0: any finite norm is taken."),
+        ("skip_on_device", "off", "on, off (also true, false, yes, no, 1, 0)", "Under `on_nonfinite: skip`, a fused Adam or AdamW, or a fused SGD without momentum, leaves out bad steps on its CUDA device: no step waits for the host. Not with skip_norm, immediate mode or several processes: then each step waits, as without this option. Not run on a GPU yet."),
         ("snapshot_every", "0", "0 or more", "Steps between two snapshots of the training's state. 0: every 100 if a policy is rollback and snapshot_seconds is 0, else none."),
         ("snapshot_seconds", "0", "a finite number of at least 0", "Seconds between two snapshots, in addition to snapshot_every. 0: by steps only."),
         ("snapshot_budget", "0", "a finite number of at least 0", "Share of the training's time that snapshots may take: one that would exceed it comes later. 0: any."),

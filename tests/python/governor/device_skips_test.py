@@ -1,0 +1,169 @@
+"""Steps that a fused optimizer leaves out by itself, by `found_inf`. On a CPU, where torch's fused ones heed it too."""
+
+import pytest
+import torch
+from poisoned import backward, batches, equal, made
+
+from gradvane._watch import device_skips, governing, hooks
+
+FUSED = {
+    "AdamW": lambda p: torch.optim.AdamW(p, 1e-2, fused=True),
+    "Adam, amsgrad": lambda p: torch.optim.Adam(p, 1e-2, amsgrad=True, fused=True),
+    "SGD": lambda p: torch.optim.SGD(p, 1e-2, fused=True),
+}
+OTHERS = {
+    "AdamW foreach": lambda p: torch.optim.AdamW(p, 1e-2, foreach=True),
+    "AdamW": lambda p: torch.optim.AdamW(p, 1e-2),
+    "SGD with momentum": lambda p: torch.optim.SGD(p, 1e-2, momentum=0.9, fused=True),
+    "a class of the script's own": lambda p: type("Own", (torch.optim.AdamW,), {})(p, 1e-2, fused=True),
+    "one group in two": lambda p: torch.optim.AdamW([{"params": [q], "fused": i > 0} for i, q in enumerate(p)], 1e-2),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, 1e-2, fused=True),
+}
+
+
+class Device:
+    """In the place of the native agent's, which needs a device: what the next step is to heed."""
+
+    def __init__(self, watcher, monkeypatch):
+        self.next = None
+        monkeypatch.setattr(type(watcher), "found_on_devices", lambda _, optimizer: self.next)
+
+
+@pytest.fixture
+def device(watching, monkeypatch):
+    def start(model, optimizer):
+        return Device(watching(model, optimizer)._watcher, monkeypatch)
+
+    return start
+
+
+def flag(value):
+    return torch.tensor(float(value))
+
+
+def trained(make, *, without=(), steps=8):
+    model, optimizer = made(make)
+    for i, batch in enumerate(batches(steps), 1):
+        if i not in without:
+            backward(model, optimizer, batch)
+            optimizer.step()
+    return model, optimizer
+
+
+@pytest.mark.parametrize("bad", [(3, 6), (1, 2), ()], ids=str)
+@pytest.mark.parametrize("name", FUSED)
+def test_weights_states_and_counters_are_those_of_a_run_without_the_batch(device, name, bad):
+    wanted = trained(FUSED[name], without=bad)
+    model, optimizer = made(FUSED[name])
+    found = device(model, optimizer)
+    assert device_skips.heeds_found_inf(optimizer)
+    for i, batch in enumerate(batches(8), 1):
+        backward(model, optimizer, batch, "all" if i in bad else None)
+        found.next = flag(i in bad)
+        optimizer.step()
+        assert not hasattr(optimizer, "found_inf")
+    assert equal(model.state_dict(), wanted[0].state_dict())
+    assert equal(optimizer.state_dict(), wanted[1].state_dict())
+
+
+def test_the_control_without_the_flag_the_bad_step_is_taken(device):
+    model, optimizer = made(FUSED["AdamW"])
+    found = device(model, optimizer)
+    backward(model, optimizer, batches(1)[0], "all")
+    found.next = flag(0)
+    optimizer.step()
+    assert not all(p.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_an_optimizer_that_does_not_heed_it_to_the_letter_is_not_asked_to(name):
+    assert not device_skips.heeds_found_inf(made(OTHERS[name])[1])
+
+
+def test_a_fused_sgd_with_momentum_is_left_out_of_it_for_a_reason():
+    """Its first step would leave buffers behind that nothing has written to."""
+    model, optimizer = made(OTHERS["SGD with momentum"])
+    backward(model, optimizer, batches(1)[0])
+    optimizer.found_inf = flag(1)
+    optimizer.step()
+    assert all("momentum_buffer" in optimizer.state[p] for p in model.parameters())
+
+
+def test_what_a_gradient_scaler_has_found_stays_in_force_and_stays_its_own(device):
+    model, optimizer = made(FUSED["AdamW"])
+    found = device(model, optimizer)
+    before = [p.clone() for p in model.parameters()]
+    for scalers, ours in ((1, 0), (0, 1), (1, 1)):
+        backward(model, optimizer, batches(1)[0])
+        theirs = optimizer.found_inf = flag(scalers)
+        found.next = flag(ours)
+        optimizer.step()
+        assert optimizer.found_inf is theirs and theirs.item() == scalers
+        assert equal(list(model.parameters()), before)
+    theirs.zero_()
+    found.next = flag(0)
+    optimizer.step()
+    assert not equal(list(model.parameters()), before)
+
+
+def test_under_a_scaler_a_bad_loss_is_left_out_and_the_scaler_does_not_hear_of_it(device):
+    model, optimizer = made(FUSED["AdamW"])
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+    found = device(model, optimizer)
+    before = [p.clone() for p in model.parameters()]
+    scaler.scale(model(batches(1)[0]).square().mean()).backward()
+    found.next = flag(1)
+    scaler.step(optimizer)
+    scaler.update()
+    assert equal(list(model.parameters()), before)
+    assert scaler.get_scale() == 8.0
+    assert not hasattr(optimizer, "found_inf") and not hasattr(optimizer, "grad_scale")
+
+
+def test_a_step_that_raises_leaves_nothing_behind(device):
+    model, optimizer = made(FUSED["AdamW"])
+    found = device(model, optimizer)
+    backward(model, optimizer, batches(1)[0])
+    optimizer.param_groups[0]["betas"] = None
+    found.next = flag(1)
+    with pytest.raises(TypeError):
+        optimizer.step()
+    assert not hasattr(optimizer, "found_inf") and not hooks._found
+
+
+def test_a_closure_is_evaluated_once_and_its_loss_comes_back(device, monkeypatch):
+    monkeypatch.setattr(governing.Governing, "evaluates_first", lambda *_: True)
+    model, optimizer = made(FUSED["AdamW"])
+    found = device(model, optimizer)
+    before = [p.clone() for p in model.parameters()]
+    calls = []
+
+    def closure():
+        calls.append(backward(model, optimizer, batches(1)[0]))
+        return 0.25
+
+    found.next = flag(1)
+    assert optimizer.step(closure) == 0.25
+    assert len(calls) == 1 and equal(list(model.parameters()), before)
+
+
+def test_flags_of_several_devices_are_one():
+    for flags in ((0,), (1,), (0, 0, 0), (0, 1, 0), (1, 1)):
+        assert device_skips.joined([flag(one) for one in flags]).item() == max(flags)
+
+
+def test_on_a_cpu_the_option_changes_nothing(watching):
+    model, optimizer = made(FUSED["AdamW"])
+    agent = watching(model, optimizer, on_nonfinite="skip", skip_on_device=True)
+    for i, batch in enumerate(batches(6), 1):
+        backward(model, optimizer, batch, "grad" if i == 3 else None)
+        optimizer.step()
+    wanted = trained(FUSED["AdamW"], without=(3,), steps=6)
+    assert equal(model.state_dict(), wanted[0].state_dict())
+    assert [s.get("skipped") for s in watching.steps()] == [None, None, "governor", None, None, None]
+    assert agent._watcher.faults == 0
+
+
+def test_it_is_refused_without_the_policy_that_it_belongs_to(watching):
+    with pytest.raises(ValueError, match="set on_nonfinite to skip"):
+        watching(*made(), on_nonfinite="stop", skip_on_device=True)
