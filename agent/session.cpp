@@ -10,7 +10,7 @@
 #include "agent/step/own_time.hpp"
 #include "exporters/files/live_runs.hpp"
 #include "record/clocks.hpp"
-#include "record/launchers.hpp"
+#include "record/run/launchers.hpp"
 
 namespace gradvane::agent {
 namespace {

@@ -12,7 +12,7 @@
 #include "agent/step/step_recorder.hpp"
 #include "agent/worker/worker.hpp"
 #include "collectors/steps/norm_exchange.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::agent {
 

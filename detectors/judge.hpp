@@ -21,7 +21,7 @@
 #include "detectors/stall.hpp"
 #include "detectors/sync_budget.hpp"
 #include "record/incident.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::detectors {

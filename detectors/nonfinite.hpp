@@ -19,7 +19,7 @@
 
 #include "detectors/incident_slot.hpp"
 #include "record/incident.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::detectors {

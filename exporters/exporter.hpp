@@ -10,7 +10,7 @@
 
 #include "record/governor_summary.hpp"
 #include "record/incident.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 #include "record/sync_summary.hpp"
 

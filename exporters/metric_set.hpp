@@ -9,7 +9,7 @@
 
 #include "exporters/exemplar.hpp"
 #include "record/metric_catalogue.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace prometheus {
 class Collectable;

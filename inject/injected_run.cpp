@@ -26,7 +26,7 @@
 #include "exporters/signals_blocked.hpp"
 #include "exporters/step_log/sync_report.hpp"
 #include "record/clocks.hpp"
-#include "record/launchers.hpp"
+#include "record/run/launchers.hpp"
 
 namespace gradvane::inject {
 namespace {

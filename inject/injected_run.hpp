@@ -10,7 +10,7 @@
 #include "exporters/api/endpoint.hpp"
 #include "exporters/exporter_set.hpp"
 #include "inject/agents_ledger.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::inject {
 

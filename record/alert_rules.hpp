@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "record/end_reason.hpp"
 #include "record/names.hpp"
+#include "record/run/end_reason.hpp"
 
 namespace gradvane::record {
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 
-#include "record/end_reason.hpp"
 #include "record/governor_summary.hpp"
 #include "record/incident_classes.hpp"
 #include "record/names.hpp"
-#include "record/run_info.hpp"
+#include "record/run/end_reason.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 #include "record/sync_summary.hpp"
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "record/clocks.hpp"
-#include "record/end_reason.hpp"
 #include "record/names.hpp"
+#include "record/run/end_reason.hpp"
 
 namespace gradvane::agent {
 namespace {

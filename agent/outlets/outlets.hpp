@@ -14,7 +14,7 @@
 #include "exporters/history/run_history.hpp"
 #include "exporters/metric_set.hpp"
 #include "exporters/recorder/flight_recorder.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::agent {
 

@@ -7,7 +7,7 @@
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/user_callbacks.hpp"
 #include "exporters/files/run_directory.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::agent {
 

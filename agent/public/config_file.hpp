@@ -9,7 +9,7 @@
 #include "agent/public/options.hpp"
 #include "agent/ranks/policy.hpp"
 #include "exporters/files/file_stamp.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::agent {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
-#include "record/launchers.hpp"
-#include "record/run_info.hpp"
+#include "record/run/launchers.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::agent {
 

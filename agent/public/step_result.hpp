@@ -2,7 +2,7 @@
 // The public form of a step's record.
 #include "agent/include/gradvane/agent.hpp"
 #include "record/incident.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::agent {

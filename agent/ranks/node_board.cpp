@@ -22,7 +22,7 @@
 #include <utility>
 
 #include "exporters/files/safe_file.hpp"
-#include "record/process_start.hpp"
+#include "record/run/process_start.hpp"
 
 namespace gradvane::agent::ranks {
 namespace {

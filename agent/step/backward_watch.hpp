@@ -3,7 +3,7 @@
 // for loops that are seen from outside.
 #include <cstdint>
 
-#include "agent/step/gradient_reader.hpp"
+#include "agent/step/reads/gradient_reader.hpp"
 
 namespace gradvane::agent {
 

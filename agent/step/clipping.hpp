@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "agent/step/gradient_reader.hpp"
+#include "agent/step/reads/gradient_reader.hpp"
 
 namespace gradvane::agent {
 

@@ -11,7 +11,7 @@
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/ranks/rank_record.hpp"
 #include "agent/step/facts/losses.hpp"
-#include "agent/step/gradient_stamp.hpp"
+#include "agent/step/reads/gradient_stamp.hpp"
 #include "collectors/steps/read_plan.hpp"
 #include "collectors/steps/step_facts.hpp"
 #include "collectors/tensors/cpu_reader.hpp"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::agent {
 

@@ -18,7 +18,7 @@
 #include "detectors/good_state.hpp"
 #include "detectors/judge.hpp"
 #include "record/incident.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::agent {

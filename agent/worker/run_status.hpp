@@ -9,7 +9,7 @@
 #include "agent/outlets/outlets.hpp"
 #include "agent/worker/pauses.hpp"
 #include "detectors/stall.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::agent {

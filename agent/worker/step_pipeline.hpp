@@ -17,7 +17,7 @@
 #include "collectors/steps/handoff.hpp"
 #include "collectors/steps/held_records.hpp"
 #include "collectors/steps/step_builder.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::agent {

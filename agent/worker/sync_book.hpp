@@ -7,7 +7,7 @@
 #include "collectors/sync_ledger/sync_ledger.hpp"
 #include "detectors/judge.hpp"
 #include "exporters/exporter_set.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 #include "record/sync_summary.hpp"
 

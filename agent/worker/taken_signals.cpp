@@ -5,7 +5,7 @@
 #include <string>
 
 #include "agent/worker/process_signals.hpp"
-#include "record/end_reason.hpp"
+#include "record/run/end_reason.hpp"
 
 namespace gradvane::agent {
 

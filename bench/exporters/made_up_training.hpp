@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::bench {

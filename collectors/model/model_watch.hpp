@@ -10,7 +10,7 @@
 
 #include "collectors/model/model_source.hpp"
 #include "collectors/steps/read_plan.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::collectors {
 

@@ -7,7 +7,7 @@
 
 #include "collectors/steps/norm_exchange.hpp"
 #include "collectors/steps/step_facts.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::collectors {

@@ -9,7 +9,7 @@
 #include "collectors/steps/step_facts.hpp"
 #include "kernels/result_ring.hpp"
 #include "kernels/tensor_stats.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::collectors {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "detectors/incident_slot.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::detectors {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "exporters/files/run_directory.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::exporters {
 

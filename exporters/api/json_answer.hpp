@@ -10,7 +10,7 @@
 #include "exporters/http/http_message.hpp"
 #include "exporters/http/query.hpp"
 #include "exporters/json/record_json.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::exporters {
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::exporters {
 

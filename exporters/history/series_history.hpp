@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "exporters/history/point_axis.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 
 namespace gradvane::exporters {

@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/sync_summary.hpp"
 
 namespace gradvane::exporters {

@@ -17,7 +17,7 @@
 #include "exporters/http/unix_address.hpp"
 #include "exporters/http/unix_socket.hpp"
 #include "exporters/node/rank_sockets.hpp"
-#include "record/process_start.hpp"
+#include "record/run/process_start.hpp"
 
 namespace gradvane::exporters {
 namespace {

@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "record/end_reason.hpp"
 #include "record/names.hpp"
 #include "record/numbers.hpp"
+#include "record/run/end_reason.hpp"
 
 namespace gradvane::exporters {
 

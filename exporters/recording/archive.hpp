@@ -15,7 +15,7 @@
 #include "exporters/recording/wire.hpp"
 #include "record/incident.hpp"
 #include "record/names.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 #include "record/sync_summary.hpp"
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/sync_summary.hpp"
 
 namespace gradvane::exporters {

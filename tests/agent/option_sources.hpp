@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "record/launchers.hpp"
+#include "record/run/launchers.hpp"
 
 namespace gradvane::agent::test {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "record/incident.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/step_record.hpp"
 #include "record/sync_summary.hpp"
 

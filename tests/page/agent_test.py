@@ -132,7 +132,7 @@ def test_a_rollback_is_marked_on_the_charts_and_both_snapshots_are_told_with_the
     expect(snapshots).to_contain_text(re.compile(r"step \d+.* old, before it step \d+, .* old"))
     expect(snapshots).not_to_contain_text("rollback")
     training.poison("trusted")
-    expect(snapshots).to_contain_text("1 rollback", timeout=30_000)
+    expect(snapshots).to_contain_text("1 rollback")
     status = page.page.request.get(f"{training.address}/api/v1/status").json()
     assert status["governor"]["rollbacks"] == {"nonfinite": 1} and status["skipped_steps"] == 1
     page.pixels(page.chart("Loss"), {"--warn": 20})

@@ -1,4 +1,4 @@
-#include "record/launchers.hpp"
+#include "record/run/launchers.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,7 +9,7 @@
 #include "record/incident.hpp"
 #include "record/metric_catalogue.hpp"
 #include "record/numbers.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 #include "record/sync_summary.hpp"
 
 namespace gradvane::record {

@@ -11,7 +11,7 @@
 
 #include "exporters/prometheus/exposition.hpp"
 #include "exporters/prometheus/prometheus_exporter.hpp"
-#include "record/end_reason.hpp"
+#include "record/run/end_reason.hpp"
 #include "tests/exporters/fake_run.hpp"
 
 namespace gradvane::exporters {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "record/names.hpp"
-#include "record/run_info.hpp"
+#include "record/run/run_info.hpp"
 
 namespace gradvane::record {
 

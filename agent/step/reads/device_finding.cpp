@@ -1,4 +1,4 @@
-#include "agent/step/device_finding.hpp"
+#include "agent/step/reads/device_finding.hpp"
 
 #include <cstddef>
 #include <cstdint>

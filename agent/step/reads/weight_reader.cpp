@@ -1,4 +1,4 @@
-#include "agent/step/weight_reader.hpp"
+#include "agent/step/reads/weight_reader.hpp"
 
 #include <algorithm>
 #include <span>

@@ -1,4 +1,4 @@
-#include "agent/step/part_reader.hpp"
+#include "agent/step/reads/part_reader.hpp"
 
 #include <thread>
 

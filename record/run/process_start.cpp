@@ -1,4 +1,4 @@
-#include "record/process_start.hpp"
+#include "record/run/process_start.hpp"
 
 #include <fstream>
 #include <sstream>

@@ -1,4 +1,4 @@
-#include "agent/step/immediate_results.hpp"
+#include "agent/step/reads/immediate_results.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "agent/step/own_gradients.hpp"
+#include "agent/step/reads/own_gradients.hpp"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "agent/step/gradient_reader.hpp"
+#include "agent/step/reads/gradient_reader.hpp"
 
 #include <algorithm>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "record/launchers.hpp"
+#include "record/run/launchers.hpp"
 
 #include <unistd.h>
 
@@ -10,7 +10,7 @@
 #include <ctime>
 #include <random>
 
-#include "record/process_start.hpp"
+#include "record/run/process_start.hpp"
 
 namespace gradvane::record {
 namespace {

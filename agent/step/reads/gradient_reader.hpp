@@ -2,8 +2,8 @@
 // Reads the gradients of one optimizer, with the loss so far, and hands what was read to the
 // worker.
 #include "agent/step/attached_optimizers.hpp"
+#include "agent/step/reads/weight_reader.hpp"
 #include "agent/step/run_steps.hpp"
-#include "agent/step/weight_reader.hpp"
 
 namespace gradvane::agent {
 
