@@ -32,6 +32,8 @@ struct Decision {
   Verdict verdict = Verdict::take;
   Fault fault = Fault::none;
   bool is_escalated = false;  ///< a limit was reached: skip_limit, or rollback_limit
+  /// Run step of the last of the skips in a row that led to it; 0: none did.
+  std::int64_t skipped_at = 0;
   /// What a bad step comes from, if ranks agree and know it.
   std::optional<ranks::Origin> origin = std::nullopt;
 };

@@ -52,12 +52,11 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
   if (!acts_) return {};
   if (!step.is_agreed) policy_.take_wanted();
   ++judged_;
-  count_device_skips();
   if (!step.is_measured) sees_devices_.store(true, std::memory_order_relaxed);
   if (owes_stop_.exchange(false, std::memory_order_relaxed)) {
     if (step.can_skip) skipped_.fetch_add(1, std::memory_order_relaxed);
     const Acted acted = latest_.load();
-    return {Verdict::stop, acted.fault, acted.is_escalated};
+    return {.verdict = Verdict::stop, .fault = acted.fault, .is_escalated = acted.is_escalated};
   }
   const Decision decision = decide(step, fault_of(step));
   if (decision.verdict == Verdict::rollback) lockstep_.goes_back(step.run_step);
@@ -66,7 +65,8 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
   if (decision.verdict == Verdict::stop || decision.verdict == Verdict::rollback) {
     note_grounds(step, decision.fault);
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-    latest_.store({static_cast<std::int32_t>(std::min(step.run_step, kMost)), decision.fault,
+    const std::int64_t at = decision.skipped_at > 0 ? decision.skipped_at : step.run_step;
+    latest_.store({static_cast<std::int32_t>(std::min(at, kMost)), decision.fault,
                    decision.is_escalated,
                    decision.verdict == Verdict::stop ? Stops::yes : Stops::no,
                    latest_incident_.load(std::memory_order_relaxed)});
@@ -99,16 +99,14 @@ Fault Governor::fault_of(const StepFinding& step) noexcept {
   return Fault::none;
 }
 
-Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
+Decision Governor::decide(const StepFinding& step, Fault fault) {
   int& overflows = entry(overflows_, step.optimizer);
-  int& skips = entry(skips_, step.optimizer);
   overflows = fault == Fault::overflow ? overflows + 1 : 0;
-  if (const Fault due = std::exchange(due_, Fault::none); due != Fault::none)
-    return skipped_too_often(due);
   if (fault == Fault::overflow && overflows <= kTrustedOverflows) return {};  // the scaler's affair
   if (fault == Fault::none) {
-    skips = 0;
-    skips_in_a_row_.store(0, std::memory_order_relaxed);
+    const auto last =
+        step.is_left ? std::nullopt : skips_.taken(step.optimizer, policy_.skip_limit());
+    if (last && policy_.on_nonfinite() == NonfinitePolicy::skip) return skipped_too_often(*last);
     const auto incident = take_incident(step);
     if (!incident) return {};
     if (record::is_divergence(incident->kind))
@@ -127,13 +125,10 @@ Decision Governor::decide(const StepFinding& step, Fault fault) noexcept {
       break;
   }
   if (!step.can_skip) return {};
-  skips_in_a_row_.store(++skips, std::memory_order_relaxed);
-  if (skips >= policy_.skip_limit()) {
-    skips = 0;  // another optimizer policy, or a loop that goes on, begins again
-    return skipped_too_often(fault);
-  }
-  // The scaler skips it by itself.
-  return fault == Fault::overflow ? Decision{} : Decision{Verdict::skip, fault, false};
+  if (const auto last = skips_.skipped(step.optimizer, step.run_step, fault, policy_.skip_limit()))
+    return skipped_too_often(*last);
+  // The scaler skips an overflow by itself.
+  return fault == Fault::overflow ? Decision{} : Decision{.verdict = Verdict::skip, .fault = fault};
 }
 
 std::optional<PendingIncident> Governor::take_own_incident() noexcept {
@@ -194,41 +189,35 @@ std::optional<std::int64_t> Governor::agreed_snapshot() const noexcept {
   return agrees() ? std::optional(lockstep_.common_snapshot(diverges_since())) : std::nullopt;
 }
 
-Decision Governor::skipped_too_often(Fault fault) noexcept {
-  return by_policy(pace_.is_on() ? Verdict::rollback : Verdict::stop, fault, true);
-}
-
-bool Governor::leaves_to_device(int optimizer) noexcept try {
+std::int64_t Governor::leave_to_device(int optimizer, bool in_graph) noexcept try {
   if (!leaves_to_device_ || policy_.on_nonfinite() != NonfinitePolicy::skip ||
       policy_.norm_bound() > 0)
-    return false;
-  count_device_skips();
-  return entry(skips_, optimizer) == 0 && due_ == Fault::none;
-} catch (...) {  // no memory for an optimizer's counts
-  return false;
+    return 0;
+  return skips_.leave(optimizer, in_graph);
+} catch (...) {  // no memory for an optimizer's row
+  return 0;
 }
 
-void Governor::note_device_outcome(int optimizer, Fault fault) noexcept try {
+void Governor::note_device_outcome(int optimizer, std::int64_t number, std::int64_t run_step,
+                                   Fault fault) noexcept try {
   if (fault != Fault::none) skipped_.fetch_add(1, std::memory_order_relaxed);
-  device_skips_.note({optimizer, fault});
+  skips_.note_outcome(optimizer, {.number = number, .run_step = run_step, .fault = fault});
 } catch (...) {  // no memory: it is in no row
 }
 
-void Governor::count_device_skips() {
-  for (const DeviceSkips::Outcome& outcome : device_skips_.take()) {
-    int& skips = entry(skips_, outcome.optimizer);
-    skips = outcome.fault == Fault::none ? 0 : skips + 1;
-    skips_in_a_row_.store(skips, std::memory_order_relaxed);
-    if (skips < policy_.skip_limit()) continue;
-    skips = 0;
-    due_ = outcome.fault;
-  }
+/// Another optimizer policy, or a loop that goes on, begins again.
+Decision Governor::skipped_too_often(const SkipRows::Skip& last) noexcept {
+  Decision decision =
+      by_policy(pace_.is_on() ? Verdict::rollback : Verdict::stop, last.fault, true);
+  decision.skipped_at = last.run_step;
+  return decision;
 }
 
 /// A rollback is one only within its limit.
 Decision Governor::by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept {
-  if (wanted == Verdict::rollback && !may_roll_back()) return {Verdict::stop, fault, true};
-  return {wanted, fault, is_escalated};
+  if (wanted == Verdict::rollback && !may_roll_back())
+    return {.verdict = Verdict::stop, .fault = fault, .is_escalated = true};
+  return {.verdict = wanted, .fault = fault, .is_escalated = is_escalated};
 }
 
 bool Governor::may_roll_back() const noexcept {
@@ -384,7 +373,7 @@ GovernorStatus Governor::status() const {
   status.should_stop = should_stop();
   status.reason = status.should_stop ? reason() : std::string();
   status.skipped_steps = skipped_.load(std::memory_order_relaxed);
-  status.skips_in_a_row = skips_in_a_row_.load(std::memory_order_relaxed);
+  status.skips_in_a_row = skips_.in_a_row();
   status.is_state_good = is_state_good_.load(std::memory_order_relaxed);
   status.last_good_step = last_good_step_.load(std::memory_order_relaxed);
   return status;

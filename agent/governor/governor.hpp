@@ -18,10 +18,10 @@
 
 #include "agent/governor/checkpoints.hpp"
 #include "agent/governor/decision.hpp"
-#include "agent/governor/device_skips.hpp"
 #include "agent/governor/lockstep.hpp"
 #include "agent/governor/mailbox.hpp"
 #include "agent/governor/policy_in_force.hpp"
+#include "agent/governor/skip_rows.hpp"
 #include "agent/governor/step_finding.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/ranks/rank_record.hpp"
@@ -42,7 +42,7 @@ struct SnapshotPace {
 };
 
 /// One for each run. It keeps the count of what it decided, and what the worker has found out about
-/// the state. Threading: judge(), leaves_to_device(), note_rollback(), stop_instead(),
+/// the state. Threading: judge(), leave_to_device(), note_rollback(), stop_instead(),
 /// stop_at_next_step(), count_snapshot(), set_snapshots(), note_comparison(), log() and note_checkpoint() from the threads that train, one at a time;
 /// note_device_outcome(), note_incident(), note_state(), checkpoint_before(), want() and what begins with take_ from the
 /// worker's; all else from any.
@@ -77,14 +77,17 @@ class Governor {
              may_diverge_.load(std::memory_order_relaxed));
   }
 
-  /// Whether leaves_to_device() may say so of any step.
+  /// Whether leave_to_device() may say so of any step.
   [[nodiscard]] bool may_leave_to_device() const noexcept { return leaves_to_device_; }
   /// Whether the optimizer is to leave out a bad step by itself, by what is found on the device: no host waits for
-  /// that. Not where a norm counts too, several processes must decide alike, or the step before was skipped: then the
-  /// next one is judged in time, and skip_limit acts at the very step.
-  [[nodiscard]] bool leaves_to_device(int optimizer) noexcept;
-  /// A step that was left to the device, in the order of steps. fault none: it was taken.
-  void note_device_outcome(int optimizer, Fault fault) noexcept;
+  /// that. Then the step's number among all; else 0. Not where a norm counts too, several processes must decide alike, or the
+  /// step before was skipped: then the next one is judged in time. In a graph that is captured, it holds for all replays.
+  [[nodiscard]] std::int64_t leave_to_device(int optimizer, bool in_graph) noexcept;
+  /// What became of a step that was left to the device.
+  /// @param number  as leave_to_device() gave it; 0: the step is a replay of a graph, behind all that were told before
+  /// @param fault   none: it was taken
+  void note_device_outcome(int optimizer, std::int64_t number, std::int64_t run_step,
+                           Fault fault) noexcept;
 
   /// Decides about the step in hand. Allocates for an optimizer's first step, and where it decides
   /// for a rollback.
@@ -193,11 +196,10 @@ class Governor {
         evidence{};  ///< null: there is none here, or another rank has it
   };
 
-  void count_device_skips();
   Fault fault_of(const StepFinding& step) noexcept;
   void note_grounds(const StepFinding& step, Fault fault) noexcept;
-  Decision decide(const StepFinding& step, Fault fault) noexcept;
-  [[nodiscard]] Decision skipped_too_often(Fault fault) noexcept;
+  Decision decide(const StepFinding& step, Fault fault);
+  [[nodiscard]] Decision skipped_too_often(const SkipRows::Skip& last) noexcept;
   [[nodiscard]] Decision by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept;
   [[nodiscard]] bool may_roll_back() const noexcept;
   [[nodiscard]] record::RollbackReason rollback_reason() const noexcept;
@@ -218,14 +220,11 @@ class Governor {
 
   // The threads that train.
   std::int64_t judged_ = 0;
-  std::vector<int> skips_;              ///< in a row, by optimizer
   std::vector<int> overflows_;          ///< in a row, by optimizer
   std::deque<std::int64_t> rollbacks_;  ///< steps judged when they were
   std::uint32_t seen_incidents_ = 0;
-  Fault due_ = Fault::none;  ///< of skips on a device, as many in a row as skip_limit
   Lockstep lockstep_;
 
-  DeviceSkips device_skips_;
   Checkpoints checkpoints_;
   Mailbox<record::Rollback> new_rollbacks_;
   Mailbox<std::string> lines_;
@@ -237,11 +236,11 @@ class Governor {
   std::atomic<Acted> latest_{Acted{}};
   std::atomic<bool> owes_stop_{false};  ///< to the next step
   std::atomic<std::int64_t> skipped_{0};
-  std::atomic<int> skips_in_a_row_{0};
   std::atomic<std::int64_t> last_good_step_{0};
   std::atomic<bool> is_state_good_{true};
   std::atomic<bool> may_diverge_{false};
 
+  SkipRows skips_;
   mutable std::mutex mutex_;                  ///< guards what follows; held for moments only
   std::shared_ptr<const Evidence> evidence_;  ///< of the latest incident that a policy is to act on
   Grounds grounds_;

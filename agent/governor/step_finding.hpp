@@ -24,6 +24,7 @@ struct StepFinding {
   bool can_skip = true;     ///< false: the optimizer has begun to change the weights already
   bool is_part = false;     ///< of the gradients: this rank's shards
   bool is_agreed = false;   ///< by all ranks
+  bool is_left = false;     ///< to the devices: what they find is known later
 };
 
 /// An incident that a policy is to act on.

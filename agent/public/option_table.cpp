@@ -243,9 +243,9 @@ constexpr std::array kTable{
     on_off<&Options::skip_on_device>(
         "skip_on_device",
         "Under `on_nonfinite: skip`, a fused Adam or AdamW, or a fused SGD without momentum, "
-        "leaves out bad steps on its CUDA device: no step waits for the host. Not with skip_norm, "
-        "immediate mode or several processes: then each step waits, as without this option. Not "
-        "run on a GPU yet."),
+        "leaves out bad steps on its CUDA device, and no step waits for the host. With skip_norm, "
+        "a gradient scaler, immediate mode or several processes, each step waits as without this "
+        "option. Not run on a GPU yet."),
     whole<&Options::snapshot_every, 0, kMaxInt>(
         "snapshot_every", "0 or more",
         "Steps between two snapshots of the training's state. 0: every 100 if a "

@@ -64,6 +64,7 @@ void OptimizerState::forget_read() noexcept {
   device_reads = 0;
   read_norm = -1;
   own_bad.reset();
+  left_as = 0;
   devices_waited = 0;
   found_on_devices.reset();
   reads_norm_again = false;

@@ -64,6 +64,9 @@ struct OptimizerState {
   // OwnGradients: in the first parameter whose gradient was bad before ranks averaged it.
   std::optional<ranks::BadElement> own_bad;
 
+  std::int64_t left_as =
+      0;  ///< number of the step in hand, if it may be left to the devices; StepRecorder
+
   // DeviceFinding, where the governor needs it before the update.
   std::size_t devices_waited = 0;
   std::optional<DeviceFound> found_on_devices;

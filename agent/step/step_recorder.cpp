@@ -123,25 +123,32 @@ void StepRecorder::before_update(int optimizer) noexcept {
 
 void StepRecorder::after_update(int optimizer) noexcept {
   const OwnCalls own(syncs_.ledger());
+  OptimizerState& state = at(optimizer);
+  if (state.facts.left_to_device > 0) state.device_gradients.note_use();
   weights_.after_update(optimizer);
 }
 
 bool StepRecorder::leave_to_device(int optimizer) noexcept {
+  const OwnCalls own(syncs_.ledger());
   OptimizerState& state = at(optimizer);
-  state.facts.left_to_device = options_.mode == Mode::lagged && state.has_read && state.all_read &&
-                               !state.on_host && state.device_reads > 0 &&
-                               governor_.leaves_to_device(optimizer);
-  return state.facts.left_to_device;
+  const bool can_be = options_.mode == Mode::lagged && governor_.may_leave_to_device() &&
+                      state.has_read && state.all_read && !state.on_host &&
+                      state.device_reads > 0 && !state.facts.has_scaler;
+  // In a graph the flag must be the graph's own, and outside it must not be.
+  if (can_be && state.facts.captured == state.device_gradients.is_capturing())
+    state.left_as = governor_.leave_to_device(optimizer, state.facts.captured);
+  return state.left_as > 0;
 }
 
 std::vector<collectors::Tensor> StepRecorder::found_on_devices(int optimizer) {
-  OptimizerState& state = at(optimizer);
-  if (!state.facts.left_to_device) return {};
   const OwnCalls own(syncs_.ledger());
-  state.facts.left_to_device = false;  // unless nothing goes wrong
-  std::vector<collectors::Tensor> found = state.device_gradients.found_nonfinite();
-  state.facts.left_to_device = true;
-  return found;
+  OptimizerState& state = at(optimizer);
+  return state.left_as > 0 ? state.device_gradients.found_nonfinite()
+                           : std::vector<collectors::Tensor>();
+}
+
+void StepRecorder::heeds_devices(int optimizer) noexcept {
+  at(optimizer).facts.left_to_device = at(optimizer).left_as;
 }
 
 Decision StepRecorder::judge(int optimizer, bool can_skip) noexcept {
@@ -191,8 +198,8 @@ StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
   found.gradients_are_bad = state.has_read && state.is_bad();
   if (state.read_norm >= 0) found.norm = state.read_norm;
   // The hooks wait for what the device has to do, which is no work of theirs.
-  if (governor_.acts_on_nonfinite() && !state.facts.left_to_device)
-    clock_.add_agent_time(-devices_.wait(state));
+  found.is_left = state.left_as > 0;
+  if (governor_.acts_on_nonfinite() && !found.is_left) clock_.add_agent_time(-devices_.wait(state));
   if (state.found_on_devices) {
     // A loss that came behind the read of a clip is found later, as a bad weight is.
     found.is_measured = !losses.on_device() || state.loss_in_gradients;

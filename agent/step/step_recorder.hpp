@@ -125,12 +125,13 @@ class StepRecorder {
   /// Just before and just after the weights change.
   void before_update(int optimizer) noexcept;
   void after_update(int optimizer) noexcept;
-  /// Whether the update is left to what the read of its gradients finds on the devices, where they have all been read.
-  /// Before judge(), which then waits for nothing. Only for an optimizer that heeds found_on_devices().
+  /// Whether the update may be left to what the read of its gradients finds on the devices, where they have all been
+  /// read. Before judge(), which then waits for nothing. Only for an optimizer that heeds found_on_devices().
   [[nodiscard]] bool leave_to_device(int optimizer) noexcept;
-  /// If the step in hand is left to the devices: what was found on each, as DeviceReads::found_nonfinite(). Empty
-  /// otherwise. If it throws, the step is taken as it would be without a policy.
+  /// If so: what was found on each, as DeviceReads::found_nonfinite(). Empty otherwise.
   [[nodiscard]] std::vector<collectors::Tensor> found_on_devices(int optimizer);
+  /// The optimizer will heed it. If this is not called, the step counts as one that no policy acts on.
+  void heeds_devices(int optimizer) noexcept;
   /// What the governor decides about the step in hand, from what was read of it. Between
   /// before_update() and the update. Nothing, where ranks agree. Where policies act on steps with
   /// non-finite values, it waits for what was read on devices: one host sync for each of them. It waits

@@ -34,10 +34,12 @@ void Incidents::judge(const record::StepRecord& record, const record::StepDetail
   note_state();
 }
 
-void Incidents::note_device_outcome(const record::StepRecord& record) noexcept {
+void Incidents::note_device_outcome(const record::StepRecord& record,
+                                    std::int64_t number) noexcept {
   const bool was_skipped = record.skipped == record::SkipReason::governor;
   const Fault fault = record.has_nonfinite(record::Site::grad) ? Fault::gradient : Fault::loss;
-  governor_.note_device_outcome(record.optimizer, was_skipped ? fault : Fault::none);
+  governor_.note_device_outcome(record.optimizer, number, record.run_step,
+                                was_skipped ? fault : Fault::none);
 }
 
 void Incidents::note_state() noexcept {

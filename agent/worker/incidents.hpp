@@ -36,8 +36,8 @@ class Incidents {
   /// A traced step has named the first module that went bad.
   void trace_found(record::TracedModule module) noexcept;
 
-  /// Of a step that was left to the device.
-  void note_device_outcome(const record::StepRecord& record) noexcept;
+  /// Of a step that was left to the device; `number` as Governor::note_device_outcome() takes it.
+  void note_device_outcome(const record::StepRecord& record, std::int64_t number) noexcept;
   void judge(const record::StepRecord& record, const record::StepDetail& detail,
              const record::ModelInfo& model);
   /// Judges what traces have found since the last call.

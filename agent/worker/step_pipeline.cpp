@@ -99,8 +99,10 @@ void StepPipeline::export_step(const StepIntake::Step& step) {
   const collectors::StepFacts& facts = step.facts;
   record::StepRecord record = builder_.build(facts, step.slots, step.totals);
   record.dropped_before = static_cast<std::int64_t>(step.lost);
-  if (facts.left_to_device && facts.skipped == record::SkipReason::none)
-    readers_.incidents.note_device_outcome(record);
+  // A read that was lost tells nothing.
+  if (facts.left_to_device > 0 && facts.skipped == record::SkipReason::none &&
+      record.site_measured[index_of(record::Site::grad)])
+    readers_.incidents.note_device_outcome(record, facts.captured ? 0 : facts.left_to_device);
   if (facts.superseded && !record.first_nonfinite) return;  // read once more since, or not needed
   if (step.lost_reads > 0) count_lost_reads(step.lost_reads);
   if (step.slots.plan != nullptr) note_groups(*step.slots.plan);

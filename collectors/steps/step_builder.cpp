@@ -102,7 +102,7 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
   // A batch with a bad loss that the loop left behind is no business of the scaler's.
   judge_overflow(facts.has_scaler &&
                  !(facts.superseded && record_.has_nonfinite(record::Site::loss)));
-  if (facts.left_to_device && record_.skipped == record::SkipReason::none)
+  if (facts.left_to_device > 0 && record_.skipped == record::SkipReason::none)
     judge_on_device(slots.loss.empty());
   take_totals(totals);
   return record_;

@@ -33,8 +33,9 @@ struct StepFacts {
 
   record::ReadAt read_at = record::ReadAt::none;
   record::SkipReason skipped = record::SkipReason::none;
-  /// The update was left to what the read of its gradients finds on the devices: if that is bad, nothing changed.
-  bool left_to_device = false;
+  /// Above 0: the update was left to what the read of its gradients finds on the devices. If that is bad, nothing changed.
+  /// The number is the governor's.
+  std::int64_t left_to_device = 0;
   bool superseded = false;        ///< read, but no step came of it: told only if it was non-finite
   bool has_scaler = false;        ///< a gradient scaler is at work: overflow skips the step
   bool gradients_scaled = false;  ///< they were read before they were divided by its scale

@@ -62,6 +62,11 @@ class DeviceReads {
   /// Of each device that the last read() took something from, a 0-dim fp32 tensor there, valid as norm() is: 1 where a
   /// tensor of Site::grad or Site::loss held an element that is not finite, else 0.
   [[nodiscard]] std::vector<Tensor> found_nonfinite() const;
+  /// What the current streams were given so far may use norm() or found_nonfinite(): their memory is not given to
+  /// another pass before that is done.
+  void note_use() noexcept;
+  /// Whether the current stream of a device that the last read() took something from captures a graph now.
+  [[nodiscard]] bool is_capturing() const noexcept;
   [[nodiscard]] std::int32_t copies() const noexcept;  ///< temporaries in the last read
 
   /// Why a device was given up; empty: none was.

@@ -124,6 +124,15 @@ std::vector<Tensor> DeviceReads::found_nonfinite() const {
   return found;
 }
 
+void DeviceReads::note_use() noexcept {
+  for (OneDevice* one : state_->last) one->note_use();
+}
+
+bool DeviceReads::is_capturing() const noexcept {
+  return std::ranges::any_of(state_->last,
+                             [](const OneDevice* one) { return one->is_capturing(); });
+}
+
 std::int32_t DeviceReads::copies() const noexcept {
   std::int32_t copies = 0;
   for (const OneDevice* one : state_->last) copies += one->copies();

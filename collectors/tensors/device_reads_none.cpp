@@ -23,6 +23,8 @@ bool DeviceReads::all_read() const noexcept { return true; }
 std::vector<std::shared_ptr<const DeviceSource>> DeviceReads::take_new_sources() { return {}; }
 Tensor DeviceReads::norm() const { return {}; }
 std::vector<Tensor> DeviceReads::found_nonfinite() const { return {}; }
+void DeviceReads::note_use() noexcept {}
+bool DeviceReads::is_capturing() const noexcept { return false; }
 std::int32_t DeviceReads::copies() const noexcept { return 0; }
 const std::string& DeviceReads::failure() const noexcept { return state_->failure; }
 

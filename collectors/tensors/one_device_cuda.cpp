@@ -23,7 +23,7 @@ bool is_of_capture(cudaError_t error) noexcept {
 }
 
 /// The legacy stream cannot be asked while another one captures; that error is ours to take away.
-bool is_capturing(cudaStream_t stream) noexcept {
+bool captures(cudaStream_t stream) noexcept {
   const kernels::OwnErrors errors;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   return errors.settle(cudaStreamIsCapturing(stream, &capture)) == cudaSuccess &&
@@ -90,7 +90,7 @@ DeviceRead OneDevice::read(std::vector<std::shared_ptr<const DeviceSource>>& new
   if (set_ > 0) {
     if (failure_.empty()) {
       stream_ = static_cast<cudaStream_t>(current_stream(device_));
-      captured_ = is_capturing(stream_);
+      captured_ = captures(stream_);
       if (prepare(new_sources)) result = enqueue();
     }
     all_read_ = all_read_ && result.source != 0;
@@ -118,6 +118,14 @@ Tensor OneDevice::norm() const {
 
 Tensor OneDevice::found_nonfinite() const {
   return tensor_over(made_[used_].pass->found_nonfinite(), device_);
+}
+
+void OneDevice::note_use() noexcept {
+  (void)made_[used_].pass->note_use(static_cast<cudaStream_t>(current_stream(device_)));
+}
+
+bool OneDevice::is_capturing() const noexcept {
+  return captures(static_cast<cudaStream_t>(current_stream(device_)));
 }
 
 bool OneDevice::is_set(std::size_t entry) const noexcept {

@@ -44,6 +44,8 @@ class OneDevice {
   /// Only after a read of something.
   [[nodiscard]] Tensor norm() const;
   [[nodiscard]] Tensor found_nonfinite() const;
+  void note_use() noexcept;
+  [[nodiscard]] bool is_capturing() const noexcept;
 
  private:
   struct Made {

@@ -154,6 +154,19 @@ cudaError_t CudaPass::wait(cudaStream_t stream) noexcept {
   return errors.settle(error);
 }
 
+cudaError_t CudaPass::note_use(cudaStream_t stream) noexcept {
+  const OwnErrors errors;
+  const CurrentDevice current(device_);
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  cudaError_t error = current.error();
+  if (error == cudaSuccess) error = cudaStreamIsCapturing(stream, &capture);
+  if (error == cudaSuccess && capture == cudaStreamCaptureStatusNone) {
+    error = cudaEventRecord(room_.last_use(), stream);
+    is_unmarked_ |= error != cudaSuccess;
+  }
+  return errors.settle(error);
+}
+
 const double* CudaPass::gradient_norm() const noexcept { return &tables_.state->gradient_norm; }
 
 const float* CudaPass::found_nonfinite() const noexcept { return &tables_.state->found_nonfinite; }

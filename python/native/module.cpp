@@ -99,6 +99,7 @@ void define_hooks(Class& agent) {
             return found;
           },
           "optimizer"_a)
+      .def("heeds_devices", &PythonAgent::heeds_devices, "optimizer"_a)
       .def(
           "step_ends",
           [](PythonAgent& self, int optimizer, bool has_closure, bool is_left_out) {

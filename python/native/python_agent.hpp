@@ -61,6 +61,9 @@ class PythonAgent {
     const TimedCall call(*this);
     return call ? call->found_on_devices(optimizer) : std::vector<collectors::Tensor>();
   }
+  void heeds_devices(int optimizer) {
+    if (const Call call(*this); call) call->heeds_devices(optimizer);
+  }
   /// What the governor decides where the closure came within the step: too late to leave it out.
   agent::Verdict step_ends(int optimizer, bool has_closure, bool is_left_out);
   void evaluated(int optimizer) {

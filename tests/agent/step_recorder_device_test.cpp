@@ -208,6 +208,9 @@ class StepOnADevice : public PolicyOnADevice {
   /// Whether the step was left to the device. If it was, what is found there is 1 if `is_bad`.
   bool leave(std::array<float, 2> first, std::array<float, 2> second, bool is_bad = false) {
     read(first, second);
+    return leave_what_was_read(is_bad);
+  }
+  bool leave_what_was_read(bool is_bad) {
     const bool is_left = recorder_->leave_to_device(0);
     EXPECT_EQ(recorder_->judge(0).verdict, is_bad && !is_left ? Verdict::skip : Verdict::take);
     const auto found = recorder_->found_on_devices(0);
@@ -217,8 +220,17 @@ class StepOnADevice : public PolicyOnADevice {
       EXPECT_EQ(one.dim(), 0);
       EXPECT_EQ(*static_cast<const float*>(one.const_data_ptr()), is_bad ? 1.0f : 0.0f);
     }
+    if (is_left) recorder_->heeds_devices(0);
+    recorder_->after_update(0);
     (void)recorder_->finish(0);
     return is_left;
+  }
+  /// Facts of the steps so far, the oldest first.
+  std::vector<collectors::StepFacts> handed_over() {
+    std::vector<collectors::StepFacts> all(1);
+    while (recorder_->handoff().next(all.back()).found) all.emplace_back();
+    all.pop_back();
+    return all;
   }
 };
 
@@ -228,18 +240,28 @@ TEST_F(StepOnADevice, NothingWaitsAndTheFlagIsWhatTheReadHasFound) {
   EXPECT_TRUE(leave({1, 2}, {3, kNan}, /*is_bad=*/true));
   EXPECT_TRUE(leave({1, 2}, {3, 4}));
   EXPECT_EQ(fake_cuda().waits, 0);
+  for (const collectors::StepFacts& facts : handed_over()) EXPECT_GT(facts.left_to_device, 0);
 }
 
 TEST_F(StepOnADevice, BehindASkippedStepTheHostWaitsUntilOneIsGood) {
   begin(options());
   EXPECT_TRUE(leave({1, 2}, {3, kNan}, /*is_bad=*/true));
-  governor_->note_device_outcome(0, Fault::gradient);
+  governor_->note_device_outcome(0, handed_over()[0].left_to_device, 1, Fault::gradient);
   EXPECT_FALSE(leave({1, kNan}, {3, 4}, /*is_bad=*/true));
   EXPECT_FALSE(leave({1, 2}, {3, 4}));
   EXPECT_EQ(fake_cuda().waits, 2);
   EXPECT_TRUE(leave({1, 2}, {3, 4}));
   EXPECT_EQ(fake_cuda().waits, 2);
   EXPECT_EQ(governor_->status().skipped_steps, 2);
+}
+
+TEST_F(StepOnADevice, AnOptimizerThatDoesNotHeedItAfterAllHasTakenItsStep) {
+  begin(options());
+  read({1, 2}, {3, kNan});
+  EXPECT_TRUE(recorder_->leave_to_device(0));
+  (void)recorder_->judge(0);
+  (void)recorder_->finish(0);
+  EXPECT_EQ(handed_over()[0].left_to_device, 0);
 }
 
 TEST_F(StepOnADevice, WhereMoreThanTheFlagCountsTheHostWaits) {
@@ -255,9 +277,25 @@ TEST_F(StepOnADevice, WhereMoreThanTheFlagCountsTheHostWaits) {
   one_of_two.world_size = 2;
   begin(one_of_two);
   EXPECT_FALSE(leave({1, 2}, {3, 4}));
+  begin(options());
+  scalar_ = {2};
+  recorder_->note_scale(0, on_device(scalar_), /*is_scaled=*/true);
+  EXPECT_FALSE(leave({1, 2}, {3, 4})) << "a scaler's steps are its own affair";
   begin(PolicyOnADevice::options());
   EXPECT_FALSE(leave({1, 2}, {3, 4})) << "it was not asked for";
-  EXPECT_EQ(fake_cuda().waits, 4);
+  EXPECT_EQ(fake_cuda().waits, 5);
+}
+
+TEST_F(StepOnADevice, AFlagGoesIntoAGraphOnlyIfItsReadDid) {
+  begin(options());
+  EXPECT_TRUE(leave({1, 2}, {3, 4}));
+  read({1, 2}, {3, 4});
+  fake_cuda().capturing.insert(nullptr);
+  EXPECT_FALSE(leave_what_was_read(false)) << "nothing in the graph would write it";
+  EXPECT_TRUE(leave({1, 2}, {3, 4})) << "all of it is in the graph";
+  read({1, 2}, {3, 4});
+  fake_cuda().capturing.clear();
+  EXPECT_FALSE(leave_what_was_read(false)) << "the graph writes it";
 }
 
 TEST_F(PolicyOnADevice, TheNormIsThatOfAllGradientsWithoutTheScalersFactor) {

@@ -130,6 +130,90 @@ TEST_F(WorkerOfADevice, ReplaysOfAGraphAreStepsThatGoOnCounting) {
   EXPECT_EQ(worker_->status().latest.grad_norm, 9);
 }
 
+/// Steps whose update is left to the device, under `skip`.
+class WorkerOfStepsLeftToADevice : public WorkerOfADevice {
+ protected:
+  static constexpr std::chrono::seconds kSoon = 5s;
+
+  WorkerOfStepsLeftToADevice() { start(nullptr); }
+
+  void leave(std::int64_t step, bool captured = false) {
+    StepFacts facts;
+    facts.step = facts.run_step = step;
+    facts.left_to_device = skips_.leave_to_device(0, captured);
+    ASSERT_GT(facts.left_to_device, 0);
+    facts.reads.set_on_devices(collectors::SlotRole::gradients,
+                               std::array{device_.read(static_cast<std::uint64_t>(step))});
+    facts.captured = captured;
+    handoff_.publish(facts);
+  }
+  void arrive(std::int64_t step, bool is_bad) {
+    device_.publish(7, static_cast<std::uint64_t>(step), {stats_of(1, is_bad), stats_of(0.25)});
+  }
+  void start(collectors::SyncLedger* ledger) {
+    record::RunInfo run;
+    run.run = "test";
+    worker_.reset();
+    worker_ = std::make_unique<Worker>(options_, run, handoff_, skips_, nullptr, ledger);
+  }
+  static Options options() {
+    Options options;
+    options.on_nonfinite = NonfinitePolicy::skip;
+    options.skip_on_device = true;
+    options.skip_limit = 2;
+    return options;
+  }
+  Verdict judge(std::int64_t run_step, bool is_bad = false) {
+    StepFinding step;
+    step.run_step = run_step;
+    step.is_measured = true;
+    step.gradients_are_bad = is_bad;
+    return skips_.judge(step).verdict;
+  }
+
+  Governor skips_{options()};
+};
+
+TEST_F(WorkerOfStepsLeftToADevice, WhatTheDeviceDidIsReportedAndCounted) {
+  for (std::int64_t step = 1; step <= 3; ++step) leave(step);
+  arrive(1, false);
+  arrive(2, true);
+  EXPECT_FALSE(worker_->flush(50ms));
+  EXPECT_EQ(worker_->status().latest.skipped, "governor");
+  EXPECT_EQ(skips_.status().skipped_steps, 1);
+  EXPECT_EQ(skips_.status().skips_in_a_row, 1);
+  EXPECT_EQ(skips_.leave_to_device(0, false), 0) << "the next one is judged in time";
+  arrive(3, true);
+  EXPECT_TRUE(worker_->flush(kSoon));
+  EXPECT_EQ(judge(4), Verdict::stop);
+  EXPECT_NE(skips_.stop_reason().find("step 3, the last of 2 skipped in a row"), std::string::npos)
+      << skips_.stop_reason();
+}
+
+TEST_F(WorkerOfStepsLeftToADevice, AReadThatWasLostTellsNothingOfTheRow) {
+  leave(1);
+  arrive(1, true);
+  EXPECT_TRUE(worker_->flush(kSoon));
+  EXPECT_EQ(judge(2), Verdict::take);
+  leave(3);
+  leave(4);
+  arrive(4, true);  // the slot of step 3 is gone
+  EXPECT_TRUE(worker_->flush(kSoon));
+  EXPECT_EQ(skips_.status().skips_in_a_row, 1);
+  EXPECT_EQ(skips_.status().skipped_steps, 2);
+}
+
+TEST_F(WorkerOfStepsLeftToADevice, EachReplayOfAGraphIsJudged) {
+  leave(1, /*captured=*/true);
+  EXPECT_TRUE(worker_->flush(kSoon));
+  for (const bool is_bad : {false, true, false, true, true, true}) arrive(1, is_bad);
+  const auto until = std::chrono::steady_clock::now() + kSoon;
+  while (skips_.status().skipped_steps < 4 && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(2ms);
+  EXPECT_EQ(skips_.status().skipped_steps, 4);
+  EXPECT_EQ(skips_.status().skips_in_a_row, 3);
+}
+
 /// Knows of one host sync between any two moments.
 class OneSyncLedger final : public collectors::SyncLedger {
  public:

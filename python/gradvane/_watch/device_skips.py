@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +9,7 @@ import torch
 from gradvane._watch.governing import step_cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from torch import Tensor
     from torch.optim import Optimizer
@@ -22,8 +21,20 @@ def heeds_found_inf(optimizer: Optimizer) -> bool:
     """Whether a step with `found_inf` at 1 changes nothing, and one with 0 is as one without it."""
     if type(optimizer) not in _TAKE_IT or step_cell(optimizer) is None:
         return False
+    if hasattr(optimizer, "found_inf"):  # a gradient scaler's, or the script's own
+        return False
     # A fused SGD makes its momentum buffers without filling them, which its first step does, unless it is left out.
     return all(group.get("fused") and not group.get("momentum") for group in optimizer.param_groups)
+
+
+def flag_of(native: Any, index: int) -> Tensor | None:
+    """What the step in hand of an optimizer is to heed, which it will from here on. None: nothing."""
+    found = native.found_on_devices(index)
+    if not found:
+        return None
+    flag = joined(found)
+    native.heeds_devices(index)
+    return flag
 
 
 def joined(found: list[Tensor]) -> Tensor:
@@ -41,21 +52,12 @@ def heeding(original: Callable[..., Any], found: dict[int, Tensor]) -> Callable[
         here = found.pop(id(args[0]), None) if found else None
         if here is None:
             return original(*args, **kwargs)
-        with _found_inf(args[0], here):
+        args[0].found_inf = here
+        try:
             return original(*args, **kwargs)
+        finally:
+            del args[0].found_inf
 
     return step
 
 
-@contextlib.contextmanager
-def _found_inf(optimizer: Any, found: Tensor) -> Iterator[None]:
-    """A gradient scaler's own stays in force, and stays its own."""
-    scalers = getattr(optimizer, "found_inf", None)
-    optimizer.found_inf = found if scalers is None else torch.maximum(scalers, found.to(scalers.device))
-    try:
-        yield
-    finally:
-        if scalers is None:
-            del optimizer.found_inf
-        else:
-            optimizer.found_inf = scalers

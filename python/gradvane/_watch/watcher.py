@@ -321,11 +321,10 @@ class Watcher:
     @contained
     def found_on_devices(self, optimizer: Optimizer) -> Tensor | None:
         """What the optimizer's step is to heed as `found_inf`; None: nothing."""
-        if not self.governing.may_leave_to_device or not self._here.running:
+        running = self._here.running[-1] if self.governing.may_leave_to_device and self._here.running else None
+        if running is None or running.key != id(optimizer):
             return None
-        running = self._here.running[-1]
-        found = self._native.found_on_devices(running.index) if running.key == id(optimizer) else []
-        return device_skips.joined(found) if found else None
+        return device_skips.flag_of(self._native, running.index)
 
     def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
         if self._is_in_backward():

@@ -179,59 +179,6 @@ TEST(Governor, SkipsOfOneOptimizerAreNotAnothers) {
   EXPECT_EQ(governor.judge(critic).verdict, Verdict::stop);
 }
 
-Options on_device(int limit) {
-  Options options = with(NonfinitePolicy::skip);
-  options.skip_on_device = true;
-  options.skip_limit = limit;
-  return options;
-}
-
-TEST(Governor, SkipsOnADeviceEscalateAtTheFirstStepAfterTheyAreKnown) {
-  Governor governor(on_device(2));
-  EXPECT_TRUE(governor.leaves_to_device(0));
-  governor.note_device_outcome(0, Fault::none);
-  governor.note_device_outcome(0, Fault::gradient);
-  governor.note_device_outcome(0, Fault::gradient);
-  EXPECT_EQ(governor.status().skipped_steps, 2);
-  EXPECT_FALSE(governor.leaves_to_device(0));
-  EXPECT_EQ(governor.judge(good(4)).verdict, Verdict::stop);
-  EXPECT_EQ(governor.stop_reason(),
-            "stopped: step 4, the last of 2 skipped in a row: a gradient is not finite");
-}
-
-TEST(Governor, SkipsOnADeviceAndThoseOfTheHostAreOneRow) {
-  Governor governor(on_device(3));
-  governor.note_device_outcome(0, Fault::loss);
-  EXPECT_EQ(governor.judge(bad_gradient(2)).verdict, Verdict::skip);
-  EXPECT_EQ(governor.judge(bad_gradient(3)).verdict, Verdict::stop);
-}
-
-TEST(Governor, AStepThatADeviceTookEndsTheRowOfItsOptimizerAlone) {
-  Governor governor(on_device(2));
-  for (int i = 0; i < 5; ++i) {
-    governor.note_device_outcome(0, Fault::gradient);
-    governor.note_device_outcome(1, Fault::none);
-    EXPECT_FALSE(governor.leaves_to_device(0));
-    EXPECT_TRUE(governor.leaves_to_device(1));
-    governor.note_device_outcome(0, Fault::none);
-    EXPECT_TRUE(governor.leaves_to_device(0));
-  }
-  EXPECT_EQ(governor.judge(good(6)).verdict, Verdict::take);
-}
-
-TEST(Governor, WhatADeviceCannotJudgeAloneIsLeftToNone) {
-  Options bounded = on_device(5);
-  bounded.skip_norm = 1;
-  Options one_of_two = on_device(5);
-  one_of_two.world_size = 2;
-  for (const Options& options : {bounded, one_of_two, with(NonfinitePolicy::skip)})
-    EXPECT_FALSE(Governor(options).leaves_to_device(0));
-  Governor changes(on_device(5));
-  change(changes, with(NonfinitePolicy::stop));
-  (void)changes.judge(good(1));
-  EXPECT_FALSE(changes.leaves_to_device(0));
-}
-
 TEST(Governor, AScalerThatNeverGetsOverItIsABadStepFromThe17th) {
   Governor stops(with(NonfinitePolicy::stop));
   for (int i = 1; i <= Governor::kTrustedOverflows; ++i)

@@ -154,7 +154,7 @@ TEST_F(StepBuilderTest, AStepThatWasLeftToTheDeviceIsSkippedByWhatTheDeviceSaw) 
     return builder_.build(facts, {plan_, gradients, loss, {}}, {}).skipped;
   };
   StepFacts left;
-  left.left_to_device = true;
+  left.left_to_device = 1;
   using enum record::SkipReason;
   EXPECT_EQ(skipped(good, good, {}, left), none);
   EXPECT_EQ(skipped(bad, good, {}, left), governor);

@@ -22,17 +22,37 @@ OTHERS = {
 
 
 class Device:
-    """In the place of the native agent's, which needs a device: what the next step is to heed."""
+    """Stands before the native agent, which needs a device for this: `next` is what the next step finds there. Where it is
+    set, the native agent is not asked about the step."""
 
-    def __init__(self, watcher, monkeypatch):
+    def __init__(self, native):
+        self._native = native
         self.next = None
-        monkeypatch.setattr(type(watcher), "found_on_devices", lambda _, optimizer: self.next)
+        self.asked = []
+        """for each step, whether its optimizer heeds what is found"""
+        self.heeded = []
+
+    def __getattr__(self, name):
+        return getattr(self._native, name)
+
+    def step_begins(self, index, has_closure, heeds_device):
+        self.asked.append(heeds_device)
+        verdict = self._native.step_begins(index, has_closure, False)
+        return verdict if self.next is None else governing.TAKE
+
+    def found_on_devices(self, index):
+        return [] if self.next is None or not self.asked[-1] else [self.next]
+
+    def heeds_devices(self, index):
+        self.heeded.append(index)
 
 
 @pytest.fixture
-def device(watching, monkeypatch):
-    def start(model, optimizer):
-        return Device(watching(model, optimizer)._watcher, monkeypatch)
+def device(watching):
+    def start(model, optimizer, **options):
+        watcher = watching(model, optimizer, on_nonfinite="skip", skip_limit=100, skip_on_device=True, **options)._watcher
+        watcher._native = Device(watcher._native)
+        return watcher._native
 
     return start
 
@@ -62,6 +82,7 @@ def test_weights_states_and_counters_are_those_of_a_run_without_the_batch(device
         found.next = flag(i in bad)
         optimizer.step()
         assert not hasattr(optimizer, "found_inf")
+    assert len(found.heeded) == 8
     assert equal(model.state_dict(), wanted[0].state_dict())
     assert equal(optimizer.state_dict(), wanted[1].state_dict())
 
@@ -76,8 +97,32 @@ def test_the_control_without_the_flag_the_bad_step_is_taken(device):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_an_optimizer_that_does_not_heed_it_to_the_letter_is_not_asked_to(name):
-    assert not device_skips.heeds_found_inf(made(OTHERS[name])[1])
+def test_an_optimizer_that_does_not_heed_it_to_the_letter_is_not_asked_to(device, name):
+    model, optimizer = made(OTHERS[name])
+    found = device(model, optimizer)
+    backward(model, optimizer, batches(1)[0])
+    optimizer.step()
+    assert found.asked == [False] and not found.heeded
+
+
+def test_without_the_option_none_is_asked(watching):
+    model, optimizer = made(FUSED["AdamW"])
+    watcher = watching(model, optimizer, on_nonfinite="skip")._watcher
+    watcher._native = found = Device(watcher._native)
+    backward(model, optimizer, batches(1)[0])
+    optimizer.step()
+    assert found.asked == [False]
+
+
+def test_where_the_flags_cannot_be_joined_the_step_is_taken_as_without_a_policy(device, monkeypatch):
+    model, optimizer = made(FUSED["AdamW"])
+    found = device(model, optimizer)
+    monkeypatch.setattr(device_skips, "joined", lambda flags: 1 / 0)
+    found.next = flag(1)
+    before = [p.clone() for p in model.parameters()]
+    backward(model, optimizer, batches(1)[0])
+    optimizer.step()
+    assert not found.heeded and not equal(list(model.parameters()), before)
 
 
 def test_a_fused_sgd_with_momentum_is_left_out_of_it_for_a_reason():
@@ -89,34 +134,29 @@ def test_a_fused_sgd_with_momentum_is_left_out_of_it_for_a_reason():
     assert all("momentum_buffer" in optimizer.state[p] for p in model.parameters())
 
 
-def test_what_a_gradient_scaler_has_found_stays_in_force_and_stays_its_own(device):
+def test_a_found_inf_that_is_there_already_is_nobodys_to_replace(device):
     model, optimizer = made(FUSED["AdamW"])
     found = device(model, optimizer)
-    before = [p.clone() for p in model.parameters()]
-    for scalers, ours in ((1, 0), (0, 1), (1, 1)):
-        backward(model, optimizer, batches(1)[0])
-        theirs = optimizer.found_inf = flag(scalers)
-        found.next = flag(ours)
-        optimizer.step()
-        assert optimizer.found_inf is theirs and theirs.item() == scalers
-        assert equal(list(model.parameters()), before)
-    theirs.zero_()
     found.next = flag(0)
+    backward(model, optimizer, batches(1)[0])
+    theirs = optimizer.found_inf = flag(1)
+    before = [p.clone() for p in model.parameters()]
     optimizer.step()
-    assert not equal(list(model.parameters()), before)
+    assert optimizer.found_inf is theirs and equal(list(model.parameters()), before)
+    assert found.asked == [False] and not found.heeded
 
 
-def test_under_a_scaler_a_bad_loss_is_left_out_and_the_scaler_does_not_hear_of_it(device):
+def test_under_a_gradient_scaler_its_own_check_is_left_alone(device):
     model, optimizer = made(FUSED["AdamW"])
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
     found = device(model, optimizer)
+    found.next = flag(1)
     before = [p.clone() for p in model.parameters()]
     scaler.scale(model(batches(1)[0]).square().mean()).backward()
-    found.next = flag(1)
     scaler.step(optimizer)
     scaler.update()
-    assert equal(list(model.parameters()), before)
-    assert scaler.get_scale() == 8.0
+    assert not equal(list(model.parameters()), before) and scaler.get_scale() == 8.0
+    assert found.asked == [False]
     assert not hasattr(optimizer, "found_inf") and not hasattr(optimizer, "grad_scale")
 
 
@@ -129,10 +169,10 @@ def test_a_step_that_raises_leaves_nothing_behind(device):
     with pytest.raises(TypeError):
         optimizer.step()
     assert not hasattr(optimizer, "found_inf") and not hooks._found
+    assert found.heeded, "the control: it would have been heeded"
 
 
-def test_a_closure_is_evaluated_once_and_its_loss_comes_back(device, monkeypatch):
-    monkeypatch.setattr(governing.Governing, "evaluates_first", lambda *_: True)
+def test_a_closure_is_evaluated_once_and_its_loss_comes_back(device):
     model, optimizer = made(FUSED["AdamW"])
     found = device(model, optimizer)
     before = [p.clone() for p in model.parameters()]
