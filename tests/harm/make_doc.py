@@ -74,7 +74,10 @@ def result(program: Program) -> str:
 
 
 def excused(program: Program) -> str:
-    return "; ".join(f"{what}: {why}" for what, why in program.differs.items())
+    excuses = [f"{what}: {why}" for what, why in program.differs.items()]
+    if program.crash_by_chance:
+        excuses.append(f"a run in which torch says \"{program.crash_by_chance}\": it is made again, twice at most")
+    return "; ".join(excuses)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,9 @@ class Program:
     """0: the same bits"""
     differs: dict[str, str] = field(default_factory=dict)
     """What is not compared, and why: it differs on purpose."""
+    crash_by_chance: str = ""
+    """What torch says on the standard error where it crashes now and then, watched or not: such a run is not judged, if one
+    of two more ends otherwise."""
     seconds: float = 60.0
     """how much longer than the plain run a watched one may take before it counts as hung"""
     is_cold: bool = False

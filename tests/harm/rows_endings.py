@@ -145,7 +145,8 @@ PROGRAMS = [
                 tiny.step(model, optimizer)
         threading.Thread(target=work, daemon=True).start()
         time.sleep(0.2)
-        """, differs={"weights": "how far the thread got", "random numbers": "how far the thread got"}),
+        """, differs={"weights": "how far the thread got", "random numbers": "how far the thread got"},
+            crash_by_chance="terminate called without an active exception"),
     Program("standard output is a pipe that nobody reads", "print('to nobody', flush=True)",
             place=Place(stdout="closed pipe")),
     Program("started without standard output and standard error", """
