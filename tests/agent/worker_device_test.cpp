@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -23,7 +24,7 @@ using collectors::test::stats_of;
 
 class WorkerOfADevice : public testing::Test {
  protected:
-  WorkerOfADevice() {
+  explicit WorkerOfADevice(const Options& policy = {}) : governor_(policy) {
     auto model = std::make_shared<record::ModelInfo>();
     model->id = 1;
     model->params.resize(1);
@@ -64,7 +65,7 @@ class WorkerOfADevice : public testing::Test {
   collectors::Handoff handoff_{8};
   FakeDevice device_{1, 2};
   std::string said_;
-  Governor governor_{Options{}};
+  Governor governor_;
   std::unique_ptr<Worker> worker_;
 };
 
@@ -135,12 +136,12 @@ class WorkerOfStepsLeftToADevice : public WorkerOfADevice {
  protected:
   static constexpr std::chrono::seconds kSoon = 5s;
 
-  WorkerOfStepsLeftToADevice() { start(nullptr); }
+  WorkerOfStepsLeftToADevice() : WorkerOfADevice(policy()) {}
 
   void leave(std::int64_t step, bool captured = false) {
     StepFacts facts;
     facts.step = facts.run_step = step;
-    facts.left_to_device = skips_.leave_to_device(0, captured);
+    facts.left_to_device = governor_.leave_to_device(0, captured);
     ASSERT_GT(facts.left_to_device, 0);
     facts.reads.set_on_devices(collectors::SlotRole::gradients,
                                std::array{device_.read(static_cast<std::uint64_t>(step))});
@@ -150,13 +151,12 @@ class WorkerOfStepsLeftToADevice : public WorkerOfADevice {
   void arrive(std::int64_t step, bool is_bad) {
     device_.publish(7, static_cast<std::uint64_t>(step), {stats_of(1, is_bad), stats_of(0.25)});
   }
-  void start(collectors::SyncLedger* ledger) {
-    record::RunInfo run;
-    run.run = "test";
-    worker_.reset();
-    worker_ = std::make_unique<Worker>(options_, run, handoff_, skips_, nullptr, ledger);
+  /// Up to some seconds.
+  static void wait_until(const std::function<bool()>& holds) {
+    const auto until = std::chrono::steady_clock::now() + kSoon;
+    while (!holds() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(2ms);
   }
-  static Options options() {
+  static Options policy() {
     Options options;
     options.on_nonfinite = NonfinitePolicy::skip;
     options.skip_on_device = true;
@@ -168,26 +168,25 @@ class WorkerOfStepsLeftToADevice : public WorkerOfADevice {
     step.run_step = run_step;
     step.is_measured = true;
     step.gradients_are_bad = is_bad;
-    return skips_.judge(step).verdict;
+    return governor_.judge(step).verdict;
   }
-
-  Governor skips_{options()};
 };
 
 TEST_F(WorkerOfStepsLeftToADevice, WhatTheDeviceDidIsReportedAndCounted) {
   for (std::int64_t step = 1; step <= 3; ++step) leave(step);
   arrive(1, false);
   arrive(2, true);
-  EXPECT_FALSE(worker_->flush(50ms));
+  wait_until([this] { return worker_->status().steps == 2; });
   EXPECT_EQ(worker_->status().latest.skipped, "governor");
-  EXPECT_EQ(skips_.status().skipped_steps, 1);
-  EXPECT_EQ(skips_.status().skips_in_a_row, 1);
-  EXPECT_EQ(skips_.leave_to_device(0, false), 0) << "the next one is judged in time";
+  EXPECT_EQ(governor_.status().skipped_steps, 1);
+  EXPECT_EQ(governor_.status().skips_in_a_row, 1);
+  EXPECT_EQ(governor_.leave_to_device(0, false), 0) << "the next one is judged in time";
   arrive(3, true);
   EXPECT_TRUE(worker_->flush(kSoon));
   EXPECT_EQ(judge(4), Verdict::stop);
-  EXPECT_NE(skips_.stop_reason().find("step 3, the last of 2 skipped in a row"), std::string::npos)
-      << skips_.stop_reason();
+  EXPECT_NE(governor_.stop_reason().find("step 3, the last of 2 skipped in a row"),
+            std::string::npos)
+      << governor_.stop_reason();
 }
 
 TEST_F(WorkerOfStepsLeftToADevice, AReadThatWasLostTellsNothingOfTheRow) {
@@ -199,19 +198,17 @@ TEST_F(WorkerOfStepsLeftToADevice, AReadThatWasLostTellsNothingOfTheRow) {
   leave(4);
   arrive(4, true);  // the slot of step 3 is gone
   EXPECT_TRUE(worker_->flush(kSoon));
-  EXPECT_EQ(skips_.status().skips_in_a_row, 1);
-  EXPECT_EQ(skips_.status().skipped_steps, 2);
+  EXPECT_EQ(governor_.status().skips_in_a_row, 1);
+  EXPECT_EQ(governor_.status().skipped_steps, 2);
 }
 
 TEST_F(WorkerOfStepsLeftToADevice, EachReplayOfAGraphIsJudged) {
   leave(1, /*captured=*/true);
   EXPECT_TRUE(worker_->flush(kSoon));
   for (const bool is_bad : {false, true, false, true, true, true}) arrive(1, is_bad);
-  const auto until = std::chrono::steady_clock::now() + kSoon;
-  while (skips_.status().skipped_steps < 4 && std::chrono::steady_clock::now() < until)
-    std::this_thread::sleep_for(2ms);
-  EXPECT_EQ(skips_.status().skipped_steps, 4);
-  EXPECT_EQ(skips_.status().skips_in_a_row, 3);
+  wait_until([this] { return governor_.status().skips_in_a_row == 3; });
+  EXPECT_EQ(governor_.status().skipped_steps, 4);
+  EXPECT_EQ(governor_.status().skips_in_a_row, 3);
 }
 
 /// Knows of one host sync between any two moments.
