@@ -19,10 +19,8 @@ Incidents::Incidents(const Options& options, std::int32_t rank, collectors::Hand
       judge_(rank, detector_settings(options),
              [this](const record::Incident& incident) { report(incident); }) {}
 
-void Incidents::trace_found(record::TracedModule module) noexcept try {
-  const std::lock_guard lock(mutex_);
-  traced_.push_back(std::move(module));
-} catch (...) {  // no memory: the incident does without
+void Incidents::trace_found(record::TracedModule module) noexcept {
+  traced_.put(std::move(module));
 }
 
 void Incidents::judge(const record::StepRecord& record, const record::StepDetail& detail,
@@ -47,12 +45,7 @@ void Incidents::note_state() noexcept {
 }
 
 void Incidents::judge_traced() {
-  std::vector<record::TracedModule> traced;
-  {
-    const std::lock_guard lock(mutex_);
-    traced.swap(traced_);
-  }
-  for (const record::TracedModule& module : traced) judge_.trace_found(module);
+  for (const record::TracedModule& module : traced_.take()) judge_.trace_found(module);
 }
 
 /// An incident comes behind the one that was its cause, whose step may still be on its way.

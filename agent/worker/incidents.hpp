@@ -3,12 +3,12 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include "agent/governor/governor.hpp"
+#include "agent/governor/mailbox.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/outlets.hpp"
 #include "agent/outlets/recordings.hpp"
@@ -82,9 +82,7 @@ class Incidents {
   std::optional<Clock::time_point> last_opened_;
   std::int64_t last_judged_ = 0;             ///< run step
   std::vector<record::Rollback> rollbacks_;  ///< not reported yet
-
-  std::mutex mutex_;                          ///< guards what follows
-  std::vector<record::TracedModule> traced_;  ///< not judged yet
+  Mailbox<record::TracedModule> traced_;     ///< not judged yet
 };
 
 }  // namespace gradvane::agent

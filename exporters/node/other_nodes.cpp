@@ -116,7 +116,7 @@ class OtherNodes::Impl : public std::enable_shared_from_this<OtherNodes::Impl> {
     const auto next =
         std::ranges::min_element(nodes_, {}, [](const auto& node) { return node.second.next; });
     if (next == nodes_.end() || now > looked_ + settings_.looked_at) {
-      // With a time, though nobody waits for it: the untimed wait of GCC 12 is in no C++ library before its own, and
+      // With a time, which no one waits for: the untimed wait of GCC 12 is in no C++ library before its own, and
       // the wheel could not be installed on RHEL 9.
       changed_.wait_for(lock, settings_.looked_at);
       return;

@@ -45,19 +45,14 @@ def joined(found: list[Tensor]) -> Tensor:
     return first
 
 
-def heeding(original: Callable[..., Any], found: dict[int, Tensor]) -> Callable[..., Any]:
-    """Around an optimizer's step(): what `found` has for its id is taken out, and is its `found_inf` for that call."""
+def heeding(flag: Tensor) -> Callable[..., Any]:
+    """For governing.gate(): the optimizer has the flag as its `found_inf` for that call."""
 
-    def step(*args: Any, **kwargs: Any) -> Any:
-        here = found.pop(id(args[0]), None) if found else None
-        if here is None:
-            return original(*args, **kwargs)
-        args[0].found_inf = here
+    def step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        optimizer.found_inf = flag
         try:
-            return original(*args, **kwargs)
+            return original(optimizer, *args, **kwargs)
         finally:
-            del args[0].found_inf
+            del optimizer.found_inf
 
     return step
-
-

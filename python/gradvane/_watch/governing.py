@@ -99,15 +99,20 @@ def step_cell(optimizer: Optimizer) -> CellType | None:
     return cell
 
 
-def gate(original: Callable[..., Any], left_out: dict[int, Tensor | float | None]) -> Callable[..., Any]:
-    """Around the function: it is not called for an optimizer whose id is in `left_out`. That has what to return."""
+def gate(original: Callable[..., Any], instead: dict[int, Callable[..., Any]]) -> Callable[..., Any]:
+    """Around the function: what `instead` has for an optimizer's id is taken out and called in its place, with the function
+    and its arguments."""
 
     def step(*args: Any, **kwargs: Any) -> Any:
-        if left_out and id(args[0]) in left_out:
-            return left_out[id(args[0])]
-        return original(*args, **kwargs)
+        call = instead.pop(id(args[0]), None) if instead else None
+        return original(*args, **kwargs) if call is None else call(original, *args, **kwargs)
 
     return step
+
+
+def leaving_out(result: Tensor | float | None) -> Callable[..., Any]:
+    """For gate(): the step is not taken, and returns this."""
+    return lambda *_args, **_kwargs: result
 
 
 def replayed(closure: Callable[..., Any], loss: Any) -> Callable[..., Any]:

@@ -34,10 +34,8 @@ _patches: list[_Patch] = []
 _here = threading.local()
 _has_checkpoints = False
 """those of torch.distributed.checkpoint are among the patches"""
-_left_out: dict[int, Any] = {}
-"""what step() returns that is left out now, by the id of its optimizer"""
-_found: dict[int, torch.Tensor] = {}
-"""by what step() leaves a step out by itself, by the id of its optimizer"""
+_instead: dict[int, Callable[..., Any]] = {}
+"""what is called in the place of the step() that is under way, by the id of its optimizer; see governing.gate()"""
 _left_inside: list[_Patch] = []
 """undone, and still inside what another tool has put around them"""
 
@@ -91,8 +89,7 @@ def uninstall(watcher: Watcher) -> None:
         _handles.pop().remove()
     _left_inside.extend(reversed(_patches))
     _patches.clear()
-    _left_out.clear()
-    _found.clear()
+    _instead.clear()
     _take_out()
     _imports.stop_waiting_for(profilers.LIBPROTON)
     profilers.forget()
@@ -214,8 +211,7 @@ def _before_step(
     optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     watcher = _watching()
-    _left_out.pop(id(optimizer), None)  # another tool's hook has raised
-    _found.pop(id(optimizer), None)
+    _instead.pop(id(optimizer), None)  # another tool's hook has raised
     if watcher is None:
         return None
     closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
@@ -250,23 +246,22 @@ def _with_closure(
 def _begin_step(watcher: Watcher, optimizer: torch.optim.Optimizer, result: Any) -> None:
     """`result`: what step() returns."""
     if watcher.before_step(optimizer, False):
-        _left_out[id(optimizer)] = result
-        _put_gate(optimizer)
-    elif (found := watcher.found_on_devices(optimizer)) is not None:
-        _found[id(optimizer)] = found
-        _put_gate(optimizer)
+        _call_instead(optimizer, governing.leaving_out(result))
+    elif (flag := watcher.found_on_devices(optimizer)) is not None:
+        _call_instead(optimizer, device_skips.heeding(flag))
     watcher.keeper.before_step()
 
 
-def _put_gate(optimizer: torch.optim.Optimizer) -> None:
-    """Into the step() that is under way. Nothing of an optimizer's class is touched before its first step that is left
-    out or that a device decides about."""
+def _call_instead(optimizer: torch.optim.Optimizer, call: Callable[..., Any]) -> None:
+    """In the place of the step() that is under way. Nothing of an optimizer's class is touched before its first step that
+    is left out or that a device decides about."""
+    _instead[id(optimizer)] = call
     cell = governing.step_cell(optimizer)
     if cell is None or getattr(cell.cell_contents, "is_gradvanes", False):
         return
 
     def make(original: Callable[..., Any], _: _Watching) -> Callable[..., Any]:
-        return governing.gate(device_skips.heeding(original, _found), _left_out)
+        return governing.gate(original, _instead)
 
     patch = _Patch(lambda: cell.cell_contents, lambda it: setattr(cell, "cell_contents", it), cell.cell_contents, make)
     cell.cell_contents.is_gradvanes = True
@@ -274,8 +269,7 @@ def _put_gate(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _after_step(optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    _left_out.pop(id(optimizer), None)
-    _found.pop(id(optimizer), None)
+    _instead.pop(id(optimizer), None)
     watcher = _watching()
     if watcher is not None:
         verdict = watcher.after_step(optimizer)

@@ -28,14 +28,10 @@ class DeviceSkips : public testing::Test {
   void begin(const Options& options) { governor_ = std::make_unique<Governor>(options); }
   /// Returns which one it is, or -1 if the host has to judge it.
   int leave() {
-    ++step_;
     const std::int64_t number = governor_->leave_to_device(0, false);
-    if (number == 0) {
-      --step_;
-      return -1;
-    }
+    if (number == 0) return -1;
     StepFinding left;
-    left.run_step = step_;
+    left.run_step = ++step_;
     left.is_left = true;
     EXPECT_EQ(governor_->judge(left).verdict, Verdict::take);
     left_.push_back({number, step_});

@@ -168,7 +168,7 @@ def test_a_step_that_raises_leaves_nothing_behind(device):
     found.next = flag(1)
     with pytest.raises(TypeError):
         optimizer.step()
-    assert not hasattr(optimizer, "found_inf") and not hooks._found
+    assert not hasattr(optimizer, "found_inf") and not hooks._instead
     assert found.heeded, "the control: it would have been heeded"
 
 
