@@ -45,6 +45,11 @@ int AttachedOptimizers::only() const noexcept {
   return only;
 }
 
+bool AttachedOptimizers::is_capturing() const noexcept {
+  return std::ranges::any_of(
+      states_, [](const auto& state) { return state->device_gradients.is_capturing(); });
+}
+
 void AttachedOptimizers::make_plans() noexcept try {
   rebuild();
 } catch (...) {  // no memory: the next call tries again
@@ -69,18 +74,11 @@ void AttachedOptimizers::rebuild() {
 
 void AttachedOptimizers::follow_changes(int optimizer, bool thorough, bool all) noexcept try {
   const bool differs = thorough && (all ? watch_.changed_anywhere() : watch_.differs(optimizer));
-  if (!new_names_ && !watch_.changed(optimizer) && !differs) return;
-  new_names_ = false;
+  if (!has_failed_ && !watch_.changed(optimizer) && !differs) return;
+  has_failed_ = false;
   rebuild();
 } catch (...) {  // no memory: the old plan goes on, the next step tries again
-  new_names_ = true;
-}
-
-int AttachedOptimizers::user_metric(std::string_view name) {
-  const std::size_t before = watch_.user_metrics();
-  const int index = watch_.user_metric(name);
-  new_names_ |= watch_.user_metrics() != before;
-  return index;
+  has_failed_ = true;
 }
 
 }  // namespace gradvane::agent

@@ -2,7 +2,6 @@
 // The optimizers that are attached: their parameters, their state, and the plans by which they are
 // read.
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
@@ -35,12 +34,10 @@ class AttachedOptimizers {
     if (is_stale_) [[unlikely]]
       make_plans();
   }
-  /// Makes plans if parameters or custom metrics are no longer those of the plans.
+  /// Makes plans if the parameters are no longer those of the plans.
   /// @param thorough   asks for every parameter's name, dtype, shape and device too,
   /// @param all        and of all optimizers
   void follow_changes(int optimizer, bool thorough, bool all) noexcept;
-  /// Index of a custom metric; -1: there is no room for its name. Throws std::bad_alloc.
-  [[nodiscard]] int user_metric(std::string_view name);
 
   [[nodiscard]] OptimizerState& at(int optimizer) noexcept {
     return *states_[static_cast<std::size_t>(optimizer)];
@@ -48,6 +45,8 @@ class AttachedOptimizers {
   [[nodiscard]] const OptimizerState& at(int optimizer) const noexcept {
     return *states_[static_cast<std::size_t>(optimizer)];
   }
+  /// Whether the gradients of one were last read on a device that captures a graph now.
+  [[nodiscard]] bool is_capturing() const noexcept;
   [[nodiscard]] collectors::ModelWatch& watch() noexcept { return watch_; }
   [[nodiscard]] const collectors::ModelWatch& watch() const noexcept { return watch_; }
 
@@ -65,9 +64,9 @@ class AttachedOptimizers {
   UserMetrics& user_;
   collectors::ModelWatch watch_;
   std::vector<std::unique_ptr<OptimizerState>> states_;
-  bool is_stale_ = false;   ///< attached or removed since the plans were made
-  bool new_names_ = false;  ///< of custom metrics, since then
-  int planned_ = 0;         ///< optimizers that the plans were made for
+  bool is_stale_ = false;    ///< attached or removed since the plans were made
+  bool has_failed_ = false;  ///< to make plans: there was no memory
+  int planned_ = 0;          ///< optimizers that the plans were made for
 };
 
 }  // namespace gradvane::agent

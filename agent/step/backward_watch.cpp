@@ -10,36 +10,88 @@ namespace {
 
 thread_local bool begins_backward_passes = false;
 
-/// Several threads may train at once, each its own optimizers: a backward pass of one shows nothing
-/// of the others'. Who trains what is known from the first step on.
+/// Stands for this thread for as long as it lives: another one may have its id later. Null if there was no memory.
+const std::shared_ptr<const char>& this_thread() noexcept {
+  thread_local const auto self = []() noexcept -> std::shared_ptr<const char> {
+    try {
+      return std::make_shared<const char>();
+    } catch (...) {
+      return nullptr;
+    }
+  }();
+  return self;
+}
+
+/// A thread that lives is known to train it.
+bool is_known(const SeenPasses& passes) noexcept { return !passes.trainer.expired(); }
+
 bool is_anothers(const SeenPasses& passes) noexcept {
-  return passes.trainer != std::thread::id() && passes.trainer != std::this_thread::get_id();
+  const auto trainer = passes.trainer.lock();
+  return trainer != nullptr && trainer != this_thread();
 }
 
 /// A thread of autograd's own may take the step, within the pass: it begins none itself.
 void note_trainer(SeenPasses& passes) noexcept {
-  if (begins_backward_passes) passes.trainer = std::this_thread::get_id();
+  if (begins_backward_passes) passes.trainer = this_thread();
 }
 
 }  // namespace
+
+/// Its number. 0: there was no memory, and the pass shows nothing.
+std::uint64_t BackwardWatch::begin_pass() noexcept try {
+  (void)end_pass();  // one whose end was not seen
+  in_progress_.push_back({this_thread(), ++begun_});
+  return begun_;
+} catch (...) {
+  return 0;
+}
+
+/// The number that begin_pass() gave it; 0: it began before the agent did.
+std::uint64_t BackwardWatch::end_pass() noexcept {
+  std::uint64_t number = 0;
+  std::erase_if(in_progress_, [&](const Pass& pass) {
+    const auto thread = pass.thread.lock();
+    if (thread == this_thread()) number = pass.number;
+    return thread == nullptr || thread == this_thread();
+  });
+  return number;
+}
+
+bool BackwardWatch::another_is_in_pass() const noexcept {
+  return std::ranges::any_of(in_progress_, [](const Pass& pass) {
+    const auto thread = pass.thread.lock();
+    return thread != nullptr && thread != this_thread();
+  });
+}
+
+/// Of an optimizer that may be another thread's no reference is taken: while Python's `p.grad = None` frees a gradient,
+/// another thread has the GIL.
+GradientStamp BackwardWatch::stamp(int optimizer, std::size_t entry) const noexcept {
+  if (is_known(optimizers_.at(optimizer).passes))
+    return GradientStamp::of(watch_.gradient_now(optimizer, entry));
+  return GradientStamp::of_identity(
+      collectors::gradient_identity_of(watch_.params(optimizer)[entry]));
+}
 
 int BackwardWatch::before_backward(bool within_step) noexcept {
   int unseen = 0;
   if (!optimizers_.is_enabled()) return unseen;
   optimizers_.catch_up();
   begins_backward_passes = true;
+  const std::uint64_t number = begin_pass();
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o) || is_anothers(at(o).passes)) continue;
     OptimizerState& state = at(o);
     SeenPasses& passes = state.passes;
+    passes.stamped_in = is_known(passes) || !another_is_in_pass() ? number : 0;
+    if (passes.stamped_in == 0) continue;
     const bool is_reported = state.has_read;
     if (state.has_read && !within_step && state.reader == std::this_thread::get_id())
       hand_over_superseded(o);
     bool all_gone = true;
     for (std::size_t k = 0; k < passes.entries.size(); ++k) {
-      const collectors::Tensor gradient = watch_.gradient_now(o, passes.entries[k]);
-      passes.before_backward[k] = GradientStamp::of(gradient);
-      all_gone = all_gone && !gradient.defined();
+      passes.before_backward[k] = stamp(o, passes.entries[k]);
+      all_gone = all_gone && !passes.before_backward[k].exists;
     }
     if (within_step) {
       if (all_gone) state.losses.clear();
@@ -58,18 +110,21 @@ int BackwardWatch::before_backward(bool within_step) noexcept {
 }
 
 void BackwardWatch::after_backward(const collectors::Tensor& loss) noexcept {
+  const std::uint64_t number = end_pass();
   if (!optimizers_.is_enabled()) return;
   ++passes_;
   for (int o = 0; o < watch_.optimizers(); ++o) {
-    if (watch_.is_removed(o) || is_anothers(at(o).passes)) continue;
     OptimizerState& state = at(o);
     SeenPasses& passes = state.passes;
+    if (watch_.is_removed(o) || number == 0 || passes.stamped_in != number) continue;
+    if (is_anothers(passes) || (!is_known(passes) && another_is_in_pass())) continue;
     bool touched = false;
     for (std::size_t k = 0; k < passes.entries.size() && !touched; ++k) {
-      const collectors::Tensor gradient = watch_.gradient_now(o, passes.entries[k]);
-      touched = gradient.defined() && GradientStamp::of(gradient) != passes.before_backward[k];
+      const GradientStamp now = stamp(o, passes.entries[k]);
+      touched = now.exists && now != passes.before_backward[k];
     }
     if (!touched) continue;
+    note_trainer(passes);
     ++passes.backwards;
     passes.last_pass = passes_;
     if (loss.defined()) losses_.add(state.losses, loss, Losses::From::backward);

@@ -2,13 +2,18 @@
 // What backward passes show of a step, and what becomes of gradients that no step was taken with:
 // for loops that are seen from outside.
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "agent/step/reads/gradient_reader.hpp"
 
 namespace gradvane::agent {
 
 /// Sees which optimizers' gradients a backward pass writes to. Training thread only, or several
-/// that each train their own optimizers, one call at a time.
+/// that each train their own optimizers, one call at a time: a pass of one thread shows nothing of
+/// another's, and must not touch their gradients. Who trains what is known from the first pass that
+/// overlaps with no other thread's, and from the first step on. Until then, passes that overlap show
+/// nothing of an optimizer, nor does one that adds to a gradient that was there.
 class BackwardWatch {
  public:
   BackwardWatch(AttachedOptimizers& optimizers, RunSteps& run, StepLosses& losses,
@@ -23,6 +28,8 @@ class BackwardWatch {
   /// As StepRecorder's functions of these names.
   int before_backward(bool within_step) noexcept;
   void after_backward(const collectors::Tensor& loss) noexcept;
+  /// As after_backward(), for a pass that raised.
+  void backward_failed() noexcept { (void)end_pass(); }
   [[nodiscard]] bool is_unused(int optimizer) const noexcept;
   void discard(int optimizer) noexcept;
 
@@ -34,7 +41,17 @@ class BackwardWatch {
   void hand_over_unfinished() noexcept;
 
  private:
+  /// A pass that has begun and not ended.
+  struct Pass {
+    std::weak_ptr<const char> thread;
+    std::uint64_t number = 0;
+  };
+
   OptimizerState& at(int optimizer) noexcept { return optimizers_.at(optimizer); }
+  std::uint64_t begin_pass() noexcept;
+  std::uint64_t end_pass() noexcept;
+  [[nodiscard]] bool another_is_in_pass() const noexcept;
+  [[nodiscard]] GradientStamp stamp(int optimizer, std::size_t entry) const noexcept;
 
   AttachedOptimizers& optimizers_;
   collectors::ModelWatch& watch_;
@@ -42,6 +59,8 @@ class BackwardWatch {
   StepLosses& losses_;
   GradientReader& gradients_;
   collectors::Handoff& handoff_;
+  std::vector<Pass> in_progress_;
+  std::uint64_t begun_ = 0;       ///< backward passes that have begun
   std::uint64_t passes_ = 0;      ///< backward passes that have ended
   std::uint64_t taken_pass_ = 0;  ///< the last one of those that a step was taken with
 };

@@ -2,6 +2,7 @@
 // One optimizer's state within its current step, and its memory between steps.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <thread>
@@ -23,12 +24,13 @@ namespace gradvane::agent {
 
 /// What backward passes have shown of one optimizer. BackwardWatch writes it.
 struct SeenPasses {
-  std::thread::id trainer;      ///< who took its last step, of those whose backward passes are seen
-  std::int32_t backwards = 0;   ///< passes that wrote to its gradients, in the current step
-  bool was_discarded = false;   ///< since the last backward pass began
-  std::uint64_t last_pass = 0;  ///< the backward pass that wrote to it last
-  std::vector<std::size_t> entries;            ///< by which a backward pass is seen to touch it
+  std::weak_ptr<const char> trainer;  ///< the thread that took its last step, if it begins passes
+  std::int32_t backwards = 0;         ///< passes that wrote to its gradients, in the current step
+  bool was_discarded = false;         ///< since the last backward pass began
+  std::uint64_t last_pass = 0;        ///< the backward pass that wrote to it last
+  std::vector<std::size_t> entries;   ///< by which a backward pass is seen to touch it
   std::vector<GradientStamp> before_backward;  ///< one for each of these
+  std::uint64_t stamped_in = 0;                ///< the pass before which they were made; 0: none
 
   /// Chooses entries among `count` parameters. Allocates.
   /// @param optimizers  that every pass is compared with

@@ -51,9 +51,23 @@ void StepRecorder::catch_up() noexcept {
   optimizers_.catch_up();
 }
 
+void StepRecorder::next_step_begins() noexcept {
+  if (!handoff_.newest().is_behind_it()) [[likely]]
+    return;
+  const OwnCalls own(syncs_.ledger());
+  if (user_.has_late()) user_.read_late(optimizers_.is_capturing());
+  handoff_.newest().close();
+}
+
 void StepRecorder::take_loss(const collectors::Tensor& loss) noexcept {
+  next_step_begins();
   const OwnCalls own(syncs_.ledger());
   losses_.add(loss);
+}
+
+void StepRecorder::log_loss(const collectors::Tensor& loss) noexcept {
+  const OwnCalls own(syncs_.ledger());
+  losses_.log(loss);
 }
 
 void StepRecorder::take_loss(int optimizer, const collectors::Tensor& loss,
@@ -63,6 +77,7 @@ void StepRecorder::take_loss(int optimizer, const collectors::Tensor& loss,
 }
 
 int StepRecorder::before_backward(bool within_step) noexcept {
+  next_step_begins();
   const OwnCalls own(syncs_.ledger());
   return backward_.before_backward(within_step);
 }
@@ -78,11 +93,13 @@ void StepRecorder::discard(int optimizer) noexcept {
 }
 
 void StepRecorder::read_gradients(int optimizer, record::ReadAt where) noexcept {
+  next_step_begins();
   const OwnCalls own(syncs_.ledger());
   gradients_.read(optimizer, where);
 }
 
 void StepRecorder::read_part(int optimizer, const collectors::Tensor& param) noexcept {
+  next_step_begins();
   const OwnCalls own(syncs_.ledger());
   parts_.read(optimizer, param);
 }
@@ -214,6 +231,7 @@ StepFinding StepRecorder::finding(int optimizer, bool can_skip) noexcept {
 }
 
 collectors::Tensor StepRecorder::clip(int optimizer, double max_norm, bool just_read) {
+  next_step_begins();
   const OwnCalls own(syncs_.ledger());
   return clipping_.clip(optimizer, max_norm, just_read);
 }
@@ -231,6 +249,7 @@ collectors::Tensor StepRecorder::norm(int optimizer) {
 std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason skipped) noexcept
     try {
   const OwnCalls own(syncs_.ledger());
+  next_step_begins();
   optimizers_.catch_up();
   OptimizerState& state = at(optimizer);
   run_.end_step(optimizer);
@@ -252,7 +271,7 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
   facts.time = record::unix_time();
   facts.bad_micro_step = losses_.of(state.losses).first_bad();
   counts_.write_to(facts, state.passes.backwards);
-  user_.write_to(facts, optimizers_.watch().user_metrics());
+  user_.write_to(facts);
   memory_.note(state.device_reads, facts);
   clock_.end_step(facts);
 
@@ -262,7 +281,11 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
       state.devices_waited + (waits && !facts.captured ? ImmediateResults::devices_of(state) : 0);
   syncs_.excuse(collectors::take_set_up_waits());
   syncs_.end_step(facts, static_cast<std::int32_t>(waited));
-  handoff_.publish(facts);
+  losses_.note_step(state.losses);
+  if (facts.captured)
+    handoff_.publish(facts);
+  else
+    handoff_.publish_open(facts);
 
   std::optional<StepResult> result;
   if (is_whole) result = results_.of(facts);
@@ -271,6 +294,16 @@ std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason
 } catch (...) {  // no memory for the result; the step itself has been handed over
   forget_step(at(optimizer));
   return std::nullopt;
+}
+
+void StepRecorder::hand_over_unfinished() noexcept {
+  next_step_begins();
+  backward_.hand_over_unfinished();
+}
+
+int StepRecorder::enter_phase(int phase) noexcept {
+  if (phase >= 0 && phase != static_cast<int>(Phase::optimizer)) next_step_begins();
+  return syncs_.enter_phase(phase);
 }
 
 void StepRecorder::abandon(int optimizer) noexcept {
@@ -290,7 +323,7 @@ void StepRecorder::forget_step(OptimizerState& state) noexcept {
 
 bool StepRecorder::log(std::string_view name, double value) noexcept try {
   if (!optimizers_.is_enabled()) return true;
-  return user_.set(optimizers_.user_metric(name), value);
+  return user_.set(name, value);
 } catch (...) {  // no memory for a new name
   user_.refuse_name();
   return true;
@@ -303,7 +336,7 @@ bool StepRecorder::log(std::string_view name, const collectors::Tensor& value) n
     const auto number = collectors::scalar_value(value);
     return log(name, number.value_or(std::numeric_limits<double>::quiet_NaN()));
   }
-  return user_.set(optimizers_.user_metric(name), value);
+  return user_.set(name, value);
 } catch (...) {
   user_.refuse_name();
   return true;

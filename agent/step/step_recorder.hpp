@@ -72,8 +72,14 @@ class StepRecorder {
   /// The step in progress has `count` host syncs of Gradvane's own, which the user requested.
   void excuse_syncs(std::int32_t count) noexcept { syncs_.excuse(count); }
 
+  /// The next step shows itself: what is logged from now on belongs to it. Reads of gradients, backward passes and
+  /// phases other than the optimizer's say so too.
+  void next_step_begins() noexcept;
+
   /// Adds a loss of the current step, whichever optimizer takes it.
   void take_loss(const collectors::Tensor& loss) noexcept;
+  /// The same for a loop that may log it right behind the step: it is that step's then.
+  void log_loss(const collectors::Tensor& loss) noexcept;
   /// The same for the current step of one optimizer.
   void take_loss(int optimizer, const collectors::Tensor& loss, Losses::From from) noexcept;
   void count_micro_step() noexcept { counts_.add_micro_step(); }
@@ -84,6 +90,8 @@ class StepRecorder {
   int before_backward(bool within_step) noexcept;
   /// It has ended. An optimizer whose gradients it wrote to counts it, and takes `loss`.
   void after_backward(const collectors::Tensor& loss) noexcept;
+  /// It has raised instead.
+  void backward_failed() noexcept { backward_.backward_failed(); }
 
   /// Whether a backward pass has written to the gradients of `optimizer` that no step was taken
   /// with, neither its own nor another optimizer's. They may have been read for a clip.
@@ -149,7 +157,7 @@ class StepRecorder {
   std::optional<StepResult> finish(int optimizer,
                                    record::SkipReason skipped = record::SkipReason::none) noexcept;
   /// Hands over what was read and came to no step: the run ends here.
-  void hand_over_unfinished() noexcept { backward_.hand_over_unfinished(); }
+  void hand_over_unfinished() noexcept;
   /// Forgets the current step: the update threw.
   void abandon(int optimizer) noexcept;
 
@@ -171,12 +179,13 @@ class StepRecorder {
 
   void add_phase(Phase phase, Clock::duration time) noexcept { clock_.add_phase(phase, time); }
   /// Calls from now on belong to this phase (an index, or kNoPhase); returns the one before.
-  int enter_phase(int phase) noexcept { return syncs_.enter_phase(phase); }
+  int enter_phase(int phase) noexcept;
   /// Hooks hold an OwnTime, which calls this. Time that was measured elsewhere is added here.
   void add_agent_time(Clock::duration time) noexcept { clock_.add_agent_time(time); }
   /// Time that this thread waited for other ranks, whatever phase it was in.
   void add_rank_wait(Clock::duration time) noexcept { clock_.add_rank_wait(time); }
-  /// False if there are so many names already that this one is left out.
+  /// For the step in progress; right behind a step, for that one. False if there are so many names already that this one
+  /// is left out.
   bool log(std::string_view name, double value) noexcept;
   /// The same with one element, read where it is.
   bool log(std::string_view name, const collectors::Tensor& value) noexcept;

@@ -14,13 +14,28 @@ void StepIntake::collect() {
     if (facts.captured) {
       gatherer_.note_captured(facts);
     } else {
-      pending_.push_back({facts, next.lost, handoff_.steps_taken()});
+      pending_.push_back({.facts = facts, .lost = next.lost, .taken = handoff_.steps_taken()});
     }
   }
 }
 
+/// Closes the step, if it must not wait for longer. False: it goes on waiting.
+bool StepIntake::make_whole(Pending& step, bool all) {
+  if (step.is_whole) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (!step.arrived) step.arrived = now;
+  const bool may_wait = !all && !handoff_.is_hurried(step.taken) && now - *step.arrived < kOpenFor;
+  if (may_wait && handoff_.newest().is_open(step.taken)) return false;
+  if (!handoff_.newest().close(step.taken)) return false;
+  handoff_.newest().add_to(step.taken, step.facts);
+  return step.is_whole = true;
+}
+
 std::optional<StepIntake::Step> StepIntake::next(bool all) {
   if (pending_.empty() || !(gatherer_.ready(pending_.front().facts) || all)) return std::nullopt;
+  if (!make_whole(pending_.front(), all)) return std::nullopt;
+  // What was logged behind it may be on a device too.
+  if (!(gatherer_.ready(pending_.front().facts) || all)) return std::nullopt;
   if (auto before = replay(collectors::SlotGatherer::Look::behind)) return before;
   Pending step = pending_.front();
   pending_.pop_front();

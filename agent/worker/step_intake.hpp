@@ -1,5 +1,6 @@
 #pragma once
-// Takes steps from the hand-off, in order, each once its results have arrived.
+// Takes steps from the hand-off, in order, each once its results have arrived and it has the values that are logged behind it.
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -16,6 +17,10 @@ namespace gradvane::agent {
 /// Threading: the worker's.
 class StepIntake {
  public:
+  /// From when its results have arrived, a step may stay open for this long. A loop whose next step shows itself closes it
+  /// far sooner.
+  static constexpr std::chrono::milliseconds kOpenFor{250};
+
   explicit StepIntake(collectors::Handoff& handoff) : handoff_(handoff), gatherer_(handoff) {}
 
   struct Step {
@@ -43,9 +48,12 @@ class StepIntake {
   struct Pending {
     collectors::StepFacts facts;
     std::uint64_t lost = 0;
-    std::uint64_t taken = 0;
+    std::uint64_t taken = 0;  ///< its sequence number too
+    std::optional<std::chrono::steady_clock::time_point> arrived = {};
+    bool is_whole = false;  ///< has what was logged behind it
   };
 
+  [[nodiscard]] bool make_whole(Pending& step, bool all);
   [[nodiscard]] std::optional<Step> replay(collectors::SlotGatherer::Look look);
   [[nodiscard]] Step gathered(const Pending& pending, const collectors::StepSlots& slots);
 

@@ -25,6 +25,7 @@ StepPipeline::StepPipeline(const Options& options, collectors::Handoff& handoff,
       builder_({options.vanishing_threshold, options.exploding_threshold}),
       held_(exchange),
       utilization_(options.flops_per_token, options.peak_flops),
+      names_(handoff.user_metrics()),
       model_(std::make_shared<record::ModelInfo>()) {}
 
 void StepPipeline::announce_model() {
@@ -108,7 +109,7 @@ void StepPipeline::export_step(const StepIntake::Step& step) {
   if (step.slots.plan != nullptr) note_groups(*step.slots.plan);
   readers_.syncs.book(facts, record);
   record.model_flops_utilization = utilization_.add(record);
-  const auto model = builder_.model() != nullptr ? builder_.model() : model_;
+  const auto model = builder_.model() != nullptr ? with_names(builder_.model(), record) : model_;
   const auto now = Clock::now();
   readers_.status.note_arrival(now);
   if (facts.refused_names > 0)
@@ -122,6 +123,23 @@ void StepPipeline::export_step(const StepIntake::Step& step) {
     held_.hold({record, builder_.detail(), model, facts, {}});
   else
     export_record(record, builder_.detail(), model);
+}
+
+/// The model together with the names of the custom metrics that a step has. Names come at any time; they are another
+/// version of the model for all who show them.
+std::shared_ptr<const record::ModelInfo> StepPipeline::with_names(
+    std::shared_ptr<const record::ModelInfo> model, const record::StepRecord& record) {
+  if (names_->size() < static_cast<std::size_t>(record.user_count))
+    names_ = handoff_.user_metrics();
+  if (names_->empty()) return model;
+  if (unnamed_ != model || named_->user_metrics.size() != names_->size()) {
+    auto named = std::make_shared<record::ModelInfo>(*model);
+    named->user_metrics = *names_;
+    named->id += static_cast<std::uint64_t>(names_->size()) << 32;
+    unnamed_ = std::move(model);
+    named_ = std::move(named);
+  }
+  return named_;
 }
 
 void StepPipeline::count_lost_reads(std::int64_t reads) {

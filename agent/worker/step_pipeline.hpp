@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/outlets/outlets.hpp"
@@ -61,6 +62,8 @@ class StepPipeline {
   void export_step(const StepIntake::Step& step);
   void export_record(const record::StepRecord& record, const record::StepDetail& detail,
                      const std::shared_ptr<const record::ModelInfo>& model);
+  [[nodiscard]] std::shared_ptr<const record::ModelInfo> with_names(
+      std::shared_ptr<const record::ModelInfo> model, const record::StepRecord& record);
   void count_lost_reads(std::int64_t reads);
   void note_device_failure();
   void note_groups(const collectors::ReadPlan& plan);
@@ -73,6 +76,9 @@ class StepPipeline {
   collectors::HeldRecords held_;
   FlopsUtilization utilization_;
   std::string said_of_groups_;
+  std::shared_ptr<const std::vector<std::string>> names_;  ///< of custom metrics; never null
+  std::shared_ptr<const record::ModelInfo> unnamed_;  ///< the model that the next one was made of
+  std::shared_ptr<const record::ModelInfo> named_;
   std::shared_ptr<const record::ModelInfo> model_;  ///< that the exporters know; never null
   std::chrono::steady_clock::time_point last_memory_;
   bool has_said_lost_ = false;

@@ -79,6 +79,7 @@ void Worker::run() noexcept {
   for (;;) {
     std::optional<Ending> ending = progress_.await_request(poll_pause(idle));
     if (!ending) ending = signals_.ending();
+    if (ending) handoff_.hurry();
     try {
       steps_.announce_model();
       idle = steps_.drain() ? 0 : idle + 1;
@@ -215,6 +216,7 @@ void Worker::leave_thread_behind() noexcept {
 
 bool Worker::flush(std::chrono::milliseconds timeout) noexcept {
   if (is_child()) return false;
+  handoff_.hurry();
   return progress_.await_exported(handoff_.steps_published(), timeout);
 }
 

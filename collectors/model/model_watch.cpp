@@ -142,14 +142,6 @@ void ModelWatch::note_first_of_names() {
         watched.source != nullptr && seen.insert(watched.source->names_key()).second;
 }
 
-int ModelWatch::user_metric(std::string_view name) {
-  const auto found = std::find(user_metrics_.begin(), user_metrics_.end(), name);
-  if (found != user_metrics_.end()) return static_cast<int>(found - user_metrics_.begin());
-  if (user_metrics_.size() == record::kMaxUserMetrics) return -1;
-  user_metrics_.emplace_back(name);
-  return static_cast<int>(user_metrics_.size()) - 1;
-}
-
 /// In module order, so that a reader finds what the module prints.
 std::vector<ModelWatch::NamedTensor> ModelWatch::name_parameters() {
   note_first_of_names();
@@ -248,7 +240,6 @@ void ModelWatch::rebuild() {
   }
   auto model = std::make_shared<record::ModelInfo>();
   model->id = next_model_++;
-  model->user_metrics = user_metrics_;
   std::vector<std::vector<std::int32_t>> entries(watched_.size());
   list_parameters(named, groups, *model, entries);
 

@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "collectors/model/model_source.hpp"
@@ -42,10 +41,6 @@ class ModelWatch {
   /// The same for everything, by asking for all names again where they are cheap: it also finds new frozen
   /// parameters, another dtype, shape or device, and parameters that were frozen and train now.
   [[nodiscard]] bool changed_anywhere() const;
-
-  /// Index of a user metric, the name made known by the next rebuild(); -1 when there is no room.
-  int user_metric(std::string_view name);
-  [[nodiscard]] std::size_t user_metrics() const noexcept { return user_metrics_.size(); }
 
   /// The same, but for the names, of one optimizer's parameters alone.
   [[nodiscard]] bool differs(int optimizer) const noexcept;
@@ -107,7 +102,6 @@ class ModelWatch {
   int live_ = 0;
   std::vector<const void*> left_out_;  ///< TensorImpls of what is listed, and in no plan
   std::vector<Watched> watched_;
-  std::vector<std::string> user_metrics_;
   std::map<int, std::optional<record::DeviceInfo>> devices_;  ///< that were asked for, by index
 };
 

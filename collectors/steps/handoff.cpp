@@ -94,7 +94,26 @@ std::uint64_t Handoff::publish(std::uint64_t plan_id, std::span<const kernels::S
   return sequence;
 }
 
-void Handoff::publish(const StepFacts& facts) noexcept { facts_.write(++facts_written_, facts); }
+void Handoff::publish(const StepFacts& facts) noexcept {
+  newest_.close();
+  facts_.write(++facts_written_, facts);
+}
+
+void Handoff::publish_open(const StepFacts& facts) noexcept {
+  newest_.open(++facts_written_);
+  facts_.write(facts_written_, facts);
+}
+
+void Handoff::set_user_metrics(std::vector<std::string> names) {
+  auto known = std::make_shared<const std::vector<std::string>>(std::move(names));
+  const std::lock_guard lock(mutex_);
+  user_metrics_ = std::move(known);
+}
+
+std::shared_ptr<const std::vector<std::string>> Handoff::user_metrics() {
+  const std::lock_guard lock(mutex_);
+  return user_metrics_;
+}
 
 Handoff::NextFacts Handoff::next(StepFacts& facts) noexcept {
   NextFacts result;

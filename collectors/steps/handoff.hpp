@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "collectors/steps/device_source.hpp"
+#include "collectors/steps/open_step.hpp"
 #include "collectors/steps/read_plan.hpp"
 #include "collectors/steps/step_facts.hpp"
 #include "kernels/result_ring.hpp"
@@ -43,8 +44,17 @@ class Handoff {
   std::uint64_t publish(std::uint64_t plan_id, std::span<const kernels::Site> sites,
                         std::span<const kernels::TensorStats> stats) noexcept;
   void publish(const StepFacts& facts) noexcept;
+  /// The same. The worker leaves the step alone until newest() is closed, for a moment at most.
+  void publish_open(const StepFacts& facts) noexcept;
+  /// The step that was published last, closed if it takes no values any more. The worker has its part of it too.
+  [[nodiscard]] OpenStep& newest() noexcept { return newest_; }
+
+  /// Names of custom metrics, index = StepFacts::user. Allocates; takes the same lock.
+  void set_user_metrics(std::vector<std::string> names);
 
   [[nodiscard]] std::uint64_t steps_published() const noexcept { return facts_.latest(); }
+  /// Any thread: whoever waits for the steps published so far is not kept waiting by an open one.
+  void hurry() noexcept { hurried_.store(facts_.latest(), std::memory_order_release); }
 
   /// How often the worker has asked for the weights before their turn.
   [[nodiscard]] std::uint32_t weights_asked() const noexcept {
@@ -71,6 +81,10 @@ class Handoff {
   /// Steps taken or lost so far, in the numbering of steps_published().
   [[nodiscard]] std::uint64_t steps_taken() const noexcept { return next_facts_ - 1; }
 
+  [[nodiscard]] bool is_hurried(std::uint64_t sequence) const noexcept {
+    return sequence <= hurried_.load(std::memory_order_acquire);
+  }
+
   /// The slot of a read. False where it has been overwritten.
   bool read(std::uint64_t sequence, kernels::SlotHeader& header,
             std::vector<kernels::TensorStats>& stats);
@@ -82,6 +96,8 @@ class Handoff {
   [[nodiscard]] std::shared_ptr<const DeviceSource> source(std::uint64_t id);
   /// Empty: no device has failed.
   [[nodiscard]] std::string device_failure();
+  /// As set_user_metrics() has them; never null.
+  [[nodiscard]] std::shared_ptr<const std::vector<std::string>> user_metrics();
   /// The model of the newest plan; null before there is one.
   [[nodiscard]] std::shared_ptr<const record::ModelInfo> newest_model();
 
@@ -108,6 +124,8 @@ class Handoff {
   kernels::SlotRing facts_{kFactSlots, sizeof(StepFacts)};
   std::uint64_t facts_written_ = 0;
   std::uint64_t next_facts_ = 1;
+  OpenStep newest_;
+  std::atomic<std::uint64_t> hurried_{0};
   std::unique_ptr<kernels::RingProducer> producer_;
 
   std::mutex mutex_;  ///< guards what follows
@@ -116,6 +134,8 @@ class Handoff {
   std::vector<std::uint64_t> in_use_;    ///< of these
   std::vector<std::uint64_t> replaced_;  ///< and these, the oldest first
   std::shared_ptr<const record::ModelInfo> newest_model_;
+  std::shared_ptr<const std::vector<std::string>> user_metrics_ =
+      std::make_shared<const std::vector<std::string>>();
   std::vector<std::shared_ptr<const DeviceSource>> sources_;
   std::string device_failure_;
 };

@@ -36,8 +36,7 @@ class SlotReads {
  public:
   /// Replaces an earlier read of this role on the host.
   void set_on_host(SlotRole role, std::uint64_t sequence) noexcept {
-    remove(role, /*is_on_host=*/true);
-    insert({role, kHostSource, sequence});
+    set({role, kHostSource, sequence});
   }
   /// Replaces earlier reads of this role on devices. At most kMaxDevices of gradients and weights, one of a
   /// loss and of custom metrics; what is more is left out.
@@ -45,6 +44,12 @@ class SlotReads {
     remove(role, /*is_on_host=*/false);
     for (const DeviceRead& read : reads)
       if (read.source != kHostSource) insert({role, read.source, read.token});
+  }
+
+  /// Replaces an earlier read of its role on the host, or on devices.
+  void set(const SlotRead& read) noexcept {
+    remove(read.role, read.is_on_host());
+    insert(read);
   }
 
   [[nodiscard]] bool has_on_devices(SlotRole role) const noexcept {

@@ -95,6 +95,8 @@ const record::StepRecord& StepBuilder::build(const StepFacts& facts, const StepS
     take_user(slots.user);
     sum_up_groups(plan);
   }
+  if (std::isfinite(facts.loop_loss) && record_.loss && std::isfinite(*record_.loss))
+    record_.loss = facts.loop_loss;
   take_clipping();
   // Nothing stands between the optimizer's hook and the update: what was read is what was used.
   if (facts.read_at == record::ReadAt::optimizer && !record_.clip_coefficient)

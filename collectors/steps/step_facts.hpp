@@ -2,6 +2,7 @@
 // What the training thread alone knows of a step, handed to the worker as one trivially copyable block.
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "collectors/steps/slot_reads.hpp"
@@ -24,7 +25,9 @@ struct StepFacts {
   SlotReads reads{};
   bool captured =
       false;  ///< into a graph: the step is not taken now, but each time that is replayed
-  std::int32_t losses = 1;          ///< that a device's loss is the sum of
+  std::int32_t losses = 1;  ///< that a device's loss is the sum of
+  /// What the loop said behind the step that its loss was, in place of a finite one that was read; NaN: nothing.
+  double loop_loss = std::numeric_limits<double>::quiet_NaN();
   std::int32_t bad_micro_step = 0;  ///< the first whose loss was not finite, from 1; 0: not known
 
   /// The rank that a bad step comes from; -1: not known, or ranks do not tell each other.

@@ -125,7 +125,7 @@ class Agent:
         """As gradvane.log()."""
         import torch
 
-        scalars.pop("step", None)  # as other loggers take it: ours are of the step in progress
+        scalars.pop("step", None)  # as other loggers take it: here the moment says which one it is
         if metrics is not None:
             scalars = {**metrics, **scalars}
             loss = scalars.pop("loss", None) if loss is None else loss

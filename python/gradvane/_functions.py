@@ -77,10 +77,10 @@ def log(
 ) -> None:
     """Reports the loss of the step in progress, and custom metrics for it: log(accuracy=x), log({"train/accuracy": x}).
 
-    Call it before the optimizer steps. Tensors of one element are read where they are, without waiting. A
-    loss that is passed overrides what backward() shows; several of one step are averaged. Metrics become
-    gradvane_user_metric{name}; at most 256 names, and a warning names the first one more. `step`, which other loggers take, is accepted and ignored. Without an
-    agent it does nothing.
+    Right behind the optimizer's step they are those of the step that was taken; docs/integrations.md says until when.
+    Tensors of one element are read where they are, without waiting. A loss that is passed overrides what backward() shows;
+    several of one step are averaged. Metrics become gradvane_user_metric{name}; at most 256 names, and a warning names the
+    first one more. `step`, which other loggers take, is accepted and ignored. Without an agent it does nothing.
     """
     agent = _agent.live()
     if agent is not None:

@@ -17,23 +17,18 @@ ParameterOwners::Owners ParameterOwners::of(const std::vector<const void*>& para
   std::size_t owned = 0;
   for (int o = 0; o < recorder.optimizers(); ++o) {
     if (recorder.is_detached(o)) continue;
-    std::size_t found = 0;
-    bool with_gradient = true;
-    bool each = true;
-    for (const collectors::Tensor& param : recorder.params(o)) {
-      if (given.contains(collectors::identity_of(param))) {
-        ++found;
-        continue;
-      }
-      each = false;
-      with_gradient = with_gradient && !(collectors::requires_grad(param) &&
-                                         collectors::gradient_identity_of(param) != nullptr);
-    }
-    if (found == 0) continue;
+    std::vector<const collectors::Tensor*> others;
+    for (const collectors::Tensor& param : recorder.params(o))
+      if (!given.contains(collectors::identity_of(param))) others.push_back(&param);
+    const std::size_t found = recorder.params(o).size() - others.size();
+    if (found == 0) continue;  // perhaps another thread's, which writes to its gradients
     owned += found;
     owners.optimizers.push_back(o);
-    all = all && with_gradient;
-    really_all = really_all && each;
+    really_all = really_all && others.empty();
+    all = all && std::ranges::none_of(others, [](const collectors::Tensor* param) {
+            return collectors::requires_grad(*param) &&
+                   collectors::gradient_identity_of(*param) != nullptr;
+          });
   }
   // One read does not say the norm over two optimizers' parameters, over others too, or over one
   // twice.

@@ -207,7 +207,10 @@ void PythonAgent::leave_phase() {
 }
 
 void PythonAgent::backward_failed() {
-  if (const Call call(*this); call) leave_phase();
+  const Call call(*this);
+  if (!call) return;
+  leave_phase();
+  call->backward_failed();
 }
 
 agent::Verdict PythonAgent::step_skipped(int optimizer) {
@@ -289,7 +292,7 @@ collectors::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm, b
 }
 
 void PythonAgent::take_loss(const collectors::Tensor& loss) {
-  if (const Call call(*this); call) call->take_loss(loss);
+  if (const Call call(*this); call) call->log_loss(loss);
 }
 
 bool PythonAgent::log(const std::string& name, double value) {

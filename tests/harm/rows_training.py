@@ -267,27 +267,28 @@ optimizer = torch.optim.SGD(model.parameters(), 1e-6)
 """)),
     Program("a thread that makes the gradients NaN and 0 in turns while they are read", FLICKER, whole=True,
             differs=A_RECORDING_STAYS),
-    train("two threads train a model each", """
-model, optimizer = tiny.make(lr=1e-3)  # slowly: neither spikes nor vanishing gradients, which would be incidents
-other, second = tiny.make(seed=1, lr=1e-3)
-batches = torch.randn(1, 8, 4).expand(40, -1, -1)
+    train("six threads train a model each, and others go on with them", """
+pairs = [tiny.make(seed=seed, lr=1e-3) for seed in range(6)]  # slowly: neither spikes nor vanishing gradients, which would be incidents
+model, optimizer = pairs[0]
+batches = torch.randn(1, 8, 4).expand(4, -1, -1)
 def steps(model, optimizer):
     model.eval()
     for x in batches:
         optimizer.zero_grad()
         model(x).square().mean().backward()
         optimizer.step()
-def both():
-    threads = [threading.Thread(target=steps, args=pair) for pair in ((model, optimizer), (other, second))]
+def all_at_once():
+    threads = [threading.Thread(target=steps, args=pair) for pair in pairs]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-way.attach(torch.nn.ModuleList([model, other]), [optimizer, second])
-both()
+way.attach(torch.nn.ModuleList(model for model, _ in pairs), [optimizer for _, optimizer in pairs])
+for _ in range(40):
+    all_at_once()
 way.detach()
-both()
-print(witness.numbers(other))
+all_at_once()
+print([witness.numbers(model) for model, _ in pairs])
 """),
     train("gradient checkpointing and double backward", """
 from torch.utils.checkpoint import checkpoint

@@ -266,8 +266,11 @@ class GRADVANE_API Agent {
   /// Starts a phase of the current step, which lasts as long as the returned scope.
   PhaseScope phase(Phase which) noexcept;
 
-  /// Sets a custom metric, exported as gradvane_user_metric{name}. The latest value in a step
-  /// counts. At most 256 names are kept; values under further names are counted as dropped.
+  /// Sets a custom metric of the step in progress, exported as gradvane_user_metric{name}. Right
+  /// behind step() it is one of the step that was taken, unless it was ever set in front of a step:
+  /// until a phase other than the optimizer's begins, gradients are read, or 250 ms have passed
+  /// since the step's results arrived. The latest value in a step counts. At most 256 names are
+  /// kept; values under further names are counted as dropped.
   void log(std::string_view name, double value) noexcept;
   /// The same for a tensor of one element, on a CPU or on a device. It does not wait for the
   /// device.

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "agent/step/facts/device_sources.hpp"
+#include "collectors/tensors/tensor_view.hpp"
 
 namespace gradvane::agent {
 
@@ -14,6 +15,19 @@ void StepLosses::resize(int ring_slots, std::uint64_t plan_id) {
 
 void StepLosses::add(const collectors::Tensor& loss) noexcept {
   losses_.add(loss, Losses::From::loop, device_reads_);
+}
+
+void StepLosses::log(const collectors::Tensor& loss) noexcept {
+  collectors::OpenStep& last = handoff_.newest();
+  if (!last.is_behind_it()) is_of_step_in_progress_ = true;
+  if (!is_of_step_in_progress_ && last_has_loss_) {
+    if (device_reads_.takes(loss)) return;
+    collectors::OpenStep::Addition addition(last);
+    if (const auto value = collectors::scalar_value(loss); value && addition)
+      addition.add({.of = collectors::LateValue::Of::loss, .value = *value});
+    return;
+  }
+  add(loss);
 }
 
 void StepLosses::add(Losses& own, const collectors::Tensor& loss, Losses::From from) noexcept {

@@ -19,8 +19,11 @@ class StepLosses {
   /// Room for plans called `plan_id`. Allocates.
   void resize(int ring_slots, std::uint64_t plan_id);
 
-  /// Adds a loss that the loop passes.
+  /// Adds a loss that the loop passes for the step in progress.
   void add(const collectors::Tensor& loss) noexcept;
+  /// The same at any moment. Behind a step that has a loss it is that step's: a finite number on a CPU replaces a finite
+  /// loss, and anything else says nothing new.
+  void log(const collectors::Tensor& loss) noexcept;
   /// Adds a loss to those of one optimizer.
   void add(Losses& own, const collectors::Tensor& loss, Losses::From from) noexcept;
   /// The losses that count for an optimizer: what the loop passes overrides what backward passes
@@ -36,13 +39,17 @@ class StepLosses {
   /// As DeviceReads::wait().
   bool wait(std::uint64_t& waited) noexcept { return device_reads_.wait(waited); }
   void pass_on_sources() noexcept;
+  /// A step is handed over whose losses were these, those of the loop aside.
+  void note_step(const Losses& own) noexcept { last_has_loss_ = of(own).any(); }
   /// Forgets what the loop has passed.
   void clear() noexcept { losses_.clear(); }
 
  private:
   collectors::Handoff& handoff_;
   Losses losses_;
-  double value_ = 0;  ///< that is being read on a CPU
+  bool last_has_loss_ = false;           ///< the last step
+  bool is_of_step_in_progress_ = false;  ///< the loop has passed losses before it took the step
+  double value_ = 0;                     ///< that is being read on a CPU
   collectors::CpuReader reader_;
   collectors::DeviceReads device_reads_;
 };

@@ -11,17 +11,23 @@ namespace gradvane::agent {
 struct GradientStamp {
   const void* data = nullptr;
   std::uint32_t version = 0;
+  bool exists = false;
   friend bool operator==(const GradientStamp&, const GradientStamp&) = default;
 
-  /// Empty for a gradient that is undefined or an inference tensor, which counts no versions.
+  /// Of an inference tensor it shows nothing but that there is one: that counts no versions.
   [[nodiscard]] static GradientStamp of(const collectors::Tensor& gradient) noexcept {
     GradientStamp stamp;
     if (!gradient.defined()) return stamp;
+    stamp.exists = true;
     const auto version = collectors::version_of(gradient);
     if (!version) return stamp;
     stamp.data = collectors::identity_of(gradient);
     stamp.version = *version;
     return stamp;
+  }
+  /// By its identity alone, null for a gradient that is undefined: shows only whether it is another one.
+  [[nodiscard]] static GradientStamp of_identity(const void* gradient) noexcept {
+    return {.data = gradient, .exists = gradient != nullptr};
   }
   [[nodiscard]] bool counts_writes() const noexcept { return data != nullptr; }
 };

@@ -377,18 +377,5 @@ TEST(ModelWatch, AnOptimizerWithoutALearningRateHasNone) {
   EXPECT_EQ(rates[0], 0.75);
 }
 
-TEST(ModelWatch, UserMetricsKeepTheirPlacesUntilThereIsNoRoom) {
-  torch::nn::Linear linear(2, 2);
-  ModelWatch watch("auto", 50);
-  watch.add(libtorch_source(*linear, nullptr));
-  for (int i = 0; i < record::kMaxUserMetrics; ++i)
-    EXPECT_EQ(watch.user_metric("m" + std::to_string(i)), i);
-  EXPECT_EQ(watch.user_metric("one too many"), -1);
-  EXPECT_EQ(watch.user_metric("m3"), 3);
-  EXPECT_TRUE(watch.plan(0)->model->user_metrics.empty()) << "known after the next rebuild";
-  watch.rebuild();
-  EXPECT_EQ(watch.plan(0)->model->user_metrics.size(), watch.user_metrics());
-}
-
 }  // namespace
 }  // namespace gradvane::collectors

@@ -117,6 +117,23 @@ TEST_F(StepBuilderTest, ALossOfItsOwnSlotStandsInForTheOneBesideTheGradients) {
   EXPECT_FALSE(without.site_measured[index_of(Site::loss)].has_value());
 }
 
+TEST_F(StepBuilderTest, WhatTheLoopSaidBehindTheStepStandsInForAFiniteLossAlone) {
+  const TensorStats grad = stats_of({1});
+  StepFacts facts;
+  const auto loss_of = [&](double read, double said) {
+    facts.loop_loss = said;
+    const std::vector<TensorStats> gradients{grad, grad, grad, stats_of({read})};
+    return builder_.build(facts, {plan_, gradients, {}, {}}, {}).loss;
+  };
+  EXPECT_THAT(loss_of(2.5, -3), Optional(-3));
+  EXPECT_THAT(loss_of(2.5, kNan), Optional(2.5)) << "it has said nothing, or nothing of use";
+  EXPECT_THAT(loss_of(2.5, kInf), Optional(2.5));
+  EXPECT_THAT(loss_of(kInf, 3), Optional(kInf)) << "what was read was bad";
+  const std::vector<TensorStats> gradients{grad, grad, grad, no_loss_};
+  facts.loop_loss = 3;
+  EXPECT_FALSE(builder_.build(facts, {plan_, gradients, {}, {}}, {}).loss);
+}
+
 TEST_F(StepBuilderTest, BlamesTheLossBeforeAGradientAndAGradientBeforeAWeight) {
   const TensorStats good = stats_of({1, 2});
   const TensorStats bad = stats_of({1, kInf});

@@ -78,6 +78,59 @@ def test_losses_norms_and_clips_are_torchs_and_no_hook_waits():
             assert step["syncs"]["gradvane"]["calls"] <= step["own_sync_budget"], step
 
 
+def test_tensors_logged_behind_a_step_are_that_steps_and_no_hook_waits():
+    import gradvane
+
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    watched = Watched(model, optimizer)
+    truth = []
+    for i in range(6):
+        optimizer.zero_grad()
+        loss = model(torch.randn(32, 64, device=DEVICE)).square().mean()
+        loss.backward()
+        truth.append(float(loss))
+        if i > 1:
+            torch.cuda.set_sync_debug_mode("error")
+        optimizer.step()
+        gradvane.log(twice=loss.detach() * 2, half=loss.detach() / 2, number=i)
+        torch.cuda.set_sync_debug_mode("default")
+    for i, (step, loss) in enumerate(zip(watched.steps(), truth)):
+        close(step["user"]["twice"], 2 * loss)
+        close(step["user"]["half"], loss / 2)
+        assert step["user"]["number"] == i
+
+
+def test_tensors_logged_behind_a_step_before_a_capture_go_into_no_graph():
+    import gradvane
+
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, capturable=True)
+    watched = Watched(model, optimizer)
+    static = torch.randn(32, 64, device=DEVICE)
+
+    def step():
+        optimizer.zero_grad()
+        model(static).square().mean().backward()
+        optimizer.step()
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+            gradvane.log(warm=torch.ones((), device=DEVICE))
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for _ in range(4):
+        graph.replay()
+    steps = watched.steps()
+    assert len(steps) == 7 and all("grad_norm" in step for step in steps), steps
+    assert [step.get("user", {}).get("warm") for step in steps[:2]] == [1, 1]
+
+
 def test_a_scaler_on_the_device_is_divided_by_and_its_overflow_is_no_alarm():
     for fused in (False, True):
         model = net()

@@ -50,3 +50,79 @@ def test_256_metrics_are_kept_and_the_first_one_more_is_named_once(watching, cap
         assert step["user"] == {f"m{i}": float(i) for i in range(256)}
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert told == ["there are 256 custom metrics already: m256 and other new names are left out"]
+
+
+def test_what_is_logged_behind_a_step_is_that_steps(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    for i in range(1, 6):
+        loss, _ = one_step(model, optimizer)
+        gradvane.log({"accuracy": i, "reduced": torch.tensor(2.0 * i)}, loss=10 * i)
+    steps = watching.steps()
+    assert [step["user"] for step in steps] == [{"accuracy": i, "reduced": 2.0 * i} for i in range(1, 6)]
+    assert [step["loss"] for step in steps] == [10 * i for i in range(1, 6)]
+
+
+def test_a_data_loader_and_a_backward_pass_show_that_the_next_step_has_begun(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    loader = torch.utils.data.DataLoader(torch.randn(16, 6), batch_size=4)
+    for i, batch in enumerate(loader, start=1):
+        gradvane.log(batch=i)
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        if i > 1:
+            gradvane.log(forward=i)
+        loss.backward()
+        gradvane.log(backward=i)
+        optimizer.step()
+        gradvane.log(step=i, done=i)
+    assert [step["user"] for step in watching.steps()] == [
+        {"batch": i, "backward": i, "done": i} | ({"forward": i} if i > 1 else {}) for i in range(1, 5)
+    ]
+
+
+def test_a_metric_that_was_logged_before_the_first_step_stays_with_the_step_in_progress(watching):
+    """Nothing but its backward pass shows the next step of this loop, and that comes later."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    for i in range(6):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 6)).square().mean()
+        if i % 2 == 0:
+            gradvane.log(now=i, loss=loss)
+        loss.backward()
+        optimizer.step()
+        gradvane.log(then=i)
+    steps = watching.steps()
+    assert [step["user"] for step in steps] == [{"then": i} | ({"now": i} if i % 2 == 0 else {}) for i in range(6)]
+
+
+def test_a_step_does_not_wait_for_a_value_that_comes_much_later(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    agent = watching(model, optimizer)
+    one_step(model, optimizer)
+    agent.flush(10)
+    gradvane.log(late=1)
+    one_step(model, optimizer)
+    gradvane.log(late=2)
+    first, second = watching.steps()
+    assert "late" not in first.get("user", {})
+    assert second["user"] == {"late": 2}
+
+
+def test_a_name_that_comes_after_the_gradients_were_read_is_in_that_step(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    for i in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        gradvane.log({f"new{i}": i})
+        optimizer.step()
+    assert [step["user"] for step in watching.steps()] == [{f"new{i}": i} for i in range(3)]

@@ -1,0 +1,106 @@
+"""Threads that each train a model of their own at the same time."""
+
+import threading
+
+import pytest
+import torch
+from small_net import net
+
+PATIENCE = 20
+"""seconds"""
+
+
+class _Waits(torch.autograd.Function):
+    """Nothing, but in its backward pass: that says where it is, and waits until it may go on."""
+
+    @staticmethod
+    def forward(context, x, arrived, may_go_on):
+        context.events = arrived, may_go_on
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        arrived, may_go_on = context.events
+        arrived.set()
+        assert may_go_on.wait(PATIENCE)
+        return gradient, None, None
+
+
+class Trainer(threading.Thread):
+    """Takes two steps, and stops within the backward pass of the first until `goes_on` is set."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.model = net()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
+        self.losses = []
+        self.is_in_pass = threading.Event()
+        self.goes_on = threading.Event()
+        self._scale = scale
+
+    def run(self):
+        for i in range(2):
+            self.optimizer.zero_grad()
+            loss = self._scale * self.model(torch.ones(4, 6, requires_grad=True)).square().mean()
+            self.losses.append(float(loss.detach()))
+            (_Waits.apply(loss, self.is_in_pass, self.goes_on) if i == 0 else loss).backward()
+            self.optimizer.step()
+
+
+@pytest.fixture
+def trainers():
+    both = Trainer(1.0), Trainer(100.0)
+    yield both
+    for trainer in both:
+        trainer.goes_on.set()
+
+
+def test_a_pass_shows_nothing_of_what_another_thread_trains_meanwhile(watching, trainers):
+    first, second = trainers
+    watching(torch.nn.ModuleList([first.model, second.model]), [first.optimizer, second.optimizer])
+    first.start()
+    assert first.is_in_pass.wait(PATIENCE)
+    second.goes_on.set()
+    second.start()
+    second.join(PATIENCE)  # from beginning to end within the first one's pass
+    first.goes_on.set()
+    first.join(PATIENCE)
+    steps = watching.steps()
+    for index, trainer in enumerate(trainers):
+        mine = [step for step in steps if step["optimizer"] == index]
+        assert [step["micro_steps"] for step in mine] == [1, 1]
+        # Who trains what is known from the first step on. Until then passes that overlap have no loss, or the right one.
+        assert mine[0].get("loss") in (None, pytest.approx(trainer.losses[0]))
+        assert mine[1]["loss"] == pytest.approx(trainer.losses[1])
+
+
+def test_a_thread_that_has_ended_leaves_its_optimizer_to_another(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    watching(model, optimizer)
+    losses = []
+
+    def one_step():
+        optimizer.zero_grad()
+        loss = model(torch.ones(4, 6)).square().mean()
+        losses.append(float(loss.detach()))
+        loss.backward()
+        optimizer.step()
+
+    for _ in range(4):
+        thread = threading.Thread(target=one_step)
+        thread.start()
+        thread.join(PATIENCE)
+    assert [step["loss"] for step in watching.steps()] == pytest.approx(losses)
+
+
+def test_a_pass_that_raised_is_over_for_the_others(watching, trainers):
+    first, second = trainers
+    watching(torch.nn.ModuleList([first.model, second.model]), [first.optimizer, second.optimizer])
+    with pytest.raises(RuntimeError, match="scalar outputs"):
+        first.model(torch.ones(4, 6)).backward()
+    second.goes_on.set()
+    second.start()
+    second.join(PATIENCE)
+    steps = watching.steps()
+    assert [step["loss"] for step in steps] == pytest.approx(second.losses)
