@@ -23,8 +23,12 @@ void StepIntake::collect() {
 bool StepIntake::make_whole(Pending& step, bool all) {
   if (step.is_whole) return true;
   const auto now = std::chrono::steady_clock::now();
-  if (!step.arrived) step.arrived = now;
-  const bool may_wait = !all && !handoff_.is_hurried(step.taken) && now - *step.arrived < kOpenFor;
+  if (!step.arrived) {
+    step.arrived = now;
+    step.is_urgent = gatherer_.found_nonfinite();
+  }
+  const bool may_wait =
+      !all && !step.is_urgent && !handoff_.is_hurried(step.taken) && now - *step.arrived < kOpenFor;
   if (may_wait && handoff_.newest().is_open(step.taken)) return false;
   if (!handoff_.newest().close(step.taken)) return false;
   handoff_.newest().add_to(step.taken, step.facts);

@@ -17,8 +17,8 @@ namespace gradvane::agent {
 /// Threading: the worker's.
 class StepIntake {
  public:
-  /// From when its results have arrived, a step may stay open for this long. A loop whose next step shows itself closes it
-  /// far sooner.
+  /// From when its results have arrived, a step may stay open for this long, unless something in it is not finite. A loop
+  /// whose next step shows itself closes it far sooner.
   static constexpr std::chrono::milliseconds kOpenFor{250};
 
   explicit StepIntake(collectors::Handoff& handoff) : handoff_(handoff), gatherer_(handoff) {}
@@ -50,7 +50,8 @@ class StepIntake {
     std::uint64_t lost = 0;
     std::uint64_t taken = 0;  ///< its sequence number too
     std::optional<std::chrono::steady_clock::time_point> arrived = {};
-    bool is_whole = false;  ///< has what was logged behind it
+    bool is_urgent = false;  ///< something in it is not finite
+    bool is_whole = false;   ///< has what was logged behind it
   };
 
   [[nodiscard]] bool make_whole(Pending& step, bool all);

@@ -1,5 +1,6 @@
 #include "collectors/steps/slot_gatherer.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace gradvane::collectors {
@@ -54,6 +55,14 @@ bool SlotGatherer::ready(const StepFacts& facts) {
     }
   }
   return all;
+}
+
+bool SlotGatherer::found_nonfinite() const noexcept {
+  return std::ranges::any_of(step_.parts, [](const Part& part) {
+    return part.found && std::ranges::any_of(part.stats, [](const kernels::TensorStats& stats) {
+             return stats.nonfinite() > 0;
+           });
+  });
 }
 
 const StepSlots& SlotGatherer::take(const StepFacts& facts) {

@@ -24,6 +24,8 @@ class SlotGatherer {
   /// Whether all of the step's reads have arrived, or never will: those on the host have when it is handed
   /// over. Steps are asked for in order, and again until they are ready.
   [[nodiscard]] bool ready(const StepFacts& facts);
+  /// Whether something is not finite in what has arrived of the step that ready() was asked for last.
+  [[nodiscard]] bool found_nonfinite() const noexcept;
   /// The slots of the step, as far as they could be had; after ready(), or without where a device has
   /// stopped answering. Valid until the next call of either.
   [[nodiscard]] const StepSlots& take(const StepFacts& facts);

@@ -44,8 +44,10 @@ int use_in_child(Agent& agent, Training& training) {
   return 0;
 }
 
-/// From now on the agent's worker sleeps in a handler for ever, as it would in a file that hangs.
-void stick_the_worker() {
+/// From now on the agent's worker sleeps in a handler for ever, as it would in a file that hangs. It has nothing left to do
+/// before that, so it holds no lock.
+void stick_the_worker(Agent& agent) {
+  (void)agent.flush(std::chrono::seconds(30));
   ::signal(SIGTRAP, [](int) {
     for (;;) ::pause();
   });
@@ -108,18 +110,18 @@ std::optional<int> signalled(const std::string& how, Agent& agent, Training& tra
     return 1;
   }
   if (how == "stuck-sigterm" || how == "stuck-twice") {
-    stick_the_worker();
+    stick_the_worker(agent);
     ::raise(SIGTERM);
     if (how == "stuck-twice") ::raise(SIGTERM);
     ::sleep(60);
     return 1;
   }
   if (how == "stuck-exit") {
-    stick_the_worker();
+    stick_the_worker(agent);
     std::exit(3);
   }
   if (how == "stuck-stop") {
-    stick_the_worker();
+    stick_the_worker(agent);
     agent.stop();
     return 4;
   }

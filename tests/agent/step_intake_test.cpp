@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
+#include <memory>
 #include <thread>
+#include <utility>
 
 namespace gradvane::agent {
 namespace {
@@ -76,6 +79,29 @@ TEST_F(Intake, ALoopThatShowsNothingDelaysAStepForAMoment) {
   ASSERT_TRUE(step);
   EXPECT_EQ(step->facts.user[0], 1);
   EXPECT_FALSE(log(2)) << "too late";
+}
+
+TEST_F(Intake, AStepWithSomethingThatIsNotFiniteWaitsForNothing) {
+  auto plan = std::make_shared<collectors::ReadPlan>();
+  plan->id = 1;
+  plan->model = std::make_shared<record::ModelInfo>();
+  const std::array plans{std::shared_ptr<const collectors::ReadPlan>(std::move(plan))};
+  handoff_.set_plans(plans, 1);
+  const auto step_of = [&](std::int64_t step, std::int64_t nan) {
+    kernels::TensorStats stats;
+    stats.numel = 4;
+    stats.nan = nan;
+    StepFacts facts = facts_of(step);
+    const std::array sites{kernels::Site::grad};
+    facts.reads.set_on_host(collectors::SlotRole::gradients,
+                            handoff_.publish(1, sites, std::array{stats}));
+    return facts;
+  };
+  handoff_.publish_open(step_of(1, 0));
+  EXPECT_FALSE(next());
+  handoff_.publish_open(step_of(2, 1));
+  EXPECT_TRUE(next());
+  EXPECT_TRUE(next()) << "the one with the NaN";
 }
 
 TEST_F(Intake, WhoeverWaitsForTheStepsSoFarIsNotKeptWaiting) {
