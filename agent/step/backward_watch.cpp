@@ -12,7 +12,7 @@ thread_local bool begins_backward_passes = false;
 
 /// Stands for this thread for as long as it lives: another one may have its id later. Null if there was no memory.
 const std::shared_ptr<const char>& this_thread() noexcept {
-  thread_local const auto self = []() noexcept -> std::shared_ptr<const char> {
+  thread_local auto self = []() noexcept -> std::shared_ptr<const char> {
     try {
       return std::make_shared<const char>();
     } catch (...) {
