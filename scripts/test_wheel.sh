@@ -21,7 +21,7 @@ core=(tests/python/hooks/{optimizers,own_clip,clipping,scaler,no_norm,guards,lay
   tests/python/hooks/custom_metrics_test.py tests/python/governor/{skip,device_skips,rollback,ranks,lockstep}_test.py
   tests/python/distributed/{distributed,meeting}_test.py tests/python/runs/lines_test.py
   tests/python/tracing/{finite_checks,tracing}_test.py tests/python/incidents/incidents_test.py)
-harm_groups=(training signals endings children files tools)
+harm_groups=(training threads signals endings children files tools)
 
 # The tests' own quick start leaves out parts that torch 2.15 cannot do without.
 export WHOLE_TORCH=1

@@ -64,27 +64,55 @@ bool BackwardWatch::another_is_in_pass() const noexcept {
   });
 }
 
-/// Of an optimizer that may be another thread's no reference is taken: while Python's `p.grad = None` frees a gradient,
-/// another thread has the GIL.
+BackwardWatch::Trainers BackwardWatch::trainers() const noexcept {
+  Trainers found;
+  for (int o = 0; o < watch_.optimizers(); ++o) {
+    if (watch_.is_removed(o)) continue;
+    const auto trainer = optimizers_.at(o).passes.trainer.lock();
+    if (trainer == nullptr) continue;
+    found.mine += trainer == this_thread() ? 1 : 0;
+    found.others = found.others || trainer != this_thread();
+  }
+  return found;
+}
+
 GradientStamp BackwardWatch::stamp(int optimizer, std::size_t entry) const noexcept {
-  if (is_known(optimizers_.at(optimizer).passes))
+  if (!optimizers_.at(optimizer).passes.by_identity)
     return GradientStamp::of(watch_.gradient_now(optimizer, entry));
   return GradientStamp::of_identity(
       collectors::gradient_identity_of(watch_.params(optimizer)[entry]));
 }
 
-int BackwardWatch::before_backward(bool within_step) noexcept {
+bool BackwardWatch::was_touched(int optimizer, bool trains_no_other) const noexcept {
+  const SeenPasses& passes = optimizers_.at(optimizer).passes;
+  for (std::size_t k = 0; k < passes.entries.size(); ++k) {
+    const GradientStamp now = stamp(optimizer, passes.entries[k]);
+    const GradientStamp& before = passes.before_backward[k];
+    if (!now.exists) continue;
+    if (!passes.by_identity && now == before) continue;
+    if (passes.by_identity && now.data == before.data && !trains_no_other) continue;
+    return true;
+  }
+  return false;
+}
+
+int BackwardWatch::before_backward(bool within_step, bool beside_others) noexcept {
   int unseen = 0;
   if (!optimizers_.is_enabled()) return unseen;
   optimizers_.catch_up();
   begins_backward_passes = true;
   const std::uint64_t number = begin_pass();
+  const bool others_train = trainers().others;
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o) || is_anothers(at(o).passes)) continue;
     OptimizerState& state = at(o);
     SeenPasses& passes = state.passes;
     passes.stamped_in = is_known(passes) || !another_is_in_pass() ? number : 0;
     if (passes.stamped_in == 0) continue;
+    // While Python's `p.grad = None` frees a gradient, other threads have the GIL: no reference is taken to one that
+    // another thread may free. That of a step in progress it does not.
+    passes.by_identity =
+        !is_known(passes) || others_train || (beside_others && passes.backwards == 0);
     const bool is_reported = state.has_read;
     if (state.has_read && !within_step && state.reader == std::this_thread::get_id())
       hand_over_superseded(o);
@@ -113,17 +141,15 @@ void BackwardWatch::after_backward(const collectors::Tensor& loss) noexcept {
   const std::uint64_t number = end_pass();
   if (!optimizers_.is_enabled()) return;
   ++passes_;
+  const Trainers threads = trainers();
   for (int o = 0; o < watch_.optimizers(); ++o) {
     OptimizerState& state = at(o);
     SeenPasses& passes = state.passes;
     if (watch_.is_removed(o) || number == 0 || passes.stamped_in != number) continue;
     if (is_anothers(passes) || (!is_known(passes) && another_is_in_pass())) continue;
-    bool touched = false;
-    for (std::size_t k = 0; k < passes.entries.size() && !touched; ++k) {
-      const GradientStamp now = stamp(o, passes.entries[k]);
-      touched = now.exists && now != passes.before_backward[k];
-    }
-    if (!touched) continue;
+    const bool is_mine = is_known(passes);
+    passes.by_identity = passes.by_identity || threads.others;
+    if (!was_touched(o, is_mine && threads.mine == 1)) continue;
     note_trainer(passes);
     ++passes.backwards;
     passes.last_pass = passes_;

@@ -13,7 +13,9 @@ namespace gradvane::agent {
 /// that each train their own optimizers, one call at a time: a pass of one thread shows nothing of
 /// another's, and must not touch their gradients. Who trains what is known from the first pass that
 /// overlaps with no other thread's, and from the first step on. Until then, passes that overlap show
-/// nothing of an optimizer, nor does one that adds to a gradient that was there.
+/// nothing of an optimizer. While other threads train, or may begin to, one may hand its optimizer to
+/// another at any time: then a pass that adds to a gradient that was there is seen only if its thread
+/// trains no other optimizer.
 class BackwardWatch {
  public:
   BackwardWatch(AttachedOptimizers& optimizers, RunSteps& run, StepLosses& losses,
@@ -26,7 +28,7 @@ class BackwardWatch {
         handoff_(handoff) {}
 
   /// As StepRecorder's functions of these names.
-  int before_backward(bool within_step) noexcept;
+  int before_backward(bool within_step, bool beside_others) noexcept;
   void after_backward(const collectors::Tensor& loss) noexcept;
   /// As after_backward(), for a pass that raised.
   void backward_failed() noexcept { (void)end_pass(); }
@@ -46,12 +48,19 @@ class BackwardWatch {
     std::weak_ptr<const char> thread;
     std::uint64_t number = 0;
   };
+  /// Of optimizers, as seen by this thread.
+  struct Trainers {
+    int mine = 0;         ///< optimizers that this thread trains
+    bool others = false;  ///< another thread that lives trains some
+  };
 
   OptimizerState& at(int optimizer) noexcept { return optimizers_.at(optimizer); }
   std::uint64_t begin_pass() noexcept;
   std::uint64_t end_pass() noexcept;
   [[nodiscard]] bool another_is_in_pass() const noexcept;
+  [[nodiscard]] Trainers trainers() const noexcept;
   [[nodiscard]] GradientStamp stamp(int optimizer, std::size_t entry) const noexcept;
+  [[nodiscard]] bool was_touched(int optimizer, bool trains_no_other) const noexcept;
 
   AttachedOptimizers& optimizers_;
   collectors::ModelWatch& watch_;

@@ -30,6 +30,7 @@ struct SeenPasses {
   std::uint64_t last_pass = 0;        ///< the backward pass that wrote to it last
   std::vector<std::size_t> entries;   ///< by which a backward pass is seen to touch it
   std::vector<GradientStamp> before_backward;  ///< one for each of these
+  bool by_identity = false;                    ///< they are made and compared without the versions
   std::uint64_t stamped_in = 0;                ///< the pass before which they were made; 0: none
 
   /// Chooses entries among `count` parameters. Allocates.

@@ -59,7 +59,7 @@ std::vector<const void*> identities(const py::list& items) {
 }
 
 void define_hooks(Class& agent) {
-  agent.def("before_backward", &PythonAgent::before_backward, "within_step"_a)
+  agent.def("before_backward", &PythonAgent::before_backward, "within_step"_a, "beside_others"_a)
       .def(
           "after_backward",
           [](PythonAgent& self, const py::object& loss) {

@@ -68,10 +68,10 @@ bool PythonAgent::detach(int optimizer) {
   return true;
 }
 
-int PythonAgent::before_backward(bool within_step) {
+int PythonAgent::before_backward(bool within_step, bool beside_others) {
   TimedCall call(*this);
   if (!call) return 0;
-  const int unseen = call->before_backward(within_step);
+  const int unseen = call->before_backward(within_step, beside_others);
   InThread& here = in_thread(number_);
   if (here.forward_began && !within_step)
     call->add_phase(Phase::forward, UnbookedTime::book_since(*here.forward_began, call.began()));

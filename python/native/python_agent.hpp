@@ -40,7 +40,7 @@ class PythonAgent {
   bool detach(int optimizer);
 
   /// As StepRecorder's functions of these names.
-  int before_backward(bool within_step);
+  int before_backward(bool within_step, bool beside_others);
   void after_backward(const collectors::Tensor& loss);
   /// The backward pass raised, so after_backward() is not called.
   void backward_failed();

@@ -38,35 +38,6 @@ steps(3)
 way.detach()
 steps(3)
 """
-FLICKER = """
-class Idle(torch.optim.Optimizer):
-    def __init__(self, params):
-        super().__init__(params, {"lr": 0.1})
-    def step(self, closure=None):
-        return None
-tiny.make()  # seeds
-model = torch.nn.Linear(512, 513)
-optimizer = Idle(model.parameters())
-for param in model.parameters():
-    param.grad = torch.zeros_like(param)
-loss, over = torch.ones((), requires_grad=True), threading.Event()
-def flicker():
-    while not over.is_set():
-        model.weight.grad.fill_(float("nan"))
-        model.weight.grad.zero_()
-def steps(n):
-    for _ in range(n):
-        (loss * 1).backward()
-        optimizer.step()
-way.attach(model, optimizer)
-thread = threading.Thread(target=flicker)
-thread.start()
-steps(300)
-over.set()
-thread.join()
-way.detach()
-steps(3)
-"""
 A_RECORDING_STAYS = {"the run directory": "the recording of its incident stays"}
 
 PROGRAMS = [
@@ -265,31 +236,6 @@ class Many(torch.nn.Module):
 model = Many()
 optimizer = torch.optim.SGD(model.parameters(), 1e-6)
 """)),
-    Program("a thread that makes the gradients NaN and 0 in turns while they are read", FLICKER, whole=True,
-            differs=A_RECORDING_STAYS),
-    train("six threads train a model each, and others go on with them", """
-pairs = [tiny.make(seed=seed, lr=1e-3) for seed in range(6)]  # slowly: neither spikes nor vanishing gradients, which would be incidents
-model, optimizer = pairs[0]
-batches = torch.randn(1, 8, 4).expand(4, -1, -1)
-def steps(model, optimizer):
-    model.eval()
-    for x in batches:
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
-def all_at_once():
-    threads = [threading.Thread(target=steps, args=pair) for pair in pairs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-way.attach(torch.nn.ModuleList(model for model, _ in pairs), [optimizer for _, optimizer in pairs])
-for _ in range(40):
-    all_at_once()
-way.detach()
-all_at_once()
-print([witness.numbers(model) for model, _ in pairs])
-"""),
     train("gradient checkpointing and double backward", """
 from torch.utils.checkpoint import checkpoint
 model, optimizer = tiny.make()

@@ -7,6 +7,7 @@ import rows_devices
 import rows_endings
 import rows_files
 import rows_signals
+import rows_threads
 import rows_tools
 import rows_training
 from program import Program
@@ -18,6 +19,7 @@ GROUPS: dict[str, tuple[str, list[Program]]] = {
     "files": ("Where files cannot be had", rows_files.PROGRAMS),
     "tools": ("Programs with other tools in them", rows_tools.PROGRAMS),
     "training": ("Trainings of many kinds", rows_training.PROGRAMS),
+    "threads": ("Trainings in several threads", rows_threads.PROGRAMS),
     "devices": ("Trainings on a GPU", rows_devices.PROGRAMS),
 }
 

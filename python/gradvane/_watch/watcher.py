@@ -228,7 +228,8 @@ class Watcher:
         if self._swarm is not None:
             self._native.parts_begin(self._swarm.index)
         self.tracer.pass_begins()
-        if self._native.before_backward(bool(self._here.running)) and not any(known.steps for known in self._known.values()):
+        unseen = self._native.before_backward(bool(self._here.running), threading.active_count() > 1)
+        if unseen and not any(known.steps for known in self._known.values()):
             self._unseen += 1
             if self._unseen == _UNSEEN_STEPS:
                 self.on_found("no optimizer's step can be seen here (a compiled one?): every backward pass is one")

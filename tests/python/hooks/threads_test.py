@@ -104,3 +104,32 @@ def test_a_pass_that_raised_is_over_for_the_others(watching, trainers):
     second.join(PATIENCE)
     steps = watching.steps()
     assert [step["loss"] for step in steps] == pytest.approx(second.losses)
+
+
+def test_gradients_that_are_added_to_are_counted_beside_other_threads_that_train(watching):
+    """Their gradients stay the same tensors, which no pass may look into there: each thread trains one optimizer."""
+    models = [net() for _ in range(2)]
+    optimizers = [torch.optim.SGD(model.parameters(), 0.01) for model in models]
+    watching(torch.nn.ModuleList(models), optimizers)
+    losses = [[], []]
+    both = threading.Barrier(2)
+
+    def train(index):
+        for _ in range(3):
+            optimizers[index].zero_grad(set_to_none=False)
+            for _ in range(2):
+                both.wait(PATIENCE)
+                loss = (index + 1) * models[index](torch.ones(4, 6)).square().mean()
+                losses[index].append(float(loss.detach()))
+                loss.backward()
+            optimizers[index].step()
+
+    threads = [threading.Thread(target=train, args=(index,)) for index in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    for index in range(2):
+        known = [step for step in watching.steps() if step["optimizer"] == index][1:]
+        assert [step["micro_steps"] for step in known] == [2, 2]
+        assert [step["loss"] for step in known] == pytest.approx([sum(losses[index][i:i + 2]) for i in (2, 4)])
