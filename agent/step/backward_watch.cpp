@@ -65,7 +65,7 @@ bool BackwardWatch::another_is_in_pass() const noexcept {
 }
 
 BackwardWatch::Trainers BackwardWatch::trainers() const noexcept {
-  Trainers found;
+  Trainers found{.others = several_train_.load()};
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o)) continue;
     const auto trainer = optimizers_.at(o).passes.trainer.lock();
@@ -74,6 +74,11 @@ BackwardWatch::Trainers BackwardWatch::trainers() const noexcept {
     found.others = found.others || trainer != this_thread();
   }
   return found;
+}
+
+bool BackwardWatch::may_look_at(int optimizer) const noexcept {
+  const auto trainer = optimizers_.at(optimizer).passes.trainer.lock();
+  return !several_train_.load() || (trainer != nullptr && trainer == this_thread());
 }
 
 GradientStamp BackwardWatch::stamp(int optimizer, std::size_t entry) const noexcept {
@@ -96,13 +101,13 @@ bool BackwardWatch::was_touched(int optimizer, bool trains_no_other) const noexc
   return false;
 }
 
-int BackwardWatch::before_backward(bool within_step, bool beside_others) noexcept {
+int BackwardWatch::before_backward(bool within_step) noexcept {
   int unseen = 0;
   if (!optimizers_.is_enabled()) return unseen;
   optimizers_.catch_up();
   begins_backward_passes = true;
   const std::uint64_t number = begin_pass();
-  const bool others_train = trainers().others;
+  const bool another_trains = trainers().others;
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o) || is_anothers(at(o).passes)) continue;
     OptimizerState& state = at(o);
@@ -110,9 +115,9 @@ int BackwardWatch::before_backward(bool within_step, bool beside_others) noexcep
     passes.stamped_in = is_known(passes) || !another_is_in_pass() ? number : 0;
     if (passes.stamped_in == 0) continue;
     // While Python's `p.grad = None` frees a gradient, other threads have the GIL: no reference is taken to one that
-    // another thread may free. That of a step in progress it does not.
-    passes.by_identity =
-        !is_known(passes) || others_train || (beside_others && passes.backwards == 0);
+    // another thread may free. Asked here, where no thread can begin to before the stamps are made.
+    const bool others_train = another_trains || several_train_.load();
+    passes.by_identity = !is_known(passes) || others_train;
     const bool is_reported = state.has_read;
     if (state.has_read && !within_step && state.reader == std::this_thread::get_id())
       hand_over_superseded(o);
@@ -128,7 +133,7 @@ int BackwardWatch::before_backward(bool within_step, bool beside_others) noexcep
     const bool was_unused = passes.was_discarded || (all_gone && passes.backwards > 0);
     unseen += was_unused ? 1 : 0;
     if (all_gone) {
-      if (!is_reported) discard(o);
+      if (!is_reported && !others_train) discard(o);
       state.losses.clear();
       passes.backwards = 0;
     }
@@ -148,7 +153,7 @@ void BackwardWatch::after_backward(const collectors::Tensor& loss) noexcept {
     if (watch_.is_removed(o) || number == 0 || passes.stamped_in != number) continue;
     if (is_anothers(passes) || (!is_known(passes) && another_is_in_pass())) continue;
     const bool is_mine = is_known(passes);
-    passes.by_identity = passes.by_identity || threads.others;
+    passes.by_identity = passes.by_identity || threads.others || several_train_.load();
     if (!was_touched(o, is_mine && threads.mine == 1)) continue;
     note_trainer(passes);
     ++passes.backwards;

@@ -1,6 +1,7 @@
 #pragma once
 // What backward passes show of a step, and what becomes of gradients that no step was taken with:
 // for loops that are seen from outside.
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -28,8 +29,13 @@ class BackwardWatch {
         handoff_(handoff) {}
 
   /// As StepRecorder's functions of these names.
-  int before_backward(bool within_step, bool beside_others) noexcept;
+  int before_backward(bool within_step) noexcept;
   void after_backward(const collectors::Tensor& loss) noexcept;
+  /// Whether several threads are known to train or to clear gradients. Any thread: those that clear none yet tell it
+  /// before they do, and no lock that a pass may hold is taken.
+  void set_several_train(bool several) noexcept { several_train_.store(several); }
+  /// Whether no other thread can be in the middle of clearing an optimizer's gradients.
+  [[nodiscard]] bool may_look_at(int optimizer) const noexcept;
   /// As after_backward(), for a pass that raised.
   void backward_failed() noexcept { (void)end_pass(); }
   [[nodiscard]] bool is_unused(int optimizer) const noexcept;
@@ -51,7 +57,7 @@ class BackwardWatch {
   /// Of optimizers, as seen by this thread.
   struct Trainers {
     int mine = 0;         ///< optimizers that this thread trains
-    bool others = false;  ///< another thread that lives trains some
+    bool others = false;  ///< another thread that lives trains some, or may
   };
 
   OptimizerState& at(int optimizer) noexcept { return optimizers_.at(optimizer); }
@@ -69,6 +75,7 @@ class BackwardWatch {
   GradientReader& gradients_;
   collectors::Handoff& handoff_;
   std::vector<Pass> in_progress_;
+  std::atomic<bool> several_train_{false};
   std::uint64_t begun_ = 0;       ///< backward passes that have begun
   std::uint64_t passes_ = 0;      ///< backward passes that have ended
   std::uint64_t taken_pass_ = 0;  ///< the last one of those that a step was taken with

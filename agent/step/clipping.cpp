@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "agent/step/gradient_clip.hpp"
-#include "collectors/steps/clip_coefficient.hpp"
+#include "kernels/clip_coefficient.hpp"
 #include "record/hypot.hpp"
 
 namespace gradvane::agent {
@@ -46,10 +46,24 @@ collectors::Tensor Clipping::clip(int optimizer, double max_norm, bool just_read
       optimizer >= 0 && device_covers(optimizer) && !at(optimizer).facts.gradients_scaled;
   collectors::Tensor norm;
   if (is_current && device_covers(optimizer)) norm = at(optimizer).device_gradients.norm();
-  norm = norm.defined() ? collectors::scalar_copy(norm) : norm_with_torch(gradients);
-  clip_to_norm(gradients, norm, max_norm);
+  const bool is_ours = norm.defined();
+  norm = is_ours ? collectors::scalar_copy(norm) : norm_with_torch(gradients);
+  if (!is_ours || !clip_on_device(optimizer, max_norm, gradients))
+    clip_to_norm(gradients, norm, max_norm);
   if (is_reported) at(optimizer).facts.clip_max_norm = max_norm;
   return norm;
+}
+
+/// By the norm that the read left on the device, which covers all of them.
+bool Clipping::clip_on_device(int optimizer, double max_norm,
+                              const std::vector<collectors::Tensor>& gradients) {
+  collectors::DeviceReads& reads = at(optimizer).device_gradients;
+  for (std::size_t i = 0; i < watch_.params(optimizer).size(); ++i)
+    if (const collectors::Tensor gradient = watch_.gradient_now(optimizer, i); gradient.defined())
+      (void)reads.set(i, gradient);
+  if (!reads.clip(gradients.size(), max_norm)) return false;
+  note_written(gradients);
+  return true;
 }
 
 bool Clipping::is_sharded(int optimizer) const noexcept {
@@ -139,7 +153,7 @@ collectors::Tensor Clipping::clip_on_host(int begin, int end, double max_norm,
     for (int o = begin; o < end; ++o) gradients_.stamp(o);
     return clipped;
   }
-  const double coefficient = collectors::clip_coefficient(*norm, max_norm);
+  const double coefficient = kernels::clip_coefficient(*norm, max_norm);
   scale_gradients(gradients, coefficient);
   for (int o = begin; o < end; ++o) {
     gradients_.stamp(o);

@@ -28,6 +28,8 @@ class Clipping {
   [[nodiscard]] collectors::Tensor clip_on_host(int begin, int end, double max_norm,
                                                 const std::vector<collectors::Tensor>& gradients,
                                                 bool is_current, bool all_ours);
+  bool clip_on_device(int optimizer, double max_norm,
+                      const std::vector<collectors::Tensor>& gradients);
   void read_once_more(int optimizer);
   [[nodiscard]] std::optional<double> host_norm(int begin, int end, bool is_current);
   [[nodiscard]] bool device_covers(int optimizer) const noexcept;

@@ -85,6 +85,11 @@ void clip_to_norm(const std::vector<at::Tensor>& gradients, const at::Tensor& no
   for (const Group& group : groups) at::_foreach_mul_(group, coefficient_for(group.front()));
 }
 
+void note_written(const std::vector<at::Tensor>& gradients) {
+  for (const at::Tensor& gradient : gradients)
+    if (!gradient.is_inference()) gradient.unsafeGetTensorImpl()->bump_version();
+}
+
 at::Tensor in_norm_type(const at::Tensor& norm, const std::vector<at::Tensor>& parameters) {
   at::ScalarType type = at::ScalarType::Undefined;
   for (const at::Tensor& param : parameters) {

@@ -22,6 +22,9 @@ void scale_gradients(const std::vector<collectors::Tensor>& gradients, double co
 void clip_to_norm(const std::vector<collectors::Tensor>& gradients, const collectors::Tensor& norm,
                   double max_norm);
 
+/// Tells torch that they were written to by others than its own operators.
+void note_written(const std::vector<collectors::Tensor>& gradients);
+
 /// The norm in the type in which torch's clip_grad_norm_ returns it: the one that all the gradients' types
 /// promote to.
 [[nodiscard]] collectors::Tensor in_norm_type(const collectors::Tensor& norm,

@@ -33,6 +33,7 @@ void OptimizerState::make_room(const std::vector<collectors::Tensor>& params, st
   weight_sites.resize(2 * count, kernels::Site::scalar);
   device_gradients.resize(gradient_sites, options.ring_slots, plan_id, params);
   device_weights.resize(weight_sites, options.ring_slots, plan_id, params);
+  if (enabled) device_gradients.make_ahead();
   weight_stats.assign(2 * count, kernels::TensorStats{});
   stamps.assign(count, GradientStamp{});
   parts.clear();
@@ -44,6 +45,8 @@ void OptimizerState::release() noexcept try {
   gradients = {};
   gradients.resize(2);  // the loss, and what it was scaled by
   gradient_sites = {kernels::Site::loss, kernels::Site::scalar};
+  device_gradients.resize(gradient_sites, 0, 0);
+  device_weights.resize({}, 0, 0);
   weights = {};
   weight_sites = {};
   sample = {};

@@ -106,7 +106,8 @@ struct OptimizerState {
   /// @param optimizers  that are attached
   void make_room(const std::vector<collectors::Tensor>& params, std::uint64_t plan_id,
                  const Options& options, bool enabled, int optimizers);
-  /// Frees the room for parameters that are gone. What a device may still write to stays.
+  /// Frees the room for parameters that are gone. What a device may still write to is for the next pass there, as
+  /// DeviceReads says.
   void release() noexcept;
   /// Forgets what was read for the step in progress.
   void forget_read() noexcept;

@@ -76,10 +76,10 @@ void StepRecorder::take_loss(int optimizer, const collectors::Tensor& loss,
   losses_.add(at(optimizer).losses, loss, from);
 }
 
-int StepRecorder::before_backward(bool within_step, bool beside_others) noexcept {
+int StepRecorder::before_backward(bool within_step) noexcept {
   next_step_begins();
   const OwnCalls own(syncs_.ledger());
-  return backward_.before_backward(within_step, beside_others);
+  return backward_.before_backward(within_step);
 }
 
 void StepRecorder::after_backward(const collectors::Tensor& loss) noexcept {

@@ -87,8 +87,12 @@ class StepRecorder {
   /// A backward pass is about to begin. What was read and came to no step is handed over as
   /// superseded; an optimizer whose gradients are gone starts its step again, unless `within_step`.
   /// Returns how many optimizers had gradients that are gone although no step was seen.
-  /// @param beside_others  the process has other threads that may train
-  int before_backward(bool within_step, bool beside_others) noexcept;
+  int before_backward(bool within_step) noexcept;
+  /// As BackwardWatch's.
+  void set_several_train(bool several) noexcept { backward_.set_several_train(several); }
+  [[nodiscard]] bool may_look_at(int optimizer) const noexcept {
+    return backward_.may_look_at(optimizer);
+  }
   /// It has ended. An optimizer whose gradients it wrote to counts it, and takes `loss`.
   void after_backward(const collectors::Tensor& loss) noexcept;
   /// It has raised instead.

@@ -153,6 +153,39 @@ class CaseRun {
     if (case_.data == Data::all_nan) tensors_.fill_with_nan();
     Stopwatch watch(stream_);
     tune(watch, contenders.front());
+    time_all(watch, contenders, seconds);
+    // The timed reads were of these tensors, too.
+    if (case_.data == Data::all_nan)
+      check_all_nan();
+    else
+      check_pass(Expectation(case_, pattern_), false);
+    for (const Contender& contender : contenders) print(contender, contenders[1]);
+    if (case_.data == Data::uniform) measure_clip(watch, seconds);
+  }
+
+  /// By the norm of the last read, again and again: a coefficient near 1, so that numbers stay normal; and 1. Changes
+  /// the tensors.
+  void measure_clip(Stopwatch& watch, double seconds) {
+    double norm = 0;
+    check_cuda("cudaMemcpy",
+               cudaMemcpy(&norm, pass_.gradient_norm(), sizeof(norm), cudaMemcpyDeviceToHost));
+    const auto clip_to = [this](double max_norm) {
+      return [this, max_norm](std::size_t copy) {
+        std::vector<void*> data;
+        for (const void* tensor : tensors_.of(copy)) data.push_back(const_cast<void*>(tensor));
+        bool has_begun = false;
+        check_cuda("CudaPass::clip", pass_.clip(data, max_norm, stream_, has_begun));
+      };
+    };
+    std::vector<Contender> contenders{
+        {"clip", pass_.launches(), 0, 0, clip_to(0.996 * norm)},
+        {"clip_not_needed", pass_.launches(), 0, 0, clip_to(2 * norm)}};
+    time_all(watch, contenders, seconds);
+    for (const Contender& contender : contenders) print(contender, contenders[0]);
+  }
+
+ private:
+  void time_all(Stopwatch& watch, std::vector<Contender>& contenders, double seconds) {
     // Warm up: clocks, the instruction cache, the guess at what the host needs.
     run_rounds(watch, contenders, 0.1 * seconds, 2);
     for (Contender& contender : contenders) {
@@ -160,15 +193,7 @@ class CaseRun {
       contender.host = {contender.host.back()};
     }
     run_rounds(watch, contenders, seconds, kMinRounds);
-    // The timed reads were of these tensors, too.
-    if (case_.data == Data::all_nan)
-      check_all_nan();
-    else
-      check_pass(Expectation(case_, pattern_), false);
-    for (const Contender& contender : contenders) print(contender, contenders[1]);
   }
-
- private:
   void run_rounds(Stopwatch& watch, std::vector<Contender>& contenders, double seconds, int least) {
     const auto start = Clock::now();
     for (int round = 0; round < kMaxRounds; ++round) {

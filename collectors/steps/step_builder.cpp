@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "collectors/steps/clip_coefficient.hpp"
+#include "kernels/clip_coefficient.hpp"
 #include "record/hypot.hpp"
 #include "record/numbers.hpp"
 
@@ -333,7 +333,7 @@ void StepBuilder::take_clipping() {
   if (!clip_max_norm_ || !record_.grad_norm || record_.clip_coefficient) return;
   const auto& bad = record_.nonfinite[index_of(Site::grad)];
   if (std::any_of(bad.begin(), bad.end(), [](std::int64_t count) { return count > 0; })) return;
-  const double coefficient = clip_coefficient(*record_.grad_norm, *clip_max_norm_);
+  const double coefficient = kernels::clip_coefficient(*record_.grad_norm, *clip_max_norm_);
   record_.clip_coefficient = coefficient;
   record_.grad_norm_at_step = *record_.grad_norm * coefficient;
 }
@@ -344,7 +344,7 @@ void StepBuilder::take_global_norm(record::StepRecord& record, double norm,
   const auto& bad = record.nonfinite[index_of(Site::grad)];
   if (std::any_of(bad.begin(), bad.end(), [](std::int64_t count) { return count > 0; })) return;
   if (const auto max_norm = measured(facts.clip_max_norm)) {
-    record.clip_coefficient = clip_coefficient(norm, *max_norm);
+    record.clip_coefficient = kernels::clip_coefficient(norm, *max_norm);
     record.grad_norm_at_step = norm * *record.clip_coefficient;
   } else if (facts.read_at == record::ReadAt::optimizer) {
     record.grad_norm_at_step = norm;

@@ -15,7 +15,7 @@
 namespace gradvane::collectors {
 
 /// The device's half of CpuReader. Training thread only. Once the passes are made, a step allocates
-/// nothing and waits for nothing; they are made when tensors of other sizes are seen, never while the
+/// nothing and waits for nothing; they are made ahead, or when tensors of other sizes are seen, never while the
 /// current stream captures a graph, and used again when these sizes come back. Where a device has no
 /// memory for a pass, its tensors are missing for a while. Nothing waits for a device at the end: what a
 /// pass had is given to the next one, or left alone where a captured graph may still write there.
@@ -31,6 +31,10 @@ class DeviceReads {
   ///                  sites and expectations is kept.
   void resize(std::vector<kernels::Site> sites, int ring_slots, std::uint64_t plan_id,
               std::span<const Tensor> expected = {});
+
+  /// Makes the passes of gradients now that what is expected needs, with a loss and a scaler's factor, so that the first read allocates nothing on a device: by
+  /// then the program may have all of its memory. Where one cannot be made, the first read tries again.
+  void make_ahead() noexcept;
 
   /// Whether a tensor is on a device that this build reads, and which still answers.
   [[nodiscard]] bool takes(const Tensor& tensor) const noexcept;
@@ -62,6 +66,11 @@ class DeviceReads {
   /// Of each device that the last read() took something from, a 0-dim fp32 tensor there, valid as norm() is: 1 where a
   /// tensor of Site::grad or Site::loss held an element that is not finite, else 0.
   [[nodiscard]] std::vector<Tensor> found_nonfinite() const;
+  /// Multiplies the `count` tensors of Site::grad that were set since the last read(), in place, by what makes its
+  /// norm() at most `max_norm`, and forgets them as read() does. False, and nothing was changed, where they are
+  /// fewer, of other sizes than those that were read, not dense in memory, or on more than one device. What torch
+  /// counts of writes is the caller's to raise.
+  bool clip(std::size_t count, double max_norm) noexcept;
   /// What the current streams were given so far may use norm() or found_nonfinite(): their memory is not given to
   /// another pass before that is done.
   void note_use() noexcept;

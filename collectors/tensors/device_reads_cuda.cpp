@@ -56,6 +56,10 @@ void DeviceReads::resize(std::vector<kernels::Site> sites, int ring_slots, std::
     if (entry.device >= 0) (void)state.at(entry.device);
 }
 
+void DeviceReads::make_ahead() noexcept {
+  for (const auto& one : state_->devices) one->make_ahead(state_->new_sources);
+}
+
 bool DeviceReads::takes(const Tensor& tensor) const noexcept {
   const int device = cuda_device_of(tensor);
   if (device < 0) return false;
@@ -122,6 +126,20 @@ std::vector<Tensor> DeviceReads::found_nonfinite() const {
   std::vector<Tensor> found;
   for (const OneDevice* one : state_->last) found.push_back(one->found_nonfinite());
   return found;
+}
+
+bool DeviceReads::clip(std::size_t count, double max_norm) noexcept {
+  State& state = *state_;
+  const bool is_one = state.last.size() == 1;
+  bool is_clipped = false;
+  for (const auto& one : state.devices) {
+    if (is_one && one.get() == state.last.front())
+      is_clipped = one->clip(count, max_norm);
+    else
+      one->forget_what_was_set();
+    if (!one->failure().empty() && state.failure.empty()) state.failure = one->failure();
+  }
+  return is_clipped;
 }
 
 void DeviceReads::note_use() noexcept {

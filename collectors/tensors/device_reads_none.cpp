@@ -11,6 +11,7 @@ DeviceReads::DeviceReads() : state_(std::make_unique<State>()) {}
 DeviceReads::~DeviceReads() = default;
 void DeviceReads::resize(std::vector<kernels::Site> /*sites*/, int /*ring_slots*/,
                          std::uint64_t /*plan_id*/, std::span<const Tensor> /*expected*/) {}
+void DeviceReads::make_ahead() noexcept {}
 bool DeviceReads::takes(const Tensor& /*tensor*/) const noexcept { return false; }
 EntryTag DeviceReads::set(std::size_t /*entry*/, const Tensor& /*tensor*/) noexcept {
   return EntryTag::unsupported;
@@ -23,6 +24,7 @@ bool DeviceReads::all_read() const noexcept { return true; }
 std::vector<std::shared_ptr<const DeviceSource>> DeviceReads::take_new_sources() { return {}; }
 Tensor DeviceReads::norm() const { return {}; }
 std::vector<Tensor> DeviceReads::found_nonfinite() const { return {}; }
+bool DeviceReads::clip(std::size_t /*count*/, double /*max_norm*/) noexcept { return false; }
 void DeviceReads::note_use() noexcept {}
 bool DeviceReads::is_capturing() const noexcept { return false; }
 std::int32_t DeviceReads::copies() const noexcept { return 0; }

@@ -10,8 +10,8 @@ namespace gradvane::collectors {
 namespace {
 
 /// An entry that is not read: the address stands for its tag, see CudaPass::enqueue.
-const void* absent(EntryTag tag) noexcept {
-  return std::bit_cast<const void*>(static_cast<std::uintptr_t>(tag));
+void* absent(EntryTag tag) noexcept {
+  return std::bit_cast<void*>(static_cast<std::uintptr_t>(tag));
 }
 
 /// Reads until the next attempt, where there was no memory.
@@ -54,6 +54,19 @@ OneDevice::OneDevice(int device, const std::vector<kernels::Site>& sites,
     if (expected_[i].device == device && expected_[i].trains) layouts_[i] = expected_[i].layout;
 }
 
+void OneDevice::make_ahead(std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept {
+  const auto is_known = [](const EntryLayout& layout) { return layout.shape.numel > 0; };
+  if (!made_.empty() || std::ranges::none_of(layouts_, is_known)) return;
+  // As Losses::device_sum() and a gradient scaler have them; where there is none, these are left out of each read.
+  for (std::size_t i = 0; i < layouts_.size(); ++i) {
+    if (sites_[i] == kernels::Site::loss) layouts_[i].shape = {1, kernels::DType::f64};
+    if (sites_[i] == kernels::Site::scalar) layouts_[i].shape = {1, kernels::DType::f32};
+  }
+  captured_ = captures(static_cast<cudaStream_t>(current_stream(device_)));
+  (void)prepare(new_sources);
+  pause_ = 0;
+}
+
 EntryTag OneDevice::set(std::size_t entry, const Tensor& tensor) noexcept try {
   const TensorFacts facts = facts_of(tensor);
   TensorView view = view_of(tensor, facts);
@@ -69,7 +82,7 @@ EntryTag OneDevice::set(std::size_t entry, const Tensor& tensor) noexcept try {
       layout = std::move(now);
     }
   }
-  data_[entry] = view.data;
+  data_[entry] = const_cast<void*>(view.data);  // for clip()
   copies_set_ += view.readable == Readable::copied ? 1 : 0;
   views_[entry] = std::move(view);
   ++set_;
@@ -95,11 +108,31 @@ DeviceRead OneDevice::read(std::vector<std::shared_ptr<const DeviceSource>>& new
     }
     all_read_ = all_read_ && result.source != 0;
   }
-  copies_ = std::exchange(copies_set_, 0);
+  copies_ = copies_set_;
+  forget_what_was_set();
+  return result;
+}
+
+void OneDevice::forget_what_was_set() noexcept {
+  copies_set_ = 0;
   set_ = 0;
   for (TensorView& view : views_) view.holder.reset();
-  for (const void*& address : data_) address = absent(EntryTag::missing);
-  return result;
+  for (void*& address : data_) address = absent(EntryTag::missing);
+}
+
+/// Once some of it is enqueued nobody else may scale what is scaled: then the device is given up, and that is all.
+bool OneDevice::clip(std::size_t count, double max_norm) noexcept {
+  bool has_begun = false;
+  if (set_ == count && copies_set_ == 0 && fits_ && !made_.empty() && failure_.empty()) {
+    const cudaError_t error = [&] {
+      const OthersRun others;
+      const auto stream = static_cast<cudaStream_t>(current_stream(device_));
+      return made_[used_].pass->clip(data_, max_norm, stream, has_begun);
+    }();
+    if (!is_of_capture(error)) (void)succeeded(error, "clipping");
+  }
+  forget_what_was_set();
+  return has_begun;
 }
 
 bool OneDevice::wait() noexcept {
@@ -222,7 +255,7 @@ DeviceRead OneDevice::enqueue() noexcept {
   const cudaError_t error = [&] {
     // A full queue waits for the device, and the device may wait for what another thread has yet to enqueue.
     const OthersRun others;
-    return made.pass->enqueue(data_, ++made.token, stream_);
+    return made.pass->enqueue({data_.data(), data_.size()}, ++made.token, stream_);
   }();
   if (is_of_capture(error) || !succeeded(error, "enqueueing a read")) return {};
   pending_ = true;

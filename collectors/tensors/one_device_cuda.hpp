@@ -33,6 +33,7 @@ class OneDevice {
   void belong_to(std::uint64_t plan_id) noexcept { plan_id_ = plan_id; }
 
   // As those of DeviceReads.
+  void make_ahead(std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept;
   EntryTag set(std::size_t entry, const Tensor& tensor) noexcept;
   EntryTag leave_out(std::size_t entry, EntryTag tag) noexcept;
   /// A read of nothing has source 0.
@@ -44,6 +45,8 @@ class OneDevice {
   /// Only after a read of something.
   [[nodiscard]] Tensor norm() const;
   [[nodiscard]] Tensor found_nonfinite() const;
+  bool clip(std::size_t count, double max_norm) noexcept;
+  void forget_what_was_set() noexcept;
   void note_use() noexcept;
   [[nodiscard]] bool is_capturing() const noexcept;
 
@@ -73,9 +76,9 @@ class OneDevice {
 
   std::vector<TensorView> views_;
   std::vector<EntryLayout> layouts_;  ///< of the pass in use; of what was set where that differs
-  std::vector<const void*> data_;
+  std::vector<void*> data_;
   bool fits_ = false;  ///< nothing that was set differs
-  int set_ = 0;
+  std::size_t set_ = 0;
   std::int32_t copies_set_ = 0;
 
   std::vector<Made> made_;

@@ -60,6 +60,20 @@ class CudaLane {
     return v;
   }
 
+  /// The same of what this thread will store to.
+  __device__ static Vector load_to_change(const std::byte* at) noexcept {
+    Vector v;
+    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+                 : "l"(__cvta_generic_to_global(at)));
+    return v;
+  }
+  __device__ static void store(std::byte* at, const Vector& v) noexcept {
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(at)),
+                 "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]), "r"(v.word[3])
+                 : "memory");
+  }
+
   __device__ static void store_host(std::uint64_t* to, std::uint64_t value) noexcept {
     *static_cast<volatile std::uint64_t*>(to) = value;
   }

@@ -3,6 +3,7 @@
 
 #include "kernels/device/cuda_pass.cuh"
 #include "kernels/device/cuda_pass.hpp"
+#include "kernels/device/cuda_scale.hpp"
 
 namespace gradvane::kernels {
 namespace {
@@ -15,9 +16,9 @@ const void* kernel() noexcept {
   return reinterpret_cast<const void*>(&device::read_tensors<kPointers>);
 }
 
-/// Makes `device` current for set-up and loads the kernel: loaded at the first launch, it could meet a
-/// capture.
-int blocks_at_once(int device, const void* kernel) {
+/// Loads the kernel: loaded at its first launch, it could meet a capture. Returns how many of its blocks the
+/// current device holds at once.
+int load(int device, const void* kernel) {
   cudaFuncAttributes attributes{};
   check_cuda("cudaFuncGetAttributes", cudaFuncGetAttributes(&attributes, kernel));
   int multiprocessors = 0;
@@ -61,8 +62,9 @@ CudaPass::CudaPass(int device, const Parts& parts, int ring_slots, std::uint64_t
     many_launch_ = std::make_unique<device::Launch<kManyPointers>>();
     launches_ = parts.tables.launches(kManyPointers);
   }
-  resident_blocks_ =
-      blocks_at_once(device, few_ ? kernel<kFewPointers>() : kernel<kManyPointers>());
+  read_.function = few_ ? kernel<kFewPointers>() : kernel<kManyPointers>();
+  scale_.function = device::scale_kernel(few_);
+  for (Kernel* one : {&read_, &scale_}) one->resident_blocks = load(device, one->function);
 }
 
 CudaPass::~CudaPass() {
@@ -71,36 +73,60 @@ CudaPass::~CudaPass() {
 
 cudaError_t CudaPass::enqueue(std::span<const void* const> data, std::uint64_t token,
                               cudaStream_t stream) noexcept {
-  assert(static_cast<std::int64_t>(data.size()) == tables_.plan.tensor_count);
   const OwnErrors errors;
   const CurrentDevice current(device_);
   cudaError_t error = current.error();
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  if (error == cudaSuccess) error = cudaStreamIsCapturing(stream, &capture);
-  // In a graph the order is the program's to keep, as that of everything in it.
-  const bool ordered = capture == cudaStreamCaptureStatusNone;
-  if (error == cudaSuccess && ordered && has_last_ && stream != last_stream_) {
-    error = cudaStreamWaitEvent(stream, room_.last_use(), 0);
-  }
+  bool ordered = false;
+  if (error == cudaSuccess) error = begin(stream, ordered);
   if (error == cudaSuccess && is_torn_) {
     error = forget_half_a_read(stream);
     if (error == cudaSuccess) is_torn_ = !ordered;  // a graph does so when it is replayed
   }
   int launched = 0;
   if (error == cudaSuccess) {
-    error = few_ ? launch_all(*few_launch_, data, token, stream, launched)
-                 : launch_all(*many_launch_, data, token, stream, launched);
+    error = launch_all(read_, {.token = token}, data, stream, launched);
     is_torn_ |= error != cudaSuccess && launched > 0;
   }
-  if (launched > 0 && !ordered) in_a_graph_ = true;
-  if (launched > 0 && ordered) {
-    const cudaError_t marked = cudaEventRecord(room_.last_use(), stream);
-    is_unmarked_ |= marked != cudaSuccess;
-    last_stream_ = stream;
-    has_last_ = true;
-    if (error == cudaSuccess) error = marked;
-  }
+  if (launched > 0) error = end(stream, ordered, error);
   return errors.settle(error);
+}
+
+cudaError_t CudaPass::clip(std::span<void* const> data, double max_norm, cudaStream_t stream,
+                           bool& has_begun) noexcept {
+  const OwnErrors errors;
+  const CurrentDevice current(device_);
+  cudaError_t error = current.error();
+  bool ordered = false;
+  if (error == cudaSuccess) error = begin(stream, ordered);
+  int launched = 0;
+  if (error == cudaSuccess) {
+    error =
+        launch_all(scale_, {.max_norm = max_norm}, {data.data(), data.size()}, stream, launched);
+  }
+  has_begun = launched > 0;
+  if (launched > 0) error = end(stream, ordered, error);
+  return errors.settle(error);
+}
+
+cudaError_t CudaPass::begin(cudaStream_t stream, bool& ordered) noexcept {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  cudaError_t error = cudaStreamIsCapturing(stream, &capture);
+  ordered = capture == cudaStreamCaptureStatusNone;
+  if (error == cudaSuccess && ordered && has_last_ && stream != last_stream_)
+    error = cudaStreamWaitEvent(stream, room_.last_use(), 0);
+  return error;
+}
+
+cudaError_t CudaPass::end(cudaStream_t stream, bool ordered, cudaError_t error) noexcept {
+  if (!ordered) {
+    in_a_graph_ = true;
+    return error;
+  }
+  const cudaError_t marked = cudaEventRecord(room_.last_use(), stream);
+  is_unmarked_ |= marked != cudaSuccess;
+  last_stream_ = stream;
+  has_last_ = true;
+  return error == cudaSuccess ? marked : error;
 }
 
 /// What the launches that were enqueued have counted would be counted again.
@@ -108,12 +134,21 @@ cudaError_t CudaPass::forget_half_a_read(cudaStream_t stream) noexcept {
   return cudaMemsetAsync(&tables_.state->read, 0, sizeof(ReadCounts), stream);
 }
 
+cudaError_t CudaPass::launch_all(const Kernel& kernel, const Call& call,
+                                 std::span<const void* const> data, cudaStream_t stream,
+                                 int& launched) noexcept {
+  assert(static_cast<std::int64_t>(data.size()) == tables_.plan.tensor_count);
+  return few_ ? launch_all(*few_launch_, kernel, call, data, stream, launched)
+              : launch_all(*many_launch_, kernel, call, data, stream, launched);
+}
+
 template <std::size_t kPointers>
-cudaError_t CudaPass::launch_all(device::Launch<kPointers>& launch,
-                                 std::span<const void* const> data, std::uint64_t token,
+cudaError_t CudaPass::launch_all(device::Launch<kPointers>& launch, const Kernel& kernel,
+                                 const Call& call, std::span<const void* const> data,
                                  cudaStream_t stream, int& launched) noexcept {
   launch.tables = tables_;
-  launch.token = token;
+  launch.token = call.token;
+  launch.max_norm = call.max_norm;
   for (std::size_t i = 0; i < launches_.size(); ++i) {
     const device::LaunchRange& range = launches_[i];
     launch.tensor_begin = range.tensor_begin;
@@ -122,11 +157,10 @@ cudaError_t CudaPass::launch_all(device::Launch<kPointers>& launch,
     launch.block_end = range.block_end;
     launch.last = i + 1 == launches_.size();
     std::copy(data.begin() + range.tensor_begin, data.begin() + range.tensor_end, launch.data);
-    const auto grid = std::clamp(range.block_end - range.block_begin, 1, resident_blocks_);
+    const auto grid = std::clamp(range.block_end - range.block_begin, 1, kernel.resident_blocks);
     void* arguments[] = {&launch};  // copied by the call
-    const cudaError_t error =
-        cudaLaunchKernel(kernel<kPointers>(), dim3(static_cast<unsigned>(grid)),
-                         dim3(device::kThreads), arguments, 0, stream);
+    const cudaError_t error = cudaLaunchKernel(kernel.function, dim3(static_cast<unsigned>(grid)),
+                                               dim3(device::kThreads), arguments, 0, stream);
     if (error != cudaSuccess) return error;
     ++launched;
   }

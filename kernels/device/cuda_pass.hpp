@@ -46,6 +46,13 @@ class CudaPass {
   cudaError_t enqueue(std::span<const void* const> data, std::uint64_t token,
                       cudaStream_t stream) noexcept;
 
+  /// Multiplies the tensors of Site::grad in place by what makes gradient_norm() at most `max_norm`: by
+  /// clip_coefficient(). data[i] as for the last enqueue(); what is absent here is left alone. In fp32, of fp64
+  /// in fp64, rounded to the dtype. Where the coefficient is 1, nothing is read or written. As enqueue() in
+  /// all else; gradient_norm() stays that of before. `has_begun`: some of it was enqueued, even if not all.
+  cudaError_t clip(std::span<void* const> data, double max_norm, cudaStream_t stream,
+                   bool& has_begun) noexcept;
+
   /// The one host sync of immediate mode: until the reads so far are done, and not what `stream` was given
   /// after them. Once a graph holds a read: until everything on `stream` so far is done. Refused
   /// (cudaErrorStreamCaptureUnsupported) while the stream captures.
@@ -57,7 +64,9 @@ class CudaPass {
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] const ResultRing& ring() const noexcept { return ring_; }
   /// Uses at most so many physical blocks: no bit of the result depends on it.
-  void limit_blocks(int blocks) noexcept { resident_blocks_ = blocks; }
+  void limit_blocks(int blocks) noexcept {
+    read_.resident_blocks = scale_.resident_blocks = blocks;
+  }
   [[nodiscard]] int launches() const noexcept { return static_cast<int>(launches_.size()); }
 
   // On the device, valid behind an enqueue() in stream order, until the next one.
@@ -76,13 +85,29 @@ class CudaPass {
  private:
   struct Parts;
   CudaPass(int device, const Parts& parts, int ring_slots, std::uint64_t plan_id);
+  struct Kernel {
+    const void* function = nullptr;
+    int resident_blocks = 0;  ///< on the whole device
+  };
+  struct Call {
+    std::uint64_t token = 0;
+    double max_norm = 0;
+  };
+  /// Behind what the last stream was given. `ordered`: not in a capture, where that is the program's.
+  cudaError_t begin(cudaStream_t stream, bool& ordered) noexcept;
+  cudaError_t launch_all(const Kernel& kernel, const Call& call, std::span<const void* const> data,
+                         cudaStream_t stream, int& launched) noexcept;
   template <std::size_t kPointers>
-  cudaError_t launch_all(device::Launch<kPointers>& launch, std::span<const void* const> data,
-                         std::uint64_t token, cudaStream_t stream, int& launched) noexcept;
+  cudaError_t launch_all(device::Launch<kPointers>& launch, const Kernel& kernel, const Call& call,
+                         std::span<const void* const> data, cudaStream_t stream,
+                         int& launched) noexcept;
+  /// What was launched may use the tables until the event behind it.
+  cudaError_t end(cudaStream_t stream, bool ordered, cudaError_t error) noexcept;
   cudaError_t forget_half_a_read(cudaStream_t stream) noexcept;
 
   int device_;
-  int resident_blocks_ = 0;  ///< of the kernel, on the whole device
+  Kernel read_;
+  Kernel scale_;
   std::vector<device::LaunchRange> launches_;
   PassRoom room_;
   ResultRing ring_;

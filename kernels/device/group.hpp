@@ -20,6 +20,16 @@ namespace gradvane::kernels::device {
 
 inline constexpr int kGroup = 8;
 
+/// Of `count` elements at `at`, aligned to their size: those in front of the first whole vector.
+template <DType dtype>
+[[nodiscard]] GRADVANE_HOST_DEVICE inline std::int64_t elements_before(
+    const std::byte* at, std::int64_t count) noexcept {
+  constexpr int kVectorBytes = sizeof(Vector);
+  const auto over = static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % kVectorBytes);
+  const std::int64_t before = over == 0 ? 0 : (kVectorBytes - over) / size_in_bytes(dtype);
+  return before < count ? before : count;
+}
+
 namespace detail {
 
 /// fp32 sums of a group, in accumulators of sixteen elements. Each starts with its first element: an

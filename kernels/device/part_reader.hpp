@@ -60,7 +60,7 @@ class PartReader {
   GRADVANE_HOST_DEVICE void read() noexcept {
     const std::byte* const at = share_.data + share_.part.begin * kSize;
     const std::int64_t count = share_.part.end - share_.part.begin;
-    const std::int64_t before = elements_before(at, count);
+    const std::int64_t before = elements_before<dtype>(at, count);
     const std::int64_t vectors = (count - before) / kPerVector;
     // First, so that nothing of it is in the way of the loops.
     if (thread_ == 0 && before > 0) exactly(at, static_cast<int>(before), 1);
@@ -86,13 +86,6 @@ class PartReader {
   static constexpr int kPerVector = static_cast<int>(kVectorBytes / kSize);
   static constexpr int kStride = kTeam * kVectorBytes;  ///< between a thread's vectors
   static constexpr std::int64_t kStep = std::int64_t{kTeam} * kGroup;
-
-  static GRADVANE_HOST_DEVICE std::int64_t elements_before(const std::byte* at,
-                                                           std::int64_t count) noexcept {
-    const auto over = static_cast<int>(reinterpret_cast<std::uintptr_t>(at) % kVectorBytes);
-    const std::int64_t before = over == 0 ? 0 : (kVectorBytes - over) / kSize;
-    return before < count ? before : count;
-  }
 
   static GRADVANE_HOST_DEVICE Group load(const std::byte* mine) noexcept {
     Group group;

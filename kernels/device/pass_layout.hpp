@@ -80,6 +80,7 @@ struct Launch {
   std::int32_t block_end = 0;
   bool last = true;                  ///< of its read: publishes
   const void* data[kPointers] = {};  ///< by tensor - tensor_begin
+  double max_norm = 0;               ///< of a clip, see scale_program.hpp
 };
 /// What fits into a kernel's parameters: 32,764 bytes, from CUDA 12.1 and sm_70 on; and a small block
 /// for the usual model, which is copied at every launch.

@@ -53,17 +53,19 @@ class Names:
 
     def __init__(self) -> None:
         self._roots: list[weakref.ref[Module]] = []
-        self._loose: list[TensorWeakRef] = []
-        self._seen: dict[int, TensorWeakRef] = {}
-        self._most_seen = 1000
+        self._loose: dict[int, TensorWeakRef] = {}
+        self._of_roots: set[int] = set()
         self.budget = Budget()
 
     def add(self, root: Module) -> None:
         root = _finding.unwrapped(root)
         self._roots = [reference for reference in self._roots if reference() is not None]
         if all(reference() is not root for reference in self._roots):
-            self._roots.append(weakref.ref(root))
-        self._see(root.parameters())
+            # What it had may be gone with it, and others get those ids.
+            of_roots = self._of_roots
+            self._roots.append(weakref.ref(root, lambda _: of_roots.clear()))
+        # By id: torch refuses to swap a tensor that anyone has a weak reference to, as Module.to() may.
+        self._of_roots.update(id(param) for param in root.parameters())
 
     def know(self, params: Iterable[Tensor]) -> None:
         """Looks for who owns those of `params` that have no name yet: among all modules while the budget lasts."""
@@ -74,22 +76,13 @@ class Names:
             roots = _finding.roots_owning(unknown, among_young=not self.budget.is_left())
         for root in roots:
             self.add(root)
-        self._loose = [reference for reference in self._loose if reference() is not None]
-        loose = [param for param in unknown if not self._has_seen(param)]
-        self._loose.extend(TensorWeakRef(param) for param in loose)
-        self._see(loose)
-
-    def _see(self, params: Iterable[Tensor]) -> None:
-        # By id, and looked at again: tensors are not compared.
-        for param in params:
-            self._seen[id(param)] = TensorWeakRef(param)
-        if len(self._seen) > self._most_seen:
-            self._seen = {key: reference for key, reference in self._seen.items() if reference() is not None}
-            self._most_seen = 2 * len(self._seen) + 1000
+        loose = {key: reference for key, reference in self._loose.items() if reference() is not None}
+        loose.update((id(param), TensorWeakRef(param)) for param in unknown if not self._has_seen(param))
+        self._loose = loose  # whole: other threads go through it
 
     def _has_seen(self, param: Tensor) -> bool:
-        reference = self._seen.get(id(param))
-        return reference is not None and reference() is param
+        loose = self._loose.get(id(param))
+        return id(param) in self._of_roots or (loose is not None and loose() is param)
 
     def roots(self) -> list[Module]:
         return [root for reference in self._roots if (root := reference()) is not None]
@@ -119,7 +112,7 @@ class Names:
         return named
 
     def _loose_names(self) -> list[tuple[str, Tensor]]:
-        tensors = [tensor for reference in self._loose if (tensor := reference()) is not None]
+        tensors = [tensor for reference in self._loose.values() if (tensor := reference()) is not None]
         if not tensors:
             return []
         called = _called_by_script()

@@ -136,6 +136,11 @@ def clip_to_norm(gradients: list[Tensor], norm: Tensor, max_norm: float) -> None
         torch._foreach_mul_(group, for_one(group[0]))
 
 
+def note_written(gradients: list[Tensor]) -> None:
+    """Counts a write to each, as torch's own operators do."""
+    torch.autograd.graph.increment_version(gradients)
+
+
 @_unseen
 def in_norm_type(norm: Tensor, parameters: list[Tensor]) -> Tensor:
     """The norm in the type that torch.nn.utils.clip_grad_norm_ returns: the one that all gradients promote to."""

@@ -34,6 +34,10 @@ void clip_to_norm(const std::vector<Tensor>& gradients, const Tensor& norm, doub
   torch_op("clip_to_norm", list_of(gradients), object_of(norm), max_norm);
 }
 
+void note_written(const std::vector<Tensor>& gradients) {
+  torch_op("note_written", list_of(gradients));
+}
+
 Tensor in_norm_type(const Tensor& norm, const std::vector<Tensor>& parameters) {
   return tensor_of(torch_op("in_norm_type", object_of(norm), list_of(parameters)));
 }

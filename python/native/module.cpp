@@ -59,7 +59,8 @@ std::vector<const void*> identities(const py::list& items) {
 }
 
 void define_hooks(Class& agent) {
-  agent.def("before_backward", &PythonAgent::before_backward, "within_step"_a, "beside_others"_a)
+  agent.def("set_several_train", &PythonAgent::set_several_train, "several"_a)
+      .def("before_backward", &PythonAgent::before_backward, "within_step"_a)
       .def(
           "after_backward",
           [](PythonAgent& self, const py::object& loss) {

@@ -68,10 +68,10 @@ bool PythonAgent::detach(int optimizer) {
   return true;
 }
 
-int PythonAgent::before_backward(bool within_step, bool beside_others) {
+int PythonAgent::before_backward(bool within_step) {
   TimedCall call(*this);
   if (!call) return 0;
-  const int unseen = call->before_backward(within_step, beside_others);
+  const int unseen = call->before_backward(within_step);
   InThread& here = in_thread(number_);
   if (here.forward_began && !within_step)
     call->add_phase(Phase::forward, UnbookedTime::book_since(*here.forward_began, call.began()));
@@ -223,14 +223,14 @@ agent::Verdict PythonAgent::step_skipped(int optimizer) {
 
 void PythonAgent::loop_read(int optimizer) {
   const TimedCall call(*this);
-  if (!call) return;
+  if (!call || !call->may_look_at(optimizer)) return;
   call->read_gradients(optimizer, record::ReadAt::backward);
   call->before_update(optimizer);
 }
 
 void PythonAgent::loop_step_ends(int optimizer) {
   TimedCall call(*this);
-  if (!call || !call->has_read(optimizer)) return;
+  if (!call || !call->has_read(optimizer) || !call->may_look_at(optimizer)) return;
   call->look_again(optimizer);
   call->after_update(optimizer);
   (void)call.stop();

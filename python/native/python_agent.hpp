@@ -40,7 +40,8 @@ class PythonAgent {
   bool detach(int optimizer);
 
   /// As StepRecorder's functions of these names.
-  int before_backward(bool within_step, bool beside_others);
+  void set_several_train(bool several) noexcept { session_.recorder().set_several_train(several); }
+  int before_backward(bool within_step);
   void after_backward(const collectors::Tensor& loss);
   /// The backward pass raised, so after_backward() is not called.
   void backward_failed();

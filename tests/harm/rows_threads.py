@@ -54,6 +54,29 @@ all_at_once()
 print([witness.numbers(model) for model, _ in pairs])
 """
 
+
+
+def by_hand(name: str, body: str) -> Program:
+    """In a process of its own: such a program is watched whole."""
+    return Program(name, f"""
+import queue
+sys.setswitchinterval(1e-5)
+tiny.make()  # seeds
+x = torch.randn(3, 2)
+def deep():
+    return torch.nn.Sequential(*[torch.nn.Linear(2, 2) for _ in range(20)])
+def both_at_once(target, several):
+    threads = [threading.Thread(target=target, args=(one,)) for one in several]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+{body}
+model, optimizer = pairs[0], torch.optim.SGD(pairs[0].parameters(), 1e-4)
+print([witness.numbers(one) for one in pairs])
+""", whole=True)
+
+
 PROGRAMS = [
     Program("a thread that makes the gradients NaN and 0 in turns while they are read", FLICKER, whole=True,
             differs=A_RECORDING_STAYS),
@@ -93,4 +116,79 @@ def all_at_once():
         for thread in threads:
             thread.join()
 """ + WATCHED),
+    by_hand("two threads train a model each by hand, without an optimizer", """
+pairs = [deep() for _ in range(2)]
+def trains(model):
+    params = list(model.parameters())
+    for _ in range(1500):
+        model(x).square().sum().backward()
+        with torch.no_grad():
+            for param in params:
+                param -= 1e-4 * param.grad
+                param.grad = None
+way.attach()
+both_at_once(trains, pairs)
+way.detach()
+both_at_once(trains, pairs)
+"""),
+    by_hand("five threads train a layer each, with an optimizer each", """
+pairs = [torch.nn.Linear(2, 1) for _ in range(5)]
+optimizers = {model: torch.optim.SGD(model.parameters(), 1e-4) for model in pairs}
+def trains(model):
+    for _ in range(500):
+        optimizers[model].zero_grad()
+        model(x).square().sum().backward()
+        optimizers[model].step()
+way.attach()
+both_at_once(trains, pairs)
+way.detach()
+both_at_once(trains, pairs)
+"""),
+    by_hand("a thread takes norms of its own tensors while another one trains", """
+pairs = [deep(), [torch.randn(3) for _ in range(9)]]
+optimizer = torch.optim.SGD(pairs[0].parameters(), 1e-4)
+over = threading.Event()
+def trains(what):
+    if what is pairs[1]:
+        while not over.is_set():
+            torch.nn.utils.get_total_norm(what)
+        return
+    for _ in range(800):
+        optimizer.zero_grad()
+        what(x).square().sum().backward()
+        optimizer.step()
+    over.set()
+way.attach(pairs[0], optimizer)
+both_at_once(trains, pairs)
+way.detach()
+over.clear()
+both_at_once(trains, pairs)
+pairs.pop()
+"""),
+    by_hand("a thread takes the gradients of a model away while the one that made them goes on with another", """
+pairs = [deep(), torch.nn.Linear(2, 1)]
+optimizers = [torch.optim.SGD(model.parameters(), 1e-4) for model in pairs]
+def one_after_the_other(rounds=500):
+    todo, done = queue.SimpleQueue(), queue.SimpleQueue()
+    def takes_away():
+        while todo.get():
+            optimizers[0].zero_grad()
+            done.put(1)
+    thread = threading.Thread(target=takes_away)
+    thread.start()
+    for _ in range(rounds):
+        pairs[0](x).square().sum().backward()
+        todo.put(1)
+        for _ in range(3):
+            optimizers[1].zero_grad()
+            pairs[1](x).square().sum().backward()
+            optimizers[1].step()
+        done.get()
+    todo.put(0)
+    thread.join()
+way.attach(torch.nn.ModuleList(pairs), optimizers)
+one_after_the_other()
+way.detach()
+one_after_the_other()
+"""),
 ]

@@ -122,6 +122,9 @@ class TensorData {
   void fill_bits(const std::function<std::uint64_t(std::int64_t)>& bits_at) {
     for (std::int64_t i = 0; i < numel_; ++i) set_bits(i, bits_at(i));
   }
+  [[nodiscard]] std::vector<std::byte> bytes() const {
+    return {memory_.begin() + static_cast<std::ptrdiff_t>(start_), memory_.end()};
+  }
   void copy_from(const TensorData& other) {
     std::memcpy(memory_.data() + start_, other.data(), static_cast<std::size_t>(numel_) * width_);
   }

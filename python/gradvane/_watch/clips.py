@@ -54,10 +54,12 @@ class Clips:
     @contained
     def before_total_norm(self, gradients: list[Any]) -> None:
         """Reads what a norm is taken of: not gradients of other optimizers, which other threads may train, unless none
-        is known."""
+        is known and no other thread trains."""
         if self._here.clip_depth > 0:
             return
         owners = self._native.owners_of_gradients(gradients)
+        if not owners and self._watcher.trainers.others_train():
+            return
         for known in list(self._known.values()):
             if not owners or known.index in owners:
                 self._watcher.read(known.index, known.optimizer(), "clip")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import logging
+import signal
+import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -24,13 +26,37 @@ def contained(method: _Method) -> _Method:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return method(self, *args, **kwargs)
-        except Exception:
+        except Exception as error:
+            if _is_of_a_signal(error):  # which came in here by chance, and is for the program
+                raise
             self.faults += 1
             if self.faults == 1:
                 logger.warning("a hook failed; training goes on, this step may be missing", exc_info=True)
             return None
 
     return call  # type: ignore[return-value]
+
+
+def _is_of_a_signal(error: BaseException) -> bool:
+    """A handler of signals has raised it: they run wherever the main thread is."""
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code_of(handler: Any) -> types.CodeType | None:
+    if not callable(handler):  # as SIG_DFL
+        return None
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    function = getattr(handler, "__func__", handler)
+    if not hasattr(function, "__code__"):
+        function = getattr(type(handler), "__call__", None)
+    return getattr(function, "__code__", None)
 
 
 def loss_root(tensors: Any) -> Tensor | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import types
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +20,6 @@ from gradvane._watch import clips, device_skips, governing, phases, profilers
 from gradvane._watch.events import contained
 
 if TYPE_CHECKING:
-    import types
     from collections.abc import Callable
 
     from gradvane._watch.watcher import Watcher
@@ -215,8 +215,12 @@ def _before_step(
     if watcher is None:
         return None
     closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
-    if not callable(closure):
+    if not callable(closure) or isinstance(closure, torch.nn.Module):
         _begin_step(watcher, optimizer, None)
+        return None
+    if not _is_plain(closure):
+        watcher.before_step(optimizer, True)
+        watcher.keeper.before_step()
         return None
     if watcher.evaluates_first(optimizer):
         with torch.enable_grad():  # as torch's optimizers do
@@ -233,6 +237,13 @@ def _before_step(
         return loss
 
     return _with_closure(evaluated, args, kwargs)
+
+
+def _is_plain(closure: Callable[..., Any]) -> bool:
+    """Another one in its place is the same to the optimizer. It may ask others for what they are or count."""
+    if isinstance(closure, types.FunctionType):
+        return closure.__dict__.keys() <= {"__wrapped__"}  # that is of a decorator
+    return isinstance(closure, (types.MethodType, functools.partial))
 
 
 def _with_closure(

@@ -18,27 +18,33 @@ if TYPE_CHECKING:
 
     from gradvane._watch.known import Known
     from gradvane._watch.scaling import Scaling
+    from gradvane._watch.trainers import Trainers
 
 
 class LeftBehind:
     """Called before gradients are cleared. The native agent decides which of them were not used, and reports those that
     were bad."""
 
-    def __init__(self, native: Any, known: dict[int, Known], scaling: Scaling, is_busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, native: Any, known: dict[int, Known], scaling: Scaling, is_busy: Callable[[], bool], trainers: Trainers
+    ) -> None:
         self._native = native
         self._known = known
         self._scaling = scaling
         self._is_busy = is_busy
+        self._trainers = trainers
         self.faults = 0
 
     @contained
     def by_optimizer(self, optimizer: Optimizer) -> None:
+        self._trainers.note()
         known = self._known.get(id(optimizer))
         if known is not None and self._native.unused([known.index]):
             self._discard([known])
 
     @contained
     def by_module(self, module: Module) -> None:
+        self._trainers.note()
         everyone = list(self._known.values())
         unused = self._native.unused([known.index for known in everyone])
         if unused:

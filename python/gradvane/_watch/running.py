@@ -7,9 +7,13 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gradvane import _finding
+
 if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.utils.weak import TensorWeakRef
+
+    from gradvane._watch.known import Known
 
 
 @dataclass
@@ -35,6 +39,16 @@ class RunningSteps(list[Running]):
             self._native.step_failed(running.index)
         return running
 
+    def are_made_of(self, optimizer: Optimizer, everyone: dict[int, Known]) -> bool:
+        """An optimizer that another one is made of steps inside it: that is one step."""
+        owned = {id(param) for param in _finding.parameters_of(optimizer)}
+        for running in self:
+            known = everyone.get(running.key)
+            outer = known.optimizer() if known is not None else None
+            if outer is not None and any(id(param) in owned for param in _finding.parameters_of(outer)):
+                return True
+        return False
+
     def forget_failed(self, optimizer: Optimizer) -> None:
         """Steps that an exception has left are on our list and no longer on the stack."""
         code = getattr(type(optimizer).step, "__code__", None)
@@ -44,6 +58,22 @@ class RunningSteps(list[Running]):
             depth += frame.f_code is code
             frame = frame.f_back  # type: ignore[assignment]
         while len(self) > max(depth - 1, 0):
+            self._native.step_failed(self.pop().index)
+
+    def forget_left(self, everyone: dict[int, Known]) -> None:
+        """A backward pass begins: steps on our list that are not on the stack have failed."""
+        if not self:
+            return
+        codes = set()
+        frame = sys._getframe(1)
+        while frame is not None:
+            codes.add(frame.f_code)
+            frame = frame.f_back  # type: ignore[assignment]
+        while self:
+            known = everyone.get(self[-1].key)
+            step = getattr(type(known.optimizer()), "step", None) if known is not None else None
+            if getattr(step, "__code__", None) in codes:
+                return
             self._native.step_failed(self.pop().index)
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _FEWEST = 4
 _MOST_PARAMETERS = 2
+_MOST_APART = 64
+"""that are watched one by one instead"""
 
 
 class Swarm:
@@ -27,12 +29,23 @@ class Swarm:
         self.index = -1
         self.is_in_backward = False
         self.kind = type(optimizers[0]).__name__
+        self._stepped_behind: set[int] = set()
 
     def has(self, optimizer: Optimizer) -> bool:
         return id(optimizer) in self._keys
 
     def members(self) -> list[Optimizer]:
         return [member for reference in self._members if (member := reference()) is not None]
+
+    def steps_behind(self, optimizer: Optimizer) -> None:
+        """One of them steps, and not within a backward pass."""
+        self._stepped_behind.add(id(optimizer))
+
+    def is_none(self, others_train: bool) -> bool:
+        """A pass begins: whether they were not one optimizer after all. Models of other threads are not, nor is one that
+        steps alone behind a pass."""
+        stepped, self._stepped_behind = len(self._stepped_behind), set()
+        return (others_train or stepped == 1) and len(self._keys) <= _MOST_APART
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:

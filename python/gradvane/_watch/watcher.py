@@ -4,7 +4,6 @@ here is counted, logged once, and leaves training alone.
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -21,16 +20,18 @@ from gradvane._watch.clips import Clips
 from gradvane._watch.events import contained, loss_root
 from gradvane._ranks.agreement import Agreement
 from gradvane._watch.governing import TAKE, Governing
+from gradvane._watch.finds import Finds
 from gradvane._watch.known import Known, optimizers_of
 from gradvane._watch.left_behind import LeftBehind
 from gradvane._watch.phases import Phases
 from gradvane._watch.running import InThread, Running
 from gradvane._watch.scaling import Scaling
 from gradvane._watch.swarm import Swarm, swarm_of
+from gradvane._watch.trainers import Trainers
 from gradvane._tracing import Tracer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from torch import Tensor
     from torch.nn import Module
@@ -38,11 +39,10 @@ if TYPE_CHECKING:
 
     from gradvane._naming import Names
 
-logger = logging.getLogger("gradvane")
 _UNSEEN_STEPS = 2
 """times that gradients were cleared without a step, until we believe that none will be seen"""
-_FOUND_LINES = 4
-"""lines on what is watched, of a script that makes optimizers all the time"""
+_MOST_GONE = 256
+"""optimizers that were watched and are gone: each keeps some memory, and scripts may make one for each of many tasks"""
 
 
 class Watcher:
@@ -56,28 +56,27 @@ class Watcher:
         self._known: dict[int, Known] = {}
         self._gone: list[int] = []
         self._here = InThread(native)
+        self.trainers = Trainers(native)
+        self.finds = Finds(native, names)
         self._scaling = Scaling()
         self._looking = threading.RLock()
         self.has_looked = True
         self.loop: int | None = None
-        self._unseen = 0
+        self._unseen = self._adopted = 0
         self._swarm: Swarm | None = None
-        self._told: set[str] = set()
         self._norms = NormExchange(native)
         self.governing = Governing(native)
         self._agreement = Agreement(native)
-        self._reductions = Reductions(native, names.budget, lambda line: self.on_found(line))
-        self.left_behind = LeftBehind(native, self._known, self._scaling, self.is_busy)
+        self._reductions = Reductions(native, names.budget, self.finds.say)
+        self.left_behind = LeftBehind(native, self._known, self._scaling, self.is_busy, self.trainers)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
         self.clips = Clips(native, self._known, self._here, self)
         self.clipping, self.before_total_norm = self.clips.clipping, self.clips.before_total_norm
         self.phases = Phases(native, self._here, self._known)
         self.mode_changes = self.phases.evaluation.mode_changes
-        self.tracer = Tracer(native, names, lambda: len(self._known), lambda line: self.on_found(line))
+        self.tracer = Tracer(native, names, lambda: len(self._known), self.finds.say)
         self.keeper = Keeper(names.roots, lambda: optimizers_of(self._known, self._swarm), native.last_run_step)
         self.faults = 0
-        # The ranks of a machine find the same: one of them says so.
-        self.on_found: Callable[[str], None] = logger.info if native.local_rank() == 0 else logger.debug
 
     # What is watched ------------------------------------------------------------------------------
 
@@ -98,9 +97,8 @@ class Watcher:
                     self._adopt(optimizer)
         if optimizers:
             return
-        if model is None:
-            self._watches_all = True
-        else:
+        self._watches_all |= model is None
+        if model is not None:
             self._scopes.append(weakref.ref(model))
         self.has_looked = False
 
@@ -113,10 +111,11 @@ class Watcher:
         self._names.know(_finding.parameters_of(optimizer))
         self._norms.exchange(_finding.parameters_of(optimizer))
         index: int = self._native.attach(self._names, optimizer)
+        self._adopted += 1
         key = id(optimizer)
         self._known[key] = Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
         if self.governing.acts and (why := self.governing.why_not(optimizer)):
-            self.on_found(f"no policy acts on the steps of {type(optimizer).__name__}: {why}")
+            self.finds.say(f"no policy acts on the steps of {type(optimizer).__name__}: {why}")
         if self.loop is not None:
             self._native.detach(self.loop)
             self.loop = None
@@ -131,6 +130,7 @@ class Watcher:
     def stop(self) -> None:
         """Before the run ends: what is still on its way arrives, or not at all."""
         self.keeper.stop()
+        self.trainers.note()  # those that trained may have ended
         self.finish_loop()
         self._norms.stop()
         self._agreement.stop()
@@ -149,6 +149,9 @@ class Watcher:
         known = self._known.get(id(optimizer))
         if known is not None:
             return known.index
+        if self._adopted - len(self._known) >= _MOST_GONE:
+            self.finds.say(f"{_MOST_GONE} optimizers have come and gone: new ones are not watched")
+            return None
         with self._looking:
             self.look_around(None)
             if (known := self._known.get(id(optimizer))) is not None:
@@ -172,10 +175,10 @@ class Watcher:
 
     def _look(self, root: Tensor | None) -> None:
         found = [o for o in _finding.live_optimizers() if id(o) not in self._known and self._is_wanted(o)]
-        self._swarm = swarm_of(found) if self._swarm is None else self._swarm
-        if self._swarm is not None:
-            self._names.know(param for group in self._swarm.param_groups for param in group["params"])
-            self._swarm.index = self._native.attach(self._names, self._swarm)
+        if self._swarm is None and (swarm := swarm_of(found)) is not None:
+            self._names.know(param for group in swarm.param_groups for param in group["params"])
+            swarm.index = self._native.attach(self._names, swarm)
+            self._swarm = swarm  # not before it is whole: other threads look at it
         self._names.know(param for optimizer in found for param in _finding.parameters_of(optimizer))
         for optimizer in found:
             if self._swarm is None or not self._swarm.has(optimizer):
@@ -185,28 +188,12 @@ class Watcher:
         if self._known or self.loop is not None or self._swarm is not None:
             self._tell_found()
         for runtime in _finding.foreign_runtimes():
-            self.on_found(runtime)
+            self.finds.say(runtime)
 
     def _tell_found(self) -> None:
-        params = len({id(tensor) for _, tensor in self._names()})
-        what = ", ".join(type(root).__name__ for root in self._names.roots()) or "no module"
-        optimizers = [known.optimizer() for known in self._known.values()]
-        kinds = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
-        if self._swarm is not None:
-            kinds += f"{', ' if kinds else ''}many {self._swarm.kind}, as one"
-        stepped_by = kinds if kinds else "no optimizer: every backward pass is a step"
-        line = f"watching {params} parameters of {what}; {stepped_by}; loss: the root of backward()"
-        if unnamed := self._names.unnamed():
-            line += f"; {unnamed} tensors have no name"
-        if line not in self._told and len(self._told) < _FOUND_LINES:
-            self._told.add(line)
-            self.on_found(line)
+        self.finds.say_watched([known.optimizer() for known in self._known.values()], self._swarm)
         if self.loop is not None or self._swarm is not None:
-            self._tell_no_policy()
-
-    def _tell_no_policy(self) -> None:
-        if self.governing.acts:
-            self.on_found("no policy acts here: there is no optimizer's step that could be left out")
+            self.finds.say_no_policy(self.governing.acts)
 
     # Backward passes ------------------------------------------------------------------------------
 
@@ -215,8 +202,13 @@ class Watcher:
         if self._is_in_backward():
             return False
         self._here.backward_depth, self._here.trains = 1, True
-        self._enter_backward(tensors)
-        self._reductions.pass_begins(tensors)
+        try:
+            self.trainers.note()
+            self._enter_backward(tensors)
+            self._reductions.pass_begins(tensors)
+        except BaseException:  # an interrupt
+            self._here.backward_depth = 0
+            raise
         return True
 
     @contained
@@ -224,16 +216,16 @@ class Watcher:
         if not self.has_looked:
             self.look_around(loss_root(tensors))
         self.phases.evaluation.ends()
+        self._here.running.forget_left(self._known)
         self.finish_loop()
-        if self._swarm is not None:
-            self._native.parts_begin(self._swarm.index)
+        self._look_at_swarm()
         self.tracer.pass_begins()
-        unseen = self._native.before_backward(bool(self._here.running), threading.active_count() > 1)
+        unseen = self._native.before_backward(bool(self._here.running))
         if unseen and not any(known.steps for known in self._known.values()):
             self._unseen += 1
             if self._unseen == _UNSEEN_STEPS:
-                self.on_found("no optimizer's step can be seen here (a compiled one?): every backward pass is one")
-                self._tell_no_policy()
+                self.finds.say("no optimizer's step can be seen here (a compiled one?): every backward pass is one")
+                self.finds.say_no_policy(self.governing.acts)
 
     def _is_in_backward(self) -> bool:
         """Also in a thread of the pass itself, which is where devices have theirs."""
@@ -258,21 +250,37 @@ class Watcher:
         loss = None if root is None else self._scaling.loss_of(root)
         self._native.after_backward(loss)
         self.tracer.pass_ended(loss)
-        if self._swarm is not None and self._swarm.is_in_backward:
-            self._swarm.is_in_backward = False
-            self.tracer.step_ends(self._swarm.index)
-            self._native.parts_end(self._swarm.index, loss)
+        if (swarm := self._swarm) is not None and swarm.is_in_backward:
+            swarm.is_in_backward = False
+            self.tracer.step_ends(swarm.index)
+            self._native.parts_end(swarm.index, loss)
         for index in self._loops():
             self._native.loop_read(index)
             self.tracer.step_ends(index)
+
+    def _look_at_swarm(self) -> None:
+        if self._swarm is None:
+            return
+        with self._looking:
+            swarm = self._swarm
+            if swarm is None:
+                return
+            if not swarm.is_none(self.trainers.others_train()):
+                self._native.parts_begin(swarm.index)
+                return
+            self._swarm = None
+            self._native.detach(swarm.index)
+            for member in [member for member in swarm.members() if id(member) not in self._known]:
+                self._adopt(member)
+            self._tell_found()
 
     @contained
     def finish_loop(self) -> None:
         """A step that is known by its backward pass alone ends where the next one begins, or with the run."""
         for index in self._loops():
             self._native.loop_step_ends(index)
-        if self._swarm is not None:
-            self._native.loop_step_ends(self._swarm.index)
+        if (swarm := self._swarm) is not None and not self.trainers.others_train():
+            self._native.loop_step_ends(swarm.index)
 
     def _loops(self) -> list[int]:
         """Whose steps are known by backward passes alone: there is no optimizer, or it hides."""
@@ -297,15 +305,18 @@ class Watcher:
     @contained
     def before_step(self, optimizer: Optimizer, has_closure: bool) -> bool:
         """Whether the step must be left out."""
-        if self._swarm is not None and self._swarm.has(optimizer):
-            self._before_step_of(self._swarm, optimizer)
+        if torch._C._current_graph_task_id() == -1:
+            self._here.backward_depth = 0  # an interrupt may have left it so
+        self.trainers.note()
+        if (swarm := self._swarm) is not None and swarm.has(optimizer):
+            self._before_step_of(swarm, optimizer)
             return False
         index = self._index(optimizer)
         if index is None:
             return False
         if self._here.running:
             self._here.running.forget_failed(optimizer)
-            if self._is_part_of_running(optimizer):
+            if self._here.running.are_made_of(optimizer, self._known):
                 return False
         running = Running(index, id(optimizer), has_closure)
         self._here.running.append(running)
@@ -332,7 +343,9 @@ class Watcher:
             swarm.is_in_backward = True
             self._native.read_parts(swarm.index, list(_finding.parameters_of(optimizer)))
         else:  # one after the other, behind the pass: the first one sees all gradients
-            self._native.loop_read(swarm.index)
+            swarm.steps_behind(optimizer)
+            if not self.trainers.others_train():
+                self._native.loop_read(swarm.index)
 
     @contained
     def evaluated(self, optimizer: Optimizer) -> None:
@@ -353,16 +366,6 @@ class Watcher:
             known.steps += 1
         return running.verdict or verdict
 
-    def _is_part_of_running(self, optimizer: Optimizer) -> bool:
-        """An optimizer that another one is made of steps inside it: that is one step."""
-        owned = {id(param) for param in _finding.parameters_of(optimizer)}
-        for running in self._here.running:
-            known = self._known.get(running.key)
-            outer = known.optimizer() if known is not None else None
-            if outer is not None and any(id(p) in owned for p in _finding.parameters_of(outer)):
-                return True
-        return False
-
     def read(self, index: int, optimizer: Optimizer | None, where: str) -> bool:
         return bool(self._native.read(index, where, *self._scaling.state_of(optimizer)))
 
@@ -373,8 +376,6 @@ class Watcher:
     @contained
     def profiler_ended(self) -> None:
         self._native.profiler_ended()
-
-    # Gradient scalers -----------------------------------------------------------------------------
 
     @contained
     def scaled(self, scaler: Any, loss: object, result: object) -> None:

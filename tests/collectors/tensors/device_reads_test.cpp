@@ -308,5 +308,67 @@ TEST_F(DeviceReadsTest, ACaptureThatBeganAfterTheReadIsNoReasonToGiveTheDeviceUp
   EXPECT_EQ(reads_.failure(), "");
 }
 
+TEST_F(DeviceReadsTest, PassesAreMadeAheadOfTheFirstReadIfTheirTensorsAreKnown) {
+  (void)take_set_up_waits();
+  reads_.make_ahead();
+  EXPECT_EQ(take_set_up_waits(), 0);
+  resize(params());
+  reads_.make_ahead();
+  EXPECT_EQ(take_set_up_waits(), 1);
+  set(params(), {0, 1, 2, 3});
+  EXPECT_EQ(tags_of(read()), (std::vector{kRead, kRead, kRead, kRead}));
+  EXPECT_EQ(take_set_up_waits(), 0);
+}
+
+/// Three gradients, one behind the other, that were read once: of two elements, two and four.
+class DeviceClipTest : public DeviceReadsTest {
+ protected:
+  void SetUp() override {
+    DeviceReadsTest::SetUp();
+    floats_ = {3, 4};
+    reads_.resize(std::vector(3, Site::grad), 4, 7, {});
+    set_all();
+    EXPECT_NE(read().source, 0u);
+  }
+  at::Tensor gradient(std::size_t entry) {
+    const at::Device device(at::kCUDA, 0);
+    return at::for_blob(floats_.data() + 2 * entry, {entry < 2 ? 2 : 4})
+        .options(at::TensorOptions().dtype(at::kFloat).device(device))
+        .target_device(device)
+        .make_tensor();
+  }
+  void set_all() {
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(reads_.set(i, gradient(i)), EntryTag::read);
+  }
+
+  alignas(16) std::array<float, 8> floats_{};
+};
+
+TEST_F(DeviceClipTest, GradientsAreScaledToTheNormByOneLaunchAndNothingWaits) {
+  const FakeCuda before = fake_cuda();
+  set_all();
+  ASSERT_TRUE(reads_.clip(3, 2.5));
+  EXPECT_EQ(fake_cuda().launches, before.launches + 1);
+  EXPECT_EQ(fake_cuda().waits, before.waits);
+  EXPECT_FLOAT_EQ(floats_[0], 1.5f);
+  EXPECT_FLOAT_EQ(floats_[1], 2.0f);
+  EXPECT_EQ(read().source, 0u) << "what was clipped is forgotten";
+}
+
+TEST_F(DeviceClipTest, WhatDoesNotFitTheReadIsLeftToOthersAndNotScaled) {
+  const FakeCuda before = fake_cuda();
+  (void)reads_.set(0, gradient(0));
+  EXPECT_FALSE(reads_.clip(3, 2.5)) << "two are missing";
+  set_all();
+  (void)reads_.set(2, gradient(1));
+  EXPECT_FALSE(reads_.clip(3, 2.5)) << "another size";
+  EXPECT_EQ(fake_cuda().launches, before.launches);
+  EXPECT_EQ(floats_[0], 3);
+  set_all();
+  EXPECT_NE(read().source, 0u) << "the next read is as before";
+  set_all();
+  EXPECT_TRUE(reads_.clip(3, 2.5)) << "and the next clip";
+}
+
 }  // namespace
 }  // namespace gradvane::collectors

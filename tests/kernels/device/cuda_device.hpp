@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "kernels/device/cuda_handles.hpp"
 #include "tests/kernels/tensor_data.hpp"
@@ -55,6 +56,12 @@ class DeviceTensor {
     check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(nullptr));
   }
   [[nodiscard]] const void* data() const { return memory_.data() + offset_; }
+  /// Of the elements, as they are once its stream is done.
+  [[nodiscard]] std::vector<std::byte> bytes() const {
+    std::vector<std::byte> copy(bytes_);
+    check_cuda("cudaMemcpy", cudaMemcpy(copy.data(), data(), bytes_, cudaMemcpyDeviceToHost));
+    return copy;
+  }
 
  private:
   std::size_t offset_;

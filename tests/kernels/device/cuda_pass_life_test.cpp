@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cmath>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -41,6 +43,7 @@ class CudaPassLife : public testing::Test {
   std::vector<Site> sites_;
   std::vector<const void*> data_;
   cudaStream_t stream_ = nullptr;
+  bool has_begun_ = false;  ///< of a clip
 };
 
 TEST_F(CudaPassLife, TellsOfTheWaitThatItsSetUpIsAndReadsHaveNone) {
@@ -49,6 +52,48 @@ TEST_F(CudaPassLife, TellsOfTheWaitThatItsSetUpIsAndReadsHaveNone) {
   EXPECT_EQ(take_set_up_waits(), 1);
   ASSERT_EQ(cudaSuccess, pass->enqueue(data_, 1, stream_));
   EXPECT_EQ(take_set_up_waits(), 0);
+}
+
+TEST_F(CudaPassLife, ClipsBehindItsRead) {
+  for (const std::int64_t tensors :
+       {2, 600}) {  // with the small parameter block, and the large one
+    const auto pass = make(tensors);
+    std::vector<std::array<float, 4>> values(shapes_.size(), {1, 2, 3, 4});
+    std::vector<void*> data;
+    for (std::array<float, 4>& one : values) data.push_back(one.data());
+    ASSERT_EQ(cudaSuccess, pass->enqueue({data.data(), data.size()}, 1, stream_));
+    const double norm = std::sqrt(30.0 * static_cast<double>(tensors));
+    ASSERT_EQ(cudaSuccess, pass->clip(data, 2 * norm, stream_, has_begun_));
+    EXPECT_EQ(values.back()[3], 4);
+    ASSERT_EQ(cudaSuccess, pass->clip(data, norm / 2, stream_, has_begun_));
+    for (const std::array<float, 4>& one : values)
+      for (int k = 0; k < 4; ++k)
+        EXPECT_FLOAT_EQ(one[static_cast<std::size_t>(k)], static_cast<float>(k + 1) / 2);
+    EXPECT_EQ(fake_cuda().waits, 0);
+  }
+}
+
+TEST_F(CudaPassLife, SaysOfAClipThatFailedWhetherSomeOfItWasEnqueued) {
+  const auto pass = make(5000);  // two launches
+  std::vector<void*> data(data_.size(), values_);
+  fake_cuda().launches_to_come = {cudaErrorLaunchFailure};
+  EXPECT_NE(cudaSuccess, pass->clip(data, 1000, stream_, has_begun_));
+  EXPECT_FALSE(has_begun_);
+  fake_cuda().launches_to_come = {cudaSuccess, cudaErrorLaunchFailure};
+  EXPECT_NE(cudaSuccess, pass->clip(data, 1000, stream_, has_begun_));
+  EXPECT_TRUE(has_begun_);
+}
+
+TEST_F(CudaPassLife, DoesNotGetMemoryThatAClipStillReads) {
+  auto pass = make(a_new_size());
+  std::vector<void*> data(data_.size(), values_);
+  ASSERT_EQ(cudaSuccess, pass->enqueue(data_, 1, stream_));
+  fake_cuda().hangs = true;
+  ASSERT_EQ(cudaSuccess, pass->clip(data, 1000, stream_, has_begun_));
+  const int allocations = fake_cuda().allocations;
+  pass.reset();
+  const auto next = std::make_unique<CudaPass>(0, shapes_, sites_, 2, 7);
+  EXPECT_GT(fake_cuda().allocations, allocations);
 }
 
 TEST_F(CudaPassLife, GoesWithoutACallThatWaitsForADeviceThatHangs) {

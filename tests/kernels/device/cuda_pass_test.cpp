@@ -138,6 +138,38 @@ TEST_F(CudaPassOn, TheNormAndTheFlagOnTheDeviceAreThoseOfTheSlot) {
   EXPECT_EQ(on_device().second, 0.0f);
 }
 
+TEST_F(CudaPassOn, AClipGivesBitForBitWhatTheHostMakesOfIt) {
+  for (const int count : {60, 1000}) {
+    Model model(count, 3'000'000 / count);
+    for (std::size_t i = 0; i < model.tensors.size(); ++i) {  // no NaN
+      std::mt19937_64 random(i);
+      fill_normal(model.tensors[i], random, -30, 15);  // fp16 gets subnormal, and stays finite
+      model.copies[i]->upload(model.tensors[i]);
+    }
+    CudaPass pass(0, model.shapes, model.sites, 2, 1);
+    DrivenPass driven(model.shapes, model.sites, {});
+    const Stream stream;
+    (void)read_on(pass, model.device, stream);
+    driven.read(model.host);
+    const double norm = driven.tables().state->gradient_norm;
+    std::vector<void*> on_device;
+    std::vector<void*> on_host;
+    for (std::size_t i = 0; i < model.host.size(); ++i) {
+      on_device.push_back(const_cast<void*>(model.device[i]));
+      on_host.push_back(const_cast<void*>(model.host[i]));
+    }
+    for (const double max_norm : {2 * norm, norm / 3}) {
+      bool has_begun = false;
+      check_cuda("clip", pass.clip(on_device, max_norm, stream.get(), has_begun));
+      EXPECT_TRUE(has_begun);
+      driven.clip(on_host, max_norm);
+      stream.finish();
+      for (std::size_t i = 0; i < model.tensors.size(); ++i)
+        ASSERT_EQ(model.copies[i]->bytes(), model.tensors[i].bytes()) << "tensor " << i;
+    }
+  }
+}
+
 TEST_F(CudaPassOn, MemoryFreedAndReusedBetweenReadsIsReadAsItIsThen) {
   std::mt19937_64 random(32);
   const TensorShape shape{5000, DType::f32};

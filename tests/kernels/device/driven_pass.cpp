@@ -23,26 +23,42 @@ DrivenPass::DrivenPass(std::span<const TensorShape> shapes, std::span<const Site
 
 void DrivenPass::read(std::span<const void* const> data, std::uint64_t token) {
   auto launch = std::make_unique<Launch>();
-  launch->tables = tables_;
   launch->token = token;
+  launch_all(*launch, data, [&](int block) {
+    auto shared = std::make_unique<device::BlockMemory>();
+    std::memset(static_cast<void*>(shared.get()), 0xcd, sizeof(*shared));  // as a device has it
+    fibers_.run([&](int thread) {
+      FiberLane lane(fibers_, thread, block, options_.grid);
+      device::BlockProgram<FiberLane, Launch>(lane, *launch, *shared).run();
+    });
+  });
+}
+
+void DrivenPass::clip(std::span<void* const> data, double max_norm) {
+  auto launch = std::make_unique<Launch>();
+  launch->max_norm = max_norm;
+  launch_all(*launch, {data.data(), data.size()}, [&](int block) {
+    fibers_.run([&](int thread) {
+      FiberLane lane(fibers_, thread, block, options_.grid);
+      device::ScaleProgram<FiberLane, Launch>(lane, *launch).run();
+    });
+  });
+}
+
+void DrivenPass::launch_all(Launch& launch, std::span<const void* const> data,
+                            const std::function<void(int block)>& run_block) {
+  launch.tables = tables_;
   for (std::size_t i = 0; i < launches_.size(); ++i) {
     const device::LaunchRange& range = launches_[i];
-    launch->tensor_begin = range.tensor_begin;
-    launch->tensor_end = range.tensor_end;
-    launch->block_begin = range.block_begin;
-    launch->block_end = range.block_end;
-    launch->last = i + 1 == launches_.size();
-    std::fill(std::begin(launch->data), std::end(launch->data), nullptr);
-    std::copy(data.begin() + range.tensor_begin, data.begin() + range.tensor_end, launch->data);
-    for (int turn = 0; turn < options_.grid; ++turn) {
-      const int block = options_.backward ? options_.grid - 1 - turn : turn;
-      auto shared = std::make_unique<device::BlockMemory>();
-      std::memset(static_cast<void*>(shared.get()), 0xcd, sizeof(*shared));  // as a device has it
-      fibers_.run([&](int thread) {
-        FiberLane lane(fibers_, thread, block, options_.grid);
-        device::BlockProgram<FiberLane, Launch>(lane, *launch, *shared).run();
-      });
-    }
+    launch.tensor_begin = range.tensor_begin;
+    launch.tensor_end = range.tensor_end;
+    launch.block_begin = range.block_begin;
+    launch.block_end = range.block_end;
+    launch.last = i + 1 == launches_.size();
+    std::fill(std::begin(launch.data), std::end(launch.data), nullptr);
+    std::copy(data.begin() + range.tensor_begin, data.begin() + range.tensor_end, launch.data);
+    for (int turn = 0; turn < options_.grid; ++turn)
+      run_block(options_.backward ? options_.grid - 1 - turn : turn);
   }
 }
 

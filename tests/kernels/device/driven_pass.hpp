@@ -11,6 +11,7 @@
 
 #include "kernels/device/block_program.hpp"
 #include "kernels/device/plan_tables.hpp"
+#include "kernels/device/scale_program.hpp"
 #include "kernels/result_ring.hpp"
 #include "tests/kernels/device/fiber_block.hpp"
 #include "tests/kernels/tensor_data.hpp"
@@ -53,6 +54,10 @@ class FiberLane {
   [[nodiscard]] static device::Vector load(const std::byte* at) {
     return *reinterpret_cast<const device::Vector*>(at);  // aligned, or UBSan says so
   }
+  [[nodiscard]] static device::Vector load_to_change(const std::byte* at) { return load(at); }
+  static void store(std::byte* at, const device::Vector& vector) {
+    *reinterpret_cast<device::Vector*>(at) = vector;
+  }
   void store_host(std::uint64_t* to, std::uint64_t value) {
     std::atomic_ref(*to).store(value, std::memory_order_release);
   }
@@ -79,6 +84,8 @@ class DrivenPass {
 
   /// One read. data[i] as for CudaPass::enqueue.
   void read(std::span<const void* const> data, std::uint64_t token = 0);
+  /// As CudaPass::clip.
+  void clip(std::span<void* const> data, double max_norm);
 
   [[nodiscard]] const ResultRing& ring() const { return ring_; }
   [[nodiscard]] const device::PassTables& tables() const { return tables_; }
@@ -88,6 +95,8 @@ class DrivenPass {
 
  private:
   using Launch = device::Launch<device::kFewPointers>;
+  void launch_all(Launch& launch, std::span<const void* const> data,
+                  const std::function<void(int block)>& run_block);
 
   DriveOptions options_;
   std::vector<device::LaunchRange> launches_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kernels/device/block_program.hpp"
+#include "kernels/device/cuda_scale.hpp"
 #include "tests/kernels/device/driven_pass.hpp"
 
 // Torch's libraries look for these names too, and must find these functions.
@@ -43,25 +44,29 @@ cudaError_t release(void* memory) {
 }
 
 template <std::size_t kPointers>
-void run(const void* arguments, int grid) {
+void run(const void* kernel, const void* arguments, int grid) {
   using Launch = device::Launch<kPointers>;
   const Launch& launch = *static_cast<const Launch*>(arguments);
+  const bool scales = kernel == device::scale_kernel(kPointers == device::kFewPointers);
   FiberBlock fibers(device::kThreads, FiberBlock::Order::forward);
   for (int block = 0; block < grid; ++block) {
     auto shared = std::make_unique<device::BlockMemory>();
     fibers.run([&](int thread) {
       FiberLane lane(fibers, thread, block, grid);
-      device::BlockProgram<FiberLane, Launch>(lane, launch, *shared).run();
+      if (scales)
+        device::ScaleProgram<FiberLane, Launch>(lane, launch).run();
+      else
+        device::BlockProgram<FiberLane, Launch>(lane, launch, *shared).run();
     });
   }
 }
 
 /// Which of the two parameter blocks it is follows from the plan, with which both begin.
-void run_read(const void* arguments, int grid) {
+void run_kernel(const void* kernel, const void* arguments, int grid) {
   const auto& tables = *static_cast<const device::PassTables*>(arguments);
   const bool is_small = tables.plan.tensor_count <= std::int64_t{device::kFewPointers};
-  is_small ? run<device::kFewPointers>(arguments, grid)
-           : run<device::kManyPointers>(arguments, grid);
+  is_small ? run<device::kFewPointers>(kernel, arguments, grid)
+           : run<device::kManyPointers>(kernel, arguments, grid);
 }
 
 }  // namespace
@@ -179,7 +184,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-cudaError_t cudaLaunchKernel(const void*, dim3 grid, dim3, void** arguments, std::size_t,
+cudaError_t cudaLaunchKernel(const void* kernel, dim3 grid, dim3, void** arguments, std::size_t,
                              cudaStream_t stream) {
   FakeCuda& fake = fake_cuda();
   if (!fake.launches_to_come.empty()) {
@@ -189,7 +194,7 @@ cudaError_t cudaLaunchKernel(const void*, dim3 grid, dim3, void** arguments, std
   }
   if (fake.capturing.contains(stream)) return cudaSuccess;  // nobody replays it here
   ++fake.launches;
-  if (fake.runs_kernels) run_read(arguments[0], static_cast<int>(grid.x));
+  if (fake.runs_kernels) run_kernel(kernel, arguments[0], static_cast<int>(grid.x));
   return cudaSuccess;
 }
 

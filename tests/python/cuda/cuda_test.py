@@ -175,6 +175,38 @@ def test_the_norm_of_the_pass_stays_on_the_device():
     close(step["grad_norm_at_step"], 0.01, 1e-3)
 
 
+def test_a_clip_of_mixed_dtypes_is_one_launch_that_rounds_once():
+    import gradvane
+
+    torch.manual_seed(0)
+    kinds = [torch.float32, torch.bfloat16, torch.float16, torch.float64] * 5
+    params = [torch.nn.Parameter(torch.randn(300, 7, device=DEVICE).to(kind)) for kind in kinds]
+    optimizer = torch.optim.SGD(params, 0.1)
+    watched = Watched(torch.nn.ParameterList(params), optimizer)
+    for max_norm in (0.5, 1e6):
+        optimizer.zero_grad()
+        for param in params:
+            param.grad = torch.randn_like(param)
+        before = [param.grad.clone() for param in params]
+        versions = [param.grad._version for param in params]
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            norm = gradvane.clip_grad_norm_(params, max_norm)
+            torch.cuda.synchronize()
+        scaling = [event for event in profiler.events() if "scale_tensors" in event.name]
+        assert len(scaling) == 1 and scaling[0].count == 1, scaling
+        coefficient = min(1.0, max_norm / (float(norm) + 1e-6))
+        for param, was, version in zip(params, before, versions):
+            work = torch.float64 if was.dtype == torch.float64 else torch.float32
+            factor = torch.tensor(coefficient, dtype=work, device=DEVICE)
+            expected = (was.to(work) * factor).to(was.dtype)
+            # The norm on the device is fp64: what the host has of it is rounded to the type that torch returns.
+            assert torch.allclose(param.grad.double(), expected.double(), rtol=2 * torch.finfo(was.dtype).eps, atol=0)
+            assert coefficient < 1 or torch.equal(param.grad, was)
+            assert param.grad._version > version
+        optimizer.step()
+    watched.steps()
+
+
 def test_weights_are_bit_identical_with_and_without():
     weights = []
     for is_watched in (False, True):

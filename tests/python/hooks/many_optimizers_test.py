@@ -8,6 +8,7 @@ import running
 import torch
 from conftest import reference_norm
 from gradvane import _naming
+from gradvane._watch import watcher
 from small_net import net
 
 
@@ -179,3 +180,34 @@ def test_a_look_at_the_objects_of_the_process_keeps_no_tensor(tmp_path):
         agent.detach()
         """), cwd=tmp_path)
     assert "Deallocating Tensor" not in done.stderr
+
+
+def test_small_models_that_step_behind_passes_of_their_own_are_not_one_optimizer(watching):
+    """A probe for each layer, say. They look like the optimizers that step within one backward pass."""
+    probes = [torch.nn.Linear(3, 1) for _ in range(5)]
+    optimizers = [torch.optim.SGD(probe.parameters(), 1e-3) for probe in probes]
+    watching()
+    norms = []
+    for _ in range(3):
+        for probe, optimizer in zip(probes, optimizers):
+            optimizer.zero_grad()
+            probe(torch.randn(4, 3)).square().mean().backward()
+            norms.append(reference_norm(probe.parameters()))
+            optimizer.step()
+    assert [step["grad_norm"] for step in watching.steps()] == pytest.approx(norms)
+
+
+def test_of_optimizers_that_are_made_for_each_task_the_first_hundreds_are_watched(watching, monkeypatch, caplog):
+    monkeypatch.setattr(watcher, "_MOST_GONE", 20)
+    model = net()
+    caplog.set_level("INFO", "gradvane")
+    watching()
+    for _ in range(30):
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        model(torch.ones(4, 6)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        del optimizer
+        gc.collect()
+    assert len(watching.steps()) == 20
+    assert sum("are not watched" in record.message for record in caplog.records) == 1
