@@ -47,6 +47,7 @@ void DeviceReads::resize(std::vector<kernels::Site> sites, int ring_slots, std::
     return;
   }
   state.devices.clear();
+  state.new_sources.clear();  // made ahead, and never read from
   state.last.clear();
   state.sites = std::move(sites);
   state.ring_slots = ring_slots;
