@@ -120,7 +120,7 @@ void OneDevice::forget_what_was_set() noexcept {
   for (void*& address : data_) address = absent(EntryTag::missing);
 }
 
-/// Once some of it is enqueued nobody else may scale what is scaled: then the device is given up, and that is all.
+/// Once some of it is enqueued, no one else may scale these gradients: the device is given up, and that is all.
 bool OneDevice::clip(std::size_t count, double max_norm) noexcept {
   bool has_begun = false;
   if (set_ == count && copies_set_ == 0 && fits_ && !made_.empty() && failure_.empty()) {

@@ -99,7 +99,7 @@ def test_what_a_decorated_closure_finds_is_seen_as_before(watching):
     given = []
     optimizer.register_step_pre_hook(lambda _, args, kwargs: given.append(args[1]))
     optimizer.step(closure)
-    assert given != [closure], "nobody would see its evaluations"
+    assert given != [closure], "no one would see its evaluations"
     (step,) = watching.steps()
     assert step["first_nonfinite"]
 
