@@ -40,6 +40,7 @@ Governor::Governor(const Options& options)
       rollback_window_(options.rollback_window),
       rollback_options_{.optimizer = options.rollback_optimizer,
                         .lr_factor = options.rollback_lr_factor},
+      rollback_device_sync_(options.rollback_device_sync),
       is_alone_(options.world_size <= 1),
       leaves_to_device_(options.skip_on_device && is_alone_),
       lockstep_(options.enabled && !is_alone_ && options.ranks == RankAgreement::agree &&

@@ -68,6 +68,8 @@ class Governor {
   [[nodiscard]] const RollbackOptions& rollback_options() const noexcept {
     return rollback_options_;
   }
+  /// Whether a rollback first waits for everything on each device.
+  [[nodiscard]] bool rollback_device_sync() const noexcept { return rollback_device_sync_; }
   /// When snapshots are due.
   [[nodiscard]] const SnapshotPace& pace() const noexcept { return pace_; }
   /// Whether a snapshot taken now may become one to go back to, as far as is known.
@@ -215,6 +217,7 @@ class Governor {
   const int rollback_limit_;
   const int rollback_window_;
   const RollbackOptions rollback_options_;
+  const bool rollback_device_sync_;
   const bool is_alone_;  ///< one process trains
   const bool leaves_to_device_;
 

@@ -276,6 +276,12 @@ constexpr std::array kTable{
                               std::numeric_limits<double>::max(), o.rollback_lr_factor);
         },
         [](const Options& o) { return format(o.rollback_lr_factor); }},
+    on_off<&Options::rollback_device_sync>(
+        "rollback_device_sync",
+        "A rollback first waits for everything that is under way on each device, instead of "
+        "ordering the streams that it knows of. For programs that write weights on a stream that "
+        "Agent.writes_on() was not told of. Each wait is in gradvane_host_syncs_total, with "
+        "kind=\"device\" and origin=\"gradvane\". Python only."),
     choice<&Options::ranks, kRankAgreements>(
         "ranks", "off, agree",
         "agree: all ranks of a run tell each other of each step before the update, and policies "

@@ -22,8 +22,16 @@ void RunProgress::note_exported(std::uint64_t steps) noexcept {
 
 std::optional<Ending> RunProgress::await_request(std::chrono::microseconds pause) {
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, pause, [this] { return request_.has_value(); });
+  ++rounds_;
+  if (rounds_ <= wanted_) changed_.notify_all();
+  changed_.wait_for(lock, pause, [this] { return request_.has_value() || rounds_ < wanted_; });
   return request_;
+}
+
+void RunProgress::note_last_round() noexcept {
+  const std::lock_guard lock(mutex_);
+  was_last_round_ = true;
+  changed_.notify_all();
 }
 
 void RunProgress::postpone_end(Clock::time_point time) noexcept {
@@ -52,8 +60,13 @@ void RunProgress::request_end(record::RunState state, std::string_view reason,
 
 bool RunProgress::await_exported(std::uint64_t steps, std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, timeout, [&] { return exported_ >= steps || has_ended_; }) &&
-         exported_ >= steps;
+  const std::uint64_t round = rounds_ + 2;  // one may be under way
+  wanted_ = std::max(wanted_, round);
+  changed_.notify_all();
+  const auto is_over = [&] {
+    return has_ended_ || (exported_ >= steps && (was_last_round_ || rounds_ >= round));
+  };
+  return changed_.wait_for(lock, timeout, is_over) && exported_ >= steps;
 }
 
 bool RunProgress::has_ended_within(std::chrono::milliseconds time) {

@@ -164,6 +164,7 @@ void Worker::wind_up(const Ending& ending) noexcept {
     export_governor();
   } catch (...) {  // no memory for it: the end itself matters more
   }
+  progress_.note_last_round();
   syncs_.report();
   recordings_.write_at_the_end(ending.state == RunState::failed, incidents_.has_open());
   // Until it dies the program trains on.
@@ -215,7 +216,7 @@ void Worker::leave_thread_behind() noexcept {
 }
 
 bool Worker::flush(std::chrono::milliseconds timeout) noexcept {
-  if (is_child()) return false;
+  if (!is_elsewhere()) return false;  // in a callback it would wait for itself
   handoff_.hurry();
   return progress_.await_exported(handoff_.steps_published(), timeout);
 }

@@ -244,7 +244,7 @@ class Agent:
         return status_of(self._native.status())
 
     def flush(self, seconds: float = 5.0) -> bool:
-        """Waits until every step so far has been exported; False where the time ran out."""
+        """Waits until every step and rollback so far is known to the exporters; False where the time ran out."""
         return bool(self._native.flush(float(seconds)))
 
     def detach(self) -> None:

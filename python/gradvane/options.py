@@ -82,6 +82,7 @@ class Options(TypedDict, total=False):
     rollback_window: int
     rollback_optimizer: Literal["restore", "reset", "keep"]
     rollback_lr_factor: float
+    rollback_device_sync: bool
     ranks: Literal["off", "agree"]
     check_before_reduction: bool
     compare_replicas_every: int

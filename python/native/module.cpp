@@ -223,6 +223,8 @@ void define_governor(Class& agent) {
              const auto& options = self.governor().rollback_options();
              return std::tuple(agent::name_of(options.optimizer), options.lr_factor);
            })
+      .def("rollback_device_sync",
+           [](PythonAgent& self) { return self.governor().rollback_device_sync(); })
       .def("may_snapshot", [](PythonAgent& self) { return self.governor().may_snapshot(); })
       .def(
           "count_snapshot",

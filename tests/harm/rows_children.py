@@ -200,7 +200,9 @@ AT_THE_END = [
         pool.apply_async(sleep)
         """, top=SLEEP, differs={"standard error": "the pool may complain while Python frees it, or not"}),
     Program("data loader workers are left alive when the script ends", """
+        import tempfile
         from torch.utils.data import DataLoader, TensorDataset
+        tempfile.gettempdir()  # else the workers try it out with a file, and die before it is gone
         loader = DataLoader(TensorDataset(torch.randn(8, 4)), num_workers=2, persistent_workers=True)
         batches = iter(loader)
         print(next(batches)[0].shape)

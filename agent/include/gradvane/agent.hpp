@@ -306,7 +306,8 @@ class GRADVANE_API Agent {
   /// Adds to what snapshots hold: what `save` returns, for `load` to take back.
   void snapshot_state(std::string_view name, SaveState save, LoadState load);
 
-  /// Waits until every finished step has been exported. Returns false if `timeout` comes first.
+  /// Waits until every finished step has been exported and every rollback so far is known. Returns false if `timeout`
+  /// comes first, and at once in a callback of the worker's thread.
   bool flush(std::chrono::milliseconds timeout = std::chrono::seconds(5)) noexcept;
 
   /// Ends the run: exports the last steps, marks the run as finished and closes the endpoint. It

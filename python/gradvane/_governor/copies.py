@@ -7,6 +7,7 @@ behind the writers and behind snapshots that still read, and the writers wait fo
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ import torch
 from gradvane._governor.tensors import distinct
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -38,6 +39,8 @@ class Flight:
 class Copies:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
+        self.own_calls: Callable[[int], object] = lambda delta: None
+        """told +1 before calls to a device, and -1 after them: they are not the training's"""
         self._writers: dict[torch.device, list[Any]] = {}
         self.synchronizes_devices = False
         """the fallback: a restore waits for everything on a device instead of ordering streams"""
@@ -60,21 +63,22 @@ class Copies:
             if device.type == "cpu":
                 _copy_on_host([to[i] for i in indices], [source[i] for i in indices])
                 continue
-            side = self._streams.side(device)
-            writers = self._writers_of(device)
-            self._order(side, writers)
-            first = [i for i in indices if i in at_once or not overlaps]
-            rest = [i for i in indices if i not in at_once and overlaps]
-            if first:
-                self._streams.copy(side, [to[i] for i in first], [source[i] for i in first])
-                flight.events[device] = done = self._streams.record(side)
-                for writer in writers:
-                    self._streams.wait(writer, done)
-            if rest:
-                self._streams.copy(side, [to[i] for i in rest], [source[i] for i in rest])
-                flight.events[device] = self._streams.record(side)
-                flight.is_gated = False
-                flight.versions += [(source[i], source[i]._version) for i in rest]
+            with self._own():
+                side = self._streams.side(device)
+                writers = self._writers_of(device)
+                self._order(side, writers)
+                first = [i for i in indices if i in at_once or not overlaps]
+                rest = [i for i in indices if i not in at_once and overlaps]
+                if first:
+                    self._streams.copy(side, [to[i] for i in first], [source[i] for i in first])
+                    flight.events[device] = done = self._streams.record(side)
+                    for writer in writers:
+                        self._streams.wait(writer, done)
+                if rest:
+                    self._streams.copy(side, [to[i] for i in rest], [source[i] for i in rest])
+                    flight.events[device] = self._streams.record(side)
+                    flight.is_gated = False
+                    flight.versions += [(source[i], source[i]._version) for i in rest]
             flight.held += [source[i] for i in indices]
         return flight
 
@@ -82,26 +86,29 @@ class Copies:
         """Before an optimizer writes. False if something else wrote what was being copied."""
         if flight.is_gated:
             return True
-        for device, event in flight.events.items():
-            for writer in self._writers_of(device):
-                self._streams.wait(writer, event)
+        with self._own():
+            for device, event in flight.events.items():
+                for writer in self._writers_of(device):
+                    self._streams.wait(writer, event)
         flight.is_gated = True
         is_unchanged = all(tensor._version == version for tensor, version in flight.versions)
         flight.versions.clear()
         return is_unchanged
 
     def has_landed(self, flight: Flight) -> bool:
-        landed = all(self._streams.has_landed(event) for event in flight.events.values())
+        with self._own():
+            landed = all(self._streams.has_landed(event) for event in flight.events.values())
         if landed:
             flight.held.clear()
         return landed
 
     def land(self, flight: Flight) -> None:
         """The host waits until the copies have landed."""
-        for event in flight.events.values():
-            if not self._streams.has_landed(event):
-                self.host_waits += 1
-                self._streams.wait_on_host(event)
+        with self._own():
+            for event in flight.events.values():
+                if not self._streams.has_landed(event):
+                    self.host_waits += 1
+                    self._streams.wait_on_host(event)
         flight.held.clear()
 
     def back(self, to: Sequence[Tensor], source: Sequence[Tensor]) -> Flight:
@@ -113,22 +120,31 @@ class Copies:
             if device.type == "cpu":
                 _copy_on_host(targets, sources)
                 continue
-            current = self._streams.current(device)
-            writers = self._writers_of(device)
-            if self.synchronizes_devices:
-                self.device_synchronizations += 1
-                self._streams.synchronize(device)
-            else:
-                self._order(current, [*writers, self._streams.side(device)])
-            self._streams.copy(current, targets, sources)
-            flight.events[device] = done = self._streams.record(current)
-            for writer in writers:
-                if writer != current:
-                    self._streams.wait(writer, done)
+            with self._own():
+                current = self._streams.current(device)
+                writers = self._writers_of(device)
+                if self.synchronizes_devices:
+                    self.device_synchronizations += 1
+                    self._streams.synchronize(device)
+                else:
+                    self._order(current, [*writers, self._streams.side(device)])
+                self._streams.copy(current, targets, sources)
+                flight.events[device] = done = self._streams.record(current)
+                for writer in writers:
+                    if writer != current:
+                        self._streams.wait(writer, done)
         return flight
 
     def is_capturing(self) -> bool:
         return self._streams.is_capturing()
+
+    @contextlib.contextmanager
+    def _own(self) -> Iterator[None]:
+        self.own_calls(1)
+        try:
+            yield
+        finally:
+            self.own_calls(-1)
 
     def _order(self, stream: Any, before: list[Any]) -> None:
         for other in before:

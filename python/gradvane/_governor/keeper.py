@@ -82,6 +82,11 @@ class Keeper:
         take, 0 for no bound."""
         self._cadence = Cadence(every, seconds, budget)
 
+    def set_devices(self, own_calls: Callable[[int], object], synchronizes: bool) -> None:
+        """`own_calls`: told +1 before calls to a device and -1 after them. `synchronizes`: a rollback first waits for
+        everything on each device."""
+        self._copies.own_calls, self._copies.synchronizes_devices = own_calls, synchronizes
+
     @property
     def is_asked(self) -> bool:
         """Whether a rollback waits for its place in the loop."""

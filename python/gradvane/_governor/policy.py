@@ -30,6 +30,7 @@ def connect(native: Any, watcher: Watcher, find: Callable[[], Incident | None]) 
     keeper.snapshots.note_result = native.count_snapshot
     keeper.snapshots.note_newest = lambda: native.set_snapshots(keeper.good())
     keeper.badness = lambda: None if native.may_snapshot() else "an incident has left the state in doubt"
+    keeper.set_devices(native.own_calls, native.rollback_device_sync())
     steps, seconds, budget = native.snapshot_pace()
     if not steps and not seconds:
         return

@@ -82,6 +82,26 @@ def test_the_fallback_waits_for_the_device_and_is_counted():
     assert copies.device_synchronizations == 1 and living.tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("synchronizes", [False, True])
+def test_an_option_asks_for_the_fallback_and_what_it_waits_for_is_not_the_trainings(watching, synchronizes):
+    model, optimizer = training()
+    agent = watching(model, optimizer, rollback_device_sync=synchronizes)
+    keeper, streams = agent._watcher.keeper, LazyStreams()
+    assert keeper._copies.own_calls == agent._native.own_calls
+    keeper._copies._streams, keeper._copies.own_calls = streams, lambda delta: streams.log.append(("own", delta))
+    step(model, optimizer)
+    assert keeper.snapshot()
+    keeper.rollback("a test")
+    assert keeper._copies.device_synchronizations == streams.log.count(("synchronize",)) == synchronizes
+    depth = 0
+    for call in streams.log:
+        if call[0] == "own":
+            depth += call[1]
+        else:
+            assert depth == 1, call
+    assert depth == 0
+
+
 def spoiled_restores(seed, orders, repetitions):
     """How often a restore was spoiled by a second stream, which spins and then writes what is being restored."""
     model, optimizer = training()

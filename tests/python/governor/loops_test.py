@@ -278,6 +278,26 @@ def test_a_training_without_a_tensor_has_snapshots_too(kept):
     assert torch.equal(torch.get_rng_state(), numbers)
 
 
+def test_flush_waits_until_the_rollback_is_known(kept):
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    agent = kept(model, optimizer)
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    for _ in range(20):
+        step(torch.ones(4, 6))
+        assert agent.is_state_good()
+        step(torch.full((4, 6), float("nan")))
+        assert not agent.is_state_good(), "the control: its step has been exported"
+        agent.rollback()
+        assert agent.is_state_good()
+    assert agent._watcher.keeper.rollbacks == 20
+
+
 def test_an_option_of_a_rollback_that_is_not_allowed_is_refused(kept):
     model = model_of()
     agent = kept(model, torch.optim.SGD(model.parameters(), 0.1))

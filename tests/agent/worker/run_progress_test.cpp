@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
+#include <stop_token>
 #include <thread>
 
 namespace gradvane::agent {
@@ -34,16 +36,47 @@ TEST(RunProgress, ARequestEndsTheWorkersPause) {
   EXPECT_TRUE(progress.await_request(1min));
 }
 
+/// Rounds that export up to `steps`, until it goes.
+class Rounds {
+ public:
+  Rounds(RunProgress& progress, std::uint64_t steps)
+      : thread_([&progress, steps](const std::stop_token& stop) {
+          while (!stop.stop_requested()) {
+            (void)progress.await_request(1ms);
+            progress.note_exported(steps);
+          }
+        }) {}
+
+ private:
+  std::jthread thread_;
+};
+
 TEST(RunProgress, AFlushWaitsForItsStepAndNotForLaterOnes) {
   RunProgress progress;
+  const Rounds worker(progress, 3);
+  EXPECT_TRUE(progress.await_exported(3, 1min));
+  EXPECT_FALSE(progress.await_exported(4, 10ms));
+}
+
+TEST(RunProgress, AFlushWaitsForAWholeRoundAlthoughItsStepHasBeenExported) {
+  RunProgress progress;
   progress.note_exported(3);
-  EXPECT_TRUE(progress.await_exported(3, 0ms));
+  EXPECT_FALSE(progress.await_exported(3, 1ms)) << "no round has been made";
+  (void)progress.await_request(0us);
+  auto flush = std::async(std::launch::async, [&] { return progress.await_exported(3, 1min); });
+  const auto began = RunProgress::Clock::now();
+  (void)progress.await_request(1min);
+  EXPECT_LT(RunProgress::Clock::now() - began, 50s) << "no pause while a flush waits";
+  while (flush.wait_for(0s) != std::future_status::ready) (void)progress.await_request(1ms);
+  EXPECT_TRUE(flush.get());
+}
+
+TEST(RunProgress, AFlushWaitsForNoRoundAfterTheLastOne) {
+  RunProgress progress;
+  progress.note_exported(3);
+  progress.note_last_round();
+  EXPECT_TRUE(progress.await_exported(3, 1min));
   EXPECT_FALSE(progress.await_exported(4, 1ms));
-  std::jthread worker([&] {
-    std::this_thread::sleep_for(20ms);
-    progress.note_exported(4);
-  });
-  EXPECT_TRUE(progress.await_exported(4, 1min));
 }
 
 TEST(RunProgress, AFlushEndsWithTheRunAndReportsThatAStepIsMissing) {

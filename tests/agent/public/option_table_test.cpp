@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "tests/agent/option_samples.hpp"
+#include "tests/agent/public/option_samples.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -21,7 +21,7 @@ using test::OptionSample;
 constexpr std::size_t kCodeOnly = 3;
 
 /// How many members Options has. A member more or less, and this does not compile: give it a row in
-/// agent/public/option_table.cpp and in tests/agent/option_samples.hpp, and a name here.
+/// agent/public/option_table.cpp and in tests/agent/public/option_samples.hpp, and a name here.
 std::size_t members() {
   const Options options;
   const auto& [enabled, run, run_id, config, run_dir, address, token, web_config, insecure,
@@ -36,11 +36,12 @@ std::size_t members() {
                drift_threshold, dead_after, overflow_streak, cost_budget, on_nonfinite,
                on_divergence, skip_limit, skip_norm, skip_on_device, snapshot_every,
                snapshot_seconds, snapshot_budget, rollback_limit, rollback_window,
-               rollback_optimizer, rollback_lr_factor, ranks, check_before_reduction,
-               compare_replicas_every, alertmanager_url, alertmanager_http_config,
-               alertmanager_labels, recorder, recorder_dir, recorder_steps, recorder_memory_bytes,
-               recorder_disk_bytes, recorder_kept, recorder_signal, trace_nonfinite, norm_exchange,
-               handle_sigterm, log, on_incident, command_line] = options;
+               rollback_optimizer, rollback_lr_factor, rollback_device_sync, ranks,
+               check_before_reduction, compare_replicas_every, alertmanager_url,
+               alertmanager_http_config, alertmanager_labels, recorder, recorder_dir,
+               recorder_steps, recorder_memory_bytes, recorder_disk_bytes, recorder_kept,
+               recorder_signal, trace_nonfinite, norm_exchange, handle_sigterm, log, on_incident,
+               command_line] = options;
   const void* const all[] = {&enabled,
                              &run,
                              &run_id,
@@ -110,6 +111,7 @@ std::size_t members() {
                              &rollback_window,
                              &rollback_optimizer,
                              &rollback_lr_factor,
+                             &rollback_device_sync,
                              &ranks,
                              &check_before_reduction,
                              &compare_replicas_every,

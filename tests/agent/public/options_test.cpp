@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "agent/public/option_table.hpp"
-#include "tests/agent/option_samples.hpp"
-#include "tests/agent/option_sources.hpp"
+#include "tests/agent/public/option_samples.hpp"
+#include "tests/agent/public/option_sources.hpp"
 
 namespace gradvane::agent {
 namespace {

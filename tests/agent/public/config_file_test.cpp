@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "agent/public/option_table.hpp"
-#include "tests/agent/option_sources.hpp"
+#include "tests/agent/public/option_sources.hpp"
 
 namespace gradvane::agent {
 namespace {

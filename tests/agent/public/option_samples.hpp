@@ -94,6 +94,7 @@ inline const std::vector<OptionSample>& option_samples() {
       {"rollback_window", "1", "9", {"", "0", "-1"}},
       {"rollback_optimizer", "reset", "keep", {"", "Reset", "restored"}},
       {"rollback_lr_factor", "0.5", "2", {"", "0", "-1", "nan", "inf"}},
+      {"rollback_device_sync", "on", "off", {"", "maybe", "2"}},
       {"ranks", "agree", "off", {"", "on", "Agree", "none"}},
       {"check_before_reduction", "on", "off", {"", "maybe", "2"}},
       {"compare_replicas_every", "50", "0", {"", "-1", "often"}},
