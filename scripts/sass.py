@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Counts the machine instructions of the CUDA kernel, and compares them with docs/internals/sass.json.
+"""Counts the machine instructions of the CUDA kernels, and compares them with docs/internals/sass.json.
 
-The kernel is compiled for each architecture with the flags of the build, disassembled, and its hot
+They are compiled for each architecture with the flags of the build, disassembled, and their hot
 loops are found (machine_code/). No GPU is needed. The check fails where a number got worse, or
-misses a bar. `--object` takes the machine code of an object of a release build instead of compiling.
+misses a bar. `--objects` takes the machine code of objects of a release build instead of compiling.
 `--write` writes docs/internals/sass.json and the table in docs/internals/kernel.md again.
 """
 
@@ -22,9 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "machine_code"))
 from sass_paths import SassError, parse  # noqa: E402
 from sass_rows import (DTYPES, FEWER_IS_WORSE, MORE_IS_WORSE, kernel_rows,  # noqa: E402
                        resource_rows, usage_rows)
+from scale_rows import scale_rows  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCE = "kernels/device/cuda_pass.cu"
+SOURCES = {"cuda_pass.cu": kernel_rows, "cuda_scale.cu": scale_rows}  # in kernels/device
 TABLE = ROOT / "docs" / "internals" / "sass.json"
 PAGE = ROOT / "docs" / "internals" / "kernel.md"
 BEGIN = "<!-- sass: begin, written by scripts/sass.py --write -->"
@@ -63,6 +64,12 @@ BARS = (
     Bar(r"sm_90 kernel", "registers", at_most=80),
     Bar(r"\w+ kernel", "spill_bytes", at_most=0),
     Bar(r"\w+ \w+ (block|warp) .+", "local_accesses", at_most=0),
+    # A clip reads and writes four bytes of a 16-bit element: at 3 instructions memory is the limit by far.
+    Bar(r"\w+ clip \w+ \w+", "loads_in_flight", at_least=8),
+    Bar(r"\w+ clip (b?f16|f32) \w+", "per_element", at_most=3),
+    Bar(r"\w+ clip \w+ \w+", "local_accesses", at_most=0),
+    Bar(r"sm_90 clip kernel", "registers", at_most=80),
+    Bar(r"\w+ clip kernel", "spill_bytes", at_most=0),
 )
 
 
@@ -110,7 +117,7 @@ KERNEL_FIELDS = (("registers", "registers of a thread"), ("spill_bytes", "bytes 
 
 def to_markdown(nvcc: str, rows: dict) -> str:
     def per_element(arch: str, dtype: str, way: str) -> str:
-        cells = [f"{rows[f'{arch} {dtype} {team} {way}']['per_element']:.2f}"
+        cells = [f"{rows[f'{arch} {dtype} {team} {way}'.strip()]['per_element']:.2f}"
                  for team in ("block", "warp")]
         return cells[0] if cells[0] == cells[1] else " / ".join(cells)
 
@@ -135,10 +142,13 @@ def to_markdown(nvcc: str, rows: dict) -> str:
         lines.append(line(f"{dtype}, read exactly",
                           lambda arch: str(rows[f"{arch} {dtype} exact"]["instructions"])))
     for dtype in sorted(DTYPES):
+        lines.append(line(f"{dtype}, clipped", lambda arch: per_element(f"{arch} clip", dtype, "")))
+    for dtype in sorted(DTYPES):
         lines.append(line(f"{dtype}, loads before the first use",
                           lambda arch: in_flight(arch, dtype)))
     for field, title in KERNEL_FIELDS:
         lines.append(line(title, lambda arch: str(rows[f"{arch} kernel"][field])))
+    lines.append(line("registers of a thread that clips", lambda arch: str(rows[f"{arch} clip kernel"]["registers"])))
     return "\n".join(lines)
 
 
@@ -180,28 +190,34 @@ def run(*command: str | Path, folder: str | None = None) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-def count(nvcc: Path, nvdisasm: Path, built: Path | None) -> tuple[dict, list[str]]:
-    """All rows, and notes on them. `built`: an object with the machine code for all architectures."""
+def count(nvcc: Path, nvdisasm: Path, built: list[Path]) -> tuple[dict, list[str]]:
+    """All rows, and notes on them. `built`: objects with the machine code for all architectures, one for each source;
+    none: they are compiled."""
     rows: dict[str, dict] = {}
     notes: list[str] = []
-    with tempfile.TemporaryDirectory() as folder:
-        if built:
-            run(nvdisasm.with_name("cuobjdump"), "-xelf", "all", built.resolve(), folder=folder)
-        for arch in ARCHITECTURES:
-            try:
-                cubin, resources = taken_out(nvdisasm, Path(folder), arch) if built else compiled(nvcc, Path(folder), arch)
-                code, _ = run(nvdisasm, "-c", cubin)
-                found, said = kernel_rows(parse(code), resources, arch)
-            except SassError as error:
-                raise SassError(f"{arch}: {error}") from error
-            rows.update(found)
-            notes += said
+    objects = {path.name.removesuffix(".o"): path for path in built}
+    if built and set(objects) != set(SOURCES):
+        raise SassError(f"not the objects of {' and '.join(SOURCES)}: {', '.join(map(str, built))}")
+    for source, rows_of in SOURCES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            if built:
+                run(nvdisasm.with_name("cuobjdump"), "-xelf", "all", objects[source].resolve(), folder=folder)
+            for arch in ARCHITECTURES:
+                try:
+                    cubin, resources = (taken_out(nvdisasm, Path(folder), arch) if built else
+                                        compiled(nvcc, source, Path(folder), arch))
+                    code, _ = run(nvdisasm, "-c", cubin)
+                    found, said = rows_of(parse(code), resources, arch)
+                except SassError as error:
+                    raise SassError(f"{source}, {arch}: {error}") from error
+                rows.update(found)
+                notes += said
     return rows, notes
 
 
-def compiled(nvcc: Path, folder: Path, arch: str) -> tuple[Path, dict]:
+def compiled(nvcc: Path, source: str, folder: Path, arch: str) -> tuple[Path, dict]:
     cubin = folder / f"{arch}.cubin"
-    out, err = run(nvcc, *FLAGS, f"-arch={arch}", "-cubin", "-Xptxas", "-v", ROOT / SOURCE, "-o", cubin)
+    out, err = run(nvcc, *FLAGS, f"-arch={arch}", "-cubin", "-Xptxas", "-v", ROOT / "kernels" / "device" / source, "-o", cubin)
     return cubin, resource_rows(out + err, arch)
 
 
@@ -236,13 +252,13 @@ def judge(nvcc: str, rows: dict, table: dict, pinned: str) -> tuple[list[str], l
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write the tables in docs/ anew")
-    parser.add_argument("--object", type=Path, help="of a release build: kernels/…/cuda_pass.cu.o")
+    parser.add_argument("--objects", type=Path, nargs="+", default=[], help="of a release build: kernels/…/cuda_*.cu.o")
     arguments = parser.parse_args()
     try:
         tools = find_tools()
         release = re.search(r"\bV(\d+\.\d+\.\d+)", run(tools[0], "--version")[0])
         nvcc = release[1] if release else "unknown"
-        rows, notes = count(*tools, arguments.object)
+        rows, notes = count(*tools, arguments.objects)
         if arguments.write:
             write(nvcc, rows)
             faults = missed_bars(rows)

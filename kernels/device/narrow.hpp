@@ -85,4 +85,21 @@ template <DType dtype>
   return detail::bits_of(value);
 }
 
+/// narrow() of two, `low` in the lower half of the word. A device has one instruction for both; the compiler makes it of
+/// two for some devices only.
+template <DType dtype>
+[[nodiscard]] GRADVANE_HOST_DEVICE inline std::uint32_t narrow_two(float low, float high) noexcept {
+  static_assert(dtype == DType::f16 || dtype == DType::bf16);
+#if defined(__CUDA_ARCH__)
+  std::uint32_t word;
+  if constexpr (dtype == DType::f16)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+#else
+  return std::uint32_t{narrow<dtype>(high)} << 16 | narrow<dtype>(low);
+#endif
+}
+
 }  // namespace gradvane::kernels::device

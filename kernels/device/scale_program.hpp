@@ -47,9 +47,8 @@ template <DType dtype>
       if constexpr (dtype == DType::f32) {
         word = scaled<dtype>(word, factor);
       } else {
-        const std::uint32_t low = scaled<dtype>(static_cast<std::uint16_t>(word), factor);
-        word = std::uint32_t{scaled<dtype>(static_cast<std::uint16_t>(word >> 16), factor)} << 16 |
-               low;
+        word = narrow_two<dtype>(widen<dtype>(static_cast<std::uint16_t>(word)) * factor,
+                                 widen<dtype>(static_cast<std::uint16_t>(word >> 16)) * factor);
       }
     }
   }

@@ -12,7 +12,7 @@ One row, "kernel", is of what a thread and a block take.
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from sass_paths import (Code, Instruction, Loop, SassError, blocks_of, innermost,
                         load_stride, loads_in_flight, loops)
@@ -221,16 +221,21 @@ def worse_of(a: dict, b: dict) -> dict:
 
 def kernel_rows(codes: list[Code], resources: dict[str, dict],
                 arch: str) -> tuple[dict[str, dict], list[str]]:
-    """All rows of one architecture, by name with the architecture; and notes on them. The kernel is
-    there twice, for few and for many tensors: a row tells of the worse one."""
-    kernels = {code.name: code for code in codes if KERNEL.search(code.name)}
+    """All rows of one architecture, by name with the architecture; and notes on them."""
+    return of_both(codes, resources, arch, KERNEL,
+                   lambda code: {**loop_rows(code), **careful_rows(code), **exact_rows(code), "kernel": resources[code.name]})
+
+
+def of_both(codes: list[Code], resources: dict[str, dict], arch: str, pattern: re.Pattern[str],
+            rows_of: Callable[[Code], dict[str, dict]]) -> tuple[dict[str, dict], list[str]]:
+    """A kernel is there twice, for few and for many tensors: a row tells of the worse one."""
+    kernels = {code.name: code for code in codes if pattern.search(code.name)}
     if len(kernels) != 2 or set(kernels) != set(resources):
         raise SassError(f"{arch}: not two kernels: {', '.join({*kernels, *resources}) or 'none'}")
     rows: dict[str, dict] = {}
     differing: Counter[str] = Counter()
-    for name, code in kernels.items():
-        mine = {**loop_rows(code), **careful_rows(code), **exact_rows(code), "kernel": resources[name]}
-        for row, numbers in mine.items():
+    for code in kernels.values():
+        for row, numbers in rows_of(code).items():
             key = f"{arch} {row}"
             differing[key] += rows.get(key, numbers) != numbers
             rows[key] = worse_of(rows.get(key, numbers), numbers)

@@ -1,4 +1,4 @@
-"""The kernel's machine code is what docs/internals/sass.json says; and scripts/sass.py sees when it is not.
+"""The kernels' machine code is what docs/internals/sass.json says; and scripts/sass.py sees when it is not.
 
 The last is shown on machine code written by hand: a kernel with all the loops, and in each test one
 thing wrong with it.
@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import sass  # noqa: E402
 import sass_paths  # noqa: E402
 import sass_rows  # noqa: E402
+import scale_rows  # noqa: E402
 from sass_paths import SassError  # noqa: E402
 
 NUMBERS = {"f32": 0, "f64": 1, "f16": 2, "bf16": 3}
@@ -89,9 +90,34 @@ def kernel(changed: str = "", first=(), then=(), pointers: int = 480) -> str:
     return listing(*lines, name=f"_ZN12read_tensorsILm{pointers}EEE")
 
 
-def ptxas(registers: int = 80, spilled: int = 0) -> str:
+SCALING = {"f32": ["FMUL R50, R8, R5"], "f64": ["DMUL R50, R8, R6"],
+           "f16": ["HADD2.F32 R50, -RZ, R8.H0_H0", "FMUL R50, R50, R5", "F2FP.F16.F32.PACK_AB R8, R51, R50"],
+           "bf16": ["FMUL R50, R8, R5", "F2FP.BF16.F32.PACK_AB R8, R51, R50"]}
+
+
+def clip(changed: str = "", first=(), then=(), pointers: int = 480) -> str:
+    """All loops of a clip; as kernel()."""
+    lines: list[str] = []
+    places = [(dtype, team) for dtype in SCALING for team in ("block", "warp")]
+    for number, (dtype, team) in enumerate(places, 1):
+        stride = 0x1000 if team == "block" else 0x200
+        one, *others = loads(stride)
+        is_changed = changed == f"{dtype} {team}"
+        lines += [f".L_x_{number}:", one, *(first if is_changed else ()), *others, *SCALING[dtype],
+                  *(then if is_changed else ()), *(f"STG.E.128 [R2.64+{stride * i:#x}], R8" for i in range(8)),
+                  f"@P0 BRA `(.L_x_{number})"]
+    return listing(*lines, "EXIT", name=f"_ZN13scale_tensorsILm{pointers}EEE")
+
+
+def clip_rows(few: str = "", resources: str = "") -> dict:
+    codes = sass_paths.parse((few or clip()) + clip(pointers=4064))
+    used = sass_rows.resource_rows(resources or ptxas(72, name="13scale_tensors"), "sm_90")
+    return scale_rows.scale_rows(codes, used, "sm_90")[0]
+
+
+def ptxas(registers: int = 80, spilled: int = 0, name: str = "12read_tensors") -> str:
     return "".join(
-        f"ptxas info : Compiling entry function '_ZN12read_tensorsILm{pointers}EEE' for 'sm_90'\n"
+        f"ptxas info : Compiling entry function '_ZN{name}ILm{pointers}EEE' for 'sm_90'\n"
         f"    {spilled} bytes stack frame, {spilled} bytes spill stores, 0 bytes spill loads\n"
         f"ptxas info : Used {registers} registers, used 1 barriers, 37864 bytes smem\n"
         for pointers in (480, 4064))
@@ -99,8 +125,8 @@ def ptxas(registers: int = 80, spilled: int = 0) -> str:
 
 def rows_of(few: str, many: str = "", resources: str = "") -> dict:
     codes = sass_paths.parse(few + (many or kernel(pointers=4064)))
-    return sass_rows.kernel_rows(codes, sass_rows.resource_rows(resources or ptxas(), "sm_90"),
-                                 "sm_90")[0]
+    pass_rows = sass_rows.kernel_rows(codes, sass_rows.resource_rows(resources or ptxas(), "sm_90"), "sm_90")[0]
+    return {**pass_rows, **clip_rows()}
 
 
 def only_loop(*lines: str) -> sass_paths.Loop:
@@ -110,8 +136,9 @@ def only_loop(*lines: str) -> sass_paths.Loop:
 
 
 def test_the_kernel_is_what_the_table_says():
-    built = os.environ.get("GRADVANE_KERNEL_OBJECT")
-    done = subprocess.run([sys.executable, "-B", ROOT / "scripts" / "sass.py", *(["--object", built] if built else [])],
+    built = os.environ.get("GRADVANE_KERNEL_OBJECTS")
+    objects = ["--objects", *built.split(":")] if built else []
+    done = subprocess.run([sys.executable, "-B", ROOT / "scripts" / "sass.py", *objects],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -135,7 +162,7 @@ def test_the_numbers_of_the_sources_are_the_scripts():
 def test_a_good_kernel_meets_the_bars_and_its_own_table():
     rows = rows_of(kernel())
     assert {name.removeprefix("sm_90 ") for name in rows} == (
-        sass_rows.EXPECTED | {f"{dtype} exact" for dtype in NUMBERS} | {"kernel"} |
+        sass_rows.EXPECTED | scale_rows.EXPECTED | {f"{dtype} exact" for dtype in NUMBERS} | {"kernel", "clip kernel"} |
         {f"{dtype} {way}" for dtype in NUMBERS if dtype != "f64" for way in ("careful", "nonfinite")})
     assert [rows[f"sm_90 f32 {way}"]["per_element"] for way in ("careful", "nonfinite")] == [7 / 4, 8 / 4]
     assert sass.missed_bars(rows) == []
@@ -265,6 +292,30 @@ def test_code_of_another_shape_is_refused(was, becomes, said):
     assert was in text
     with pytest.raises(SassError, match=re.escape(said)):
         rows_of(text.replace(was, becomes))
+
+
+def test_a_clip_is_counted_and_judged_as_well():
+    rows = clip_rows()
+    assert rows["sm_90 clip f16 warp"] == {"instructions": 20, "per_element": 20 / 64, "loads_in_flight": 8,
+                                           "local_accesses": 0}
+    for changed, what in (({"then": ["NOP"] * 200}, "per_element 3.4219, the bar is 3 at most"),
+                          ({"first": ["FADD R50, R50, R9"]}, "loads_in_flight 1, the bar is 8 at least"),
+                          ({"then": ["LDL R50, [R1]"]}, "local_accesses 1, the bar is 0 at most")):
+        assert f"sm_90 clip bf16 block: {what}" in sass.missed_bars(clip_rows(clip("bf16 block", **changed)))
+    full = clip_rows(resources=ptxas(96, 8, "13scale_tensors"))
+    assert {"sm_90 clip kernel: registers 96, the bar is 80 at most",
+            "sm_90 clip kernel: spill_bytes 8, the bar is 0 at most"} <= set(sass.missed_bars(full))
+
+
+@pytest.mark.parametrize(("was", "becomes", "said"), [
+    ("DMUL", "DADD", "is none of ours: 'clip  block'"),
+    ("STG.E.128", "STG.E.64", "is none of ours: 'clip f32 block', 7 stores"),
+    ("LDG.E.NA.128.CONSTANT R36", "LDG.E.NA.64.CONSTANT R36", "no loop found for clip f32 block")])
+def test_a_clip_of_another_shape_is_refused(was, becomes, said):
+    text = clip()
+    assert was in text
+    with pytest.raises(SassError, match=re.escape(said)):
+        clip_rows(text.replace(was, becomes, 1))
 
 
 def test_ways_on_that_only_sm_80_and_sm_100_have():
