@@ -37,11 +37,12 @@ class Agent::Impl {
     if (loss != nullptr) recorder().take_loss(*loss);
     if (!reads_after) recorder().read_gradients(index, record::ReadAt::optimizer);
     recorder().before_update(index);
+    snapshots_.before_update();
     agent::Decision decision = reads_after ? agent::Decision{} : judge(index, true);
     if (decision.verdict != agent::Verdict::take) {
       recorder().after_update(index);
       (void)before.stop();
-      return finish(index, decision, record::SkipReason::governor);
+      return finish(index, decision, record::SkipReason::governor, true);
     }
     const int phase = recorder().enter_phase(static_cast<int>(Phase::optimizer));
     const Clock::duration update_began = UnbookedTime::at(before.stop());
@@ -61,7 +62,7 @@ class Agent::Impl {
     }
     recorder().after_update(index);
     (void)after.stop();
-    return finish(index, decision, record::SkipReason::none);
+    return finish(index, decision, record::SkipReason::none, true);
   }
 
   /// Where ranks agree, this waits for all of them.
@@ -99,13 +100,14 @@ class Agent::Impl {
           "attach(), or set ranks to off");
   }
 
-  /// A step is over: it is handed on, then the state is kept or put back.
-  std::optional<StepResult> finish(int index, agent::Decision decision,
-                                   record::SkipReason skipped) noexcept {
+  /// A step is over: it is handed on, then the state is kept or put back. `is_update_ours`: the next one comes through
+  /// step() too.
+  std::optional<StepResult> finish(int index, agent::Decision decision, record::SkipReason skipped,
+                                   bool is_update_ours) noexcept {
     auto result = session_.finish(index, skipped);
     if (decision.verdict != agent::Verdict::stop)
       snapshots_.after_step(index, recorder().last_run_step(),
-                            decision.verdict == agent::Verdict::rollback);
+                            decision.verdict == agent::Verdict::rollback, is_update_ours);
     return result;
   }
 
@@ -113,7 +115,11 @@ class Agent::Impl {
 
  private:
   agent::Session session_;
-  agent::Snapshots snapshots_{session_.governor()};
+  agent::Snapshots snapshots_{session_.governor(),
+                              [this] { return session_.recorder().is_capturing(); },
+                              [this](int delta) {
+                                if (auto* ledger = session_.ledger()) ledger->own(delta);
+                              }};
   std::optional<agent::ranks::Meeting> meeting_{};
 };
 
@@ -122,10 +128,12 @@ namespace {
 void check_device(const agent::Governor& governor, const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups())
     for (const at::Tensor& param : group.params()) {
-      if (governor.pace().is_on() && !param.is_cpu())
+      if (governor.pace().is_on() && !param.is_cpu() && !param.is_cuda())
         throw std::invalid_argument(
-            "snapshots are for parameters on a CPU; set snapshot_every to 0, on_nonfinite to "
-            "watch, skip or stop, and on_divergence to watch or stop");
+            "snapshots are for parameters on a CPU or a CUDA device, and these are on " +
+            param.device().str() +
+            "; set snapshot_every to 0, on_nonfinite to watch, skip or stop, and on_divergence to "
+            "watch or stop");
       if (governor.acts_on_nonfinite() && !param.is_cpu() && !param.is_cuda())
         throw std::invalid_argument(
             "on_nonfinite is for parameters on a CPU or a CUDA device, and these are on " +
@@ -203,7 +211,7 @@ std::optional<StepResult> Agent::end_step() noexcept {
     decision = impl_->judge(only, false);  // the update was the loop's
     impl_->recorder().after_update(only);
   }
-  return impl_->finish(only, decision, record::SkipReason::none);
+  return impl_->finish(only, decision, record::SkipReason::none, false);
 }
 
 void Agent::before_reduction() noexcept {
@@ -258,7 +266,7 @@ GovernorStatus Agent::governor() const { return impl_->session().governor().stat
 bool Agent::should_stop() const noexcept { return impl_->session().governor().should_stop(); }
 
 bool Agent::snapshot() noexcept {
-  return impl_->live() && impl_->snapshots().take(impl_->recorder().last_run_step());
+  return impl_->live() && impl_->snapshots().take_now(impl_->recorder().last_run_step());
 }
 
 Rollback Agent::rollback(std::string_view reason, const RollbackOptions& options) {
@@ -274,6 +282,8 @@ void Agent::on_rollback(std::function<void(const Rollback&)> callback) {
 void Agent::snapshot_state(std::string_view name, SaveState save, LoadState load) {
   impl_->snapshots().state().add(std::string(name), std::move(save), std::move(load));
 }
+
+void Agent::writes_on(const c10::Stream& stream) { impl_->snapshots().writes_on(stream); }
 
 bool Agent::flush(std::chrono::milliseconds timeout) noexcept {
   return impl_->live() && impl_->session().worker().flush(timeout);

@@ -124,9 +124,10 @@ void Session::leave() noexcept {
   seat_.leave();
 }
 
-std::optional<StepResult> Session::finish(int optimizer, record::SkipReason skipped) noexcept {
+std::optional<StepResult> Session::finish(int optimizer, record::SkipReason skipped,
+                                          bool is_taken_here) noexcept {
   const OwnTime own(recorder_);
-  return recorder_.finish(optimizer, skipped);
+  return recorder_.finish(optimizer, skipped, is_taken_here);
 }
 
 void Session::outside_steps(int delta) noexcept {

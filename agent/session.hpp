@@ -62,7 +62,8 @@ class Session {
   /// Ends the step of `optimizer`. What handing it over costs counts in the next step, since the
   /// times of this one are handed over.
   std::optional<StepResult> finish(int optimizer,
-                                   record::SkipReason skipped = record::SkipReason::none) noexcept;
+                                   record::SkipReason skipped = record::SkipReason::none,
+                                   bool is_taken_here = true) noexcept;
 
   [[nodiscard]] std::string url() const;
   /// What the run is called; empty if switched off.

@@ -98,6 +98,7 @@ TORCH_FILES = {"collectors/tensors/tensor.hpp", "collectors/tensors/tensor_libto
                "agent/step/gradient_clip.cpp", "agent/agent.cpp", "agent/include/gradvane/agent.hpp",
                "agent/include/gradvane/torch_store.hpp",
                # What belongs to a state is torch's to say; Python's package has its own.
+               "agent/snapshots/copies.cpp", "agent/snapshots/streams.hpp", "agent/snapshots/streams.cpp",
                "agent/snapshots/state_tensors.hpp", "agent/snapshots/state_tensors.cpp",
                "agent/snapshots/training_state.hpp", "agent/snapshots/training_state.cpp"}
 # Folder: headers from outside that it must never see, and why.

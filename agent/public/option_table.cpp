@@ -281,7 +281,7 @@ constexpr std::array kTable{
         "A rollback first waits for everything that is under way on each device, instead of "
         "ordering the streams that it knows of. For programs that write weights on a stream that "
         "Agent.writes_on() was not told of. Each wait is in gradvane_host_syncs_total, with "
-        "kind=\"device\" and origin=\"gradvane\". Python only."),
+        "kind=\"device\" and origin=\"gradvane\"."),
     choice<&Options::ranks, kRankAgreements>(
         "ranks", "off, agree",
         "agree: all ranks of a run tell each other of each step before the update, and policies "

@@ -16,14 +16,34 @@ namespace gradvane::agent {
 
 using record::SnapshotResult;
 
-void Snapshots::after_step(int optimizer, std::int64_t run_step, bool goes_back) noexcept try {
+Snapshots::Snapshots(Governor& governor, std::function<bool()> is_capturing,
+                     std::function<void(int)> own_calls, std::unique_ptr<Streams> streams)
+    : governor_(governor),
+      is_capturing_(std::move(is_capturing)),
+      copies_(std::move(streams)),
+      clock_(governor.pace()) {
+  copies_.set_own_calls(std::move(own_calls));
+  copies_.synchronize_devices(governor.rollback_device_sync());
+}
+
+Snapshots::~Snapshots() {
+  try {
+    if (pending_) copies_.land(pending_->flight);
+    for (Generation& one : generations_) copies_.land(one.read_by);
+  } catch (...) {  // the device is lost, and its copies with it
+  }
+}
+
+void Snapshots::after_step(int optimizer, std::int64_t run_step, bool goes_back,
+                           bool overlaps) noexcept try {
   is_asked_ = is_asked_ || goes_back;
   if (!is_asked_ && !governor_.pace().is_on()) return;
   if (!leads(optimizer)) return;
   if (std::exchange(is_asked_, false)) return answer(run_step);
   const double now = record::monotonic_time();
+  settle(false);
   if (!clock_.is_due(run_step, now)) return;
-  if (take(run_step)) clock_.taken(run_step, now);
+  if (take(run_step, overlaps)) clock_.taken(run_step, now);
   clock_.tried(now, record::monotonic_time() - now);
 } catch (...) {  // no memory for its books: the next step may have some
 }
@@ -45,7 +65,10 @@ Snapshots::Generation* Snapshots::newest_good(std::optional<std::int64_t> run_st
   return newest;
 }
 
-bool Snapshots::take(std::int64_t run_step) noexcept try {
+bool Snapshots::take(std::int64_t run_step, bool overlaps) noexcept try {
+  settle(false);
+  if (pending_) return false;
+  if (is_capturing_()) return refuse(SnapshotResult::capturing, "a CUDA graph is captured");
   if (!governor_.may_snapshot())
     return refuse(SnapshotResult::incident, "an incident has left the state in doubt");
   if (std::string why = state_.unsupported(); !why.empty())
@@ -56,26 +79,93 @@ bool Snapshots::take(std::int64_t run_step) noexcept try {
   if (std::ranges::all_of(generations_, [](const Generation& one) { return one.number == 0; }))
     if (std::string why = memory_refusal(2 * state_.bytes()); !why.empty())
       return refuse(SnapshotResult::memory, std::move(why));
-  if (!std::exchange(has_masks_, true)) masks_ = state_.masks();
+  if (!std::exchange(has_masks_, true)) {
+    const Copies::Own own = copies_.own();
+    masks_ = state_.masks();
+  }
   place.is_good = false;
   place.number = ++begun_;
   place.run_step = run_step;
   place.taken_at = record::monotonic_time();
   place.restores = 0;
-  state_.copy(place.copy);
-  if (const std::string bad = place.copy.nonfinite(masks_); !bad.empty()) {
-    note_newest();
-    return refuse(SnapshotResult::nonfinite, bad + " is not finite");
-  }
-  place.checksum = place.copy.checksum();
-  place.is_good = true;
-  governor_.count_snapshot(SnapshotResult::committed);
+  copies_.land(place.read_by);
+  place.read_by = {};
+  Flight flight = state_.copy(place.copy, copies_, overlaps && overlaps_);
+  if (flight.events.empty()) return commit(place, examined(place.copy, masks_));
+  pending_.emplace(Pending{&place, std::move(flight)});
   note_newest();
   return true;
 } catch (const std::exception& error) {
   return refuse(SnapshotResult::failed, error.what());
 } catch (...) {
   return refuse(SnapshotResult::failed, "an exception that is no std::exception");
+}
+
+bool Snapshots::take_now(std::int64_t run_step) noexcept {
+  settle(true);
+  const std::int64_t before = committed_;
+  (void)take(run_step, false);
+  settle(true);
+  return committed_ > before;
+}
+
+bool Snapshots::commit(Generation& place, const Examined& found) noexcept {
+  note_newest();
+  if (!governor_.may_snapshot())
+    return refuse(SnapshotResult::incident, "an incident has left the state in doubt");
+  if (!found.nonfinite.empty())
+    return refuse(SnapshotResult::nonfinite, found.nonfinite + " is not finite");
+  place.checksum = found.checksum;
+  place.is_good = true;
+  ++committed_;
+  governor_.count_snapshot(SnapshotResult::committed);
+  note_newest();
+  return true;
+}
+
+void Snapshots::before_update() noexcept try {
+  if (!pending_) return;
+  if (is_capturing_()) {
+    // Its update will be replayed without a hook.
+    drop(SnapshotResult::capturing, "a CUDA graph is captured");
+  } else if (!copies_.gate(pending_->flight)) {
+    overlaps_ = false;  // this loop writes parameters between steps
+    drop(SnapshotResult::written,
+         "parameters were written between two steps; from now on streams wait for the copies");
+  }
+  settle(false);
+} catch (const std::exception& error) {
+  drop(SnapshotResult::failed, error.what());
+} catch (...) {
+  drop(SnapshotResult::failed, "an exception that is no std::exception");
+}
+
+void Snapshots::settle(bool wait) noexcept try {
+  if (!pending_ || is_capturing_()) return;
+  if (wait && !copies_.gate(pending_->flight))
+    return drop(SnapshotResult::written, "parameters were written while they were copied");
+  if (wait) copies_.land(pending_->flight);
+  if (pending_->examination == nullptr) {
+    if (!copies_.has_landed(pending_->flight)) return;
+    pending_->examination = std::make_unique<Examination>(pending_->generation->copy, masks_);
+  }
+  if (!pending_->flight.is_gated || (!wait && !pending_->examination->is_over())) return;
+  const Examined found = pending_->examination->result();
+  Generation& place = *pending_->generation;
+  pending_.reset();
+  (void)commit(place, found);
+} catch (const std::exception& error) {
+  drop(SnapshotResult::failed, error.what());
+} catch (...) {
+  drop(SnapshotResult::failed, "an exception that is no std::exception");
+}
+
+void Snapshots::drop(SnapshotResult why, std::string_view reason) noexcept try {
+  if (!pending_) return;
+  pending_->generation->read_by = std::move(pending_->flight);
+  pending_.reset();
+  (void)refuse(why, std::string(reason));
+} catch (...) {  // no memory for the reason
 }
 
 bool Snapshots::refuse(SnapshotResult result, std::string why) noexcept try {
@@ -103,6 +193,8 @@ void Snapshots::note_newest() noexcept {
 
 /// Snapshots of that step and of later ones are of a training that had gone bad.
 void Snapshots::forget_since(std::int64_t run_step) noexcept {
+  if (pending_ && pending_->generation->run_step >= run_step)
+    drop(SnapshotResult::incident, "a step before it was bad");
   for (Generation& one : generations_)
     if (one.run_step >= run_step) one.is_good = false;
   note_newest();
@@ -143,6 +235,8 @@ Rollback Snapshots::go_back(std::string reason, std::int64_t run_step,
 Rollback Snapshots::restore(std::string reason, std::int64_t run_step,
                             const RollbackOptions& options, std::optional<std::int64_t> to_step,
                             bool is_by_policy) {
+  if (is_capturing_()) throw std::runtime_error("a CUDA graph is captured; go back between steps");
+  settle(true);
   Generation& from = intact(to_step);
   if (const std::string difference = state_.difference(from.copy); !difference.empty())
     throw std::runtime_error(
@@ -150,7 +244,9 @@ Rollback Snapshots::restore(std::string reason, std::int64_t run_step,
         difference);
   const double now = record::monotonic_time();
   const double factor = std::pow(options.lr_factor, ++from.restores);
-  for (const std::string& error : state_.restore(from.copy, options.optimizer, factor))
+  copies_.land(from.read_by);
+  for (const std::string& error :
+       state_.restore(from.copy, copies_, from.read_by, options.optimizer, factor))
     governor_.log("rollback: " + error);
   clock_.taken(run_step, now);  // the state is a snapshot's: none is due
   Rollback done{.reason = std::move(reason),

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
@@ -48,22 +49,56 @@ bool is_alike(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
 }
 
-/// Into the memory that is there, if it fits.
-void copy_into(std::vector<at::Tensor>& place, std::size_t index, const at::Tensor& source) {
-  if (index >= place.size()) place.resize(index + 1);
-  at::Tensor& copy = place[index];
-  if (!copy.defined() || !is_alike(copy, source)) copy = at::empty_like(source);
-  copy.copy_(source);
+/// Where their copies are: in the memory that is there, if it fits. Those of a device's tensors lie side by side in one
+/// block.
+void make_room(StateCopy& copy, const std::vector<at::Tensor>& sources, Copies& copies) {
+  constexpr std::int64_t kAlignment = 64;  // of any dtype
+  bool fits = copy.tensors.size() == sources.size();
+  for (std::size_t i = 0; fits && i < sources.size(); ++i)
+    fits = copy.homes[i] == sources[i].device() && is_alike(copy.tensors[i], sources[i]);
+  if (fits) return;
+  copy.homes.clear();
+  std::vector<std::int64_t> places;
+  std::int64_t size = 0;
+  for (const at::Tensor& source : sources) {
+    copy.homes.push_back(source.device());
+    places.push_back(size);
+    if (copies.is_on_host(source)) continue;
+    const auto bytes = static_cast<std::int64_t>(source.nbytes());
+    size += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  copy.tensors.resize(sources.size());
+  if (size > 0 && (!copy.pinned.defined() || copy.pinned.numel() < size)) {
+    copy.tensors.assign(sources.size(), at::Tensor());  // they hold the block that goes
+    copy.pinned.reset();
+    copy.pinned = copies.host_memory(size);
+  }
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    const at::Tensor& source = sources[i];
+    at::Tensor& place = copy.tensors[i];
+    if (copies.is_on_host(source)) {
+      const bool is_in_block = size > 0 && place.defined() && place.is_alias_of(copy.pinned);
+      if (!place.defined() || is_in_block || !is_alike(place, source))
+        place = at::empty_like(source);
+    } else {
+      const auto bytes = static_cast<std::int64_t>(source.nbytes());
+      const at::Tensor part = copy.pinned.narrow(0, places[i], bytes).view(source.scalar_type());
+      const bool is_dense = source.is_non_overlapping_and_dense();
+      place =
+          is_dense ? part.as_strided(source.sizes(), source.strides()) : part.view(source.sizes());
+    }
+  }
 }
 
-void put_random_numbers(const at::Tensor& state) {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+/// A state of random numbers is a tensor on the CPU, of a device's too.
+void put_random_numbers(c10::Device device, const at::Tensor& state) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
+  generator.set_state(state.clone());  // torch 2.11 takes none that lies within other memory
 }
 
-at::Tensor random_numbers() {
-  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+at::Tensor random_numbers(c10::Device device) {
+  at::Generator generator = at::globalContext().defaultGenerator(device);
   const std::lock_guard lock(generator.mutex());
   return generator.get_state();
 }
@@ -110,20 +145,21 @@ void TrainingState::add(std::string name, SaveState save, LoadState load) {
 }
 
 /// Each once, also those that only an optimizer has.
-TrainingState::Named TrainingState::named_tensors() const {
-  Named named;
+std::vector<TrainingState::Named> TrainingState::named_tensors() const {
+  std::vector<Named> named;
   std::set<const void*> seen;
-  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+  const auto add = [&](const std::string& name, const at::Tensor& tensor, bool is_buffer) {
     if (tensor.defined() && seen.insert(tensor.unsafeGetTensorImpl()).second)
-      named.emplace_back(name, tensor);
+      named.push_back({name, tensor, is_buffer});
   };
   for (const torch::nn::Module* module : modules_) {
-    for (const auto& item : module->named_parameters()) add(item.key(), item.value());
-    for (const auto& item : module->named_buffers()) add(item.key(), item.value());
+    for (const auto& item : module->named_parameters()) add(item.key(), item.value(), false);
+    for (const auto& item : module->named_buffers()) add(item.key(), item.value(), true);
   }
   for (const torch::optim::Optimizer* optimizer : optimizers_)
     for (const auto& group : optimizer->param_groups())
-      for (const at::Tensor& param : group.params()) add("a parameter of the optimizer", param);
+      for (const at::Tensor& param : group.params())
+        add("a parameter of the optimizer", param, false);
   return named;
 }
 
@@ -132,15 +168,16 @@ std::set<std::string> TrainingState::masks() const {
   std::set<std::string> found;
   for (const torch::nn::Module* module : modules_)
     for (const auto& item : module->named_buffers()) {
-      const at::Tensor buffer = item.value().contiguous();
+      const at::Tensor buffer = item.value().cpu().contiguous();
       if (!is_finite(buffer) && !buffer.isnan().any().item<bool>()) found.insert(item.key());
     }
   return found;
 }
 
 std::string TrainingState::unsupported() const {
-  for (const auto& [name, tensor] : named_tensors()) {
-    if (!tensor.is_cpu()) return name + " is not on a CPU";
+  for (const auto& [name, tensor, is_buffer] : named_tensors()) {
+    if (!tensor.is_cpu() && !tensor.is_cuda())
+      return name + " is on neither a CPU nor a CUDA device";
     if (tensor.layout() != at::kStrided || tensor.is_quantized()) return name + " is not dense";
   }
   for (const torch::optim::Optimizer* optimizer : optimizers_)
@@ -155,20 +192,22 @@ std::int64_t TrainingState::bytes() const {
   const auto add = [&](const at::Tensor& tensor) {
     sum += static_cast<std::int64_t>(tensor.nbytes());
   };
-  for (const auto& [name, tensor] : named_tensors()) add(tensor);
+  for (const Named& named : named_tensors()) add(named.tensor);
   for (const torch::optim::Optimizer* optimizer : optimizers_)
     for (const auto& [key, state] : optimizer->state())
       (void)for_each_tensor(*state, [&](at::Tensor& tensor) { add(tensor); });
   return sum;
 }
 
-void TrainingState::copy(StateCopy& to) const {
+Flight TrainingState::copy(StateCopy& to, Copies& copies, bool overlaps) const {
   const c10::NoGradGuard no_grad;
-  std::size_t next = 0;
+  std::vector<at::Tensor> sources;
+  std::vector<bool> at_once;
   to.names.clear();
-  for (const auto& [name, tensor] : named_tensors()) {
+  for (const auto& [name, tensor, is_buffer] : named_tensors()) {
     to.names.push_back(name);
-    copy_into(to.tensors, next++, tensor);
+    sources.push_back(tensor);
+    at_once.push_back(is_buffer);
   }
   to.optimizers.clear();
   for (const torch::optim::Optimizer* optimizer : optimizers_) {
@@ -179,33 +218,45 @@ void TrainingState::copy(StateCopy& to) const {
     for (const void* key : copied.params) {
       const auto found = optimizer->state().find(const_cast<void*>(key));  // it compares, no more
       if (found == optimizer->state().end()) continue;
-      auto state = found->second->clone();
-      (void)for_each_tensor(*state, [&](at::Tensor& tensor) {
-        copy_into(to.tensors, next, tensor);
-        tensor = to.tensors[next++];
-      });
-      copied.states.push_back({found->first, std::move(state)});
+      copied.states.push_back({found->first, found->second->clone()});
+      (void)for_each_tensor(*copied.states.back().state,
+                            [&](at::Tensor& tensor) { sources.push_back(tensor); });
     }
   }
-  copy_into(to.tensors, next++, random_numbers());
-  to.tensors.resize(next);
+  to.devices.clear();
+  for (const at::Tensor& source : sources)
+    if (!source.is_cpu() && std::ranges::find(to.devices, source.device()) == to.devices.end())
+      to.devices.push_back(source.device());
+  sources.push_back(random_numbers(at::kCPU));
+  for (const c10::Device device : to.devices) sources.push_back(random_numbers(device));
+  at_once.resize(sources.size(), false);
+  make_room(to, sources, copies);
+  std::size_t next = to.names.size();
+  for (StateCopy::OfOptimizer& copied : to.optimizers)
+    for (StateCopy::OfParameter& one : copied.states)
+      (void)for_each_tensor(*one.state, [&](at::Tensor& tensor) { tensor = to.tensors[next++]; });
+  Flight flight = copies.out(to.tensors, sources, at_once, overlaps);
   to.user.clear();
   for (const UserState& own : user_) {
     auto& list = to.user.emplace_back();
     for (const at::Tensor& tensor : own.save()) list.push_back(tensor.detach().cpu().clone());
   }
+  return flight;
 }
 
 std::string TrainingState::difference(const StateCopy& from) const {
-  const Named now = named_tensors();
+  const std::vector<Named> now = named_tensors();
   if (now.size() != from.names.size())
     return "it has " + std::to_string(now.size()) + " parameters and buffers and had " +
            std::to_string(from.names.size());
   for (std::size_t i = 0; i < now.size(); ++i) {
-    if (now[i].first != from.names[i])
-      return now[i].first + " stands where " + from.names[i] + " was";
-    if (!is_alike(now[i].second, from.tensors[i]))
-      return now[i].first + " has another shape or type";
+    if (now[i].name != from.names[i])
+      return now[i].name + " stands where " + from.names[i] + " was";
+    if (!is_alike(now[i].tensor, from.tensors[i]))
+      return now[i].name + " has another shape or type";
+    if (now[i].tensor.device() != from.homes[i])
+      return now[i].name + " is on " + now[i].tensor.device().str() + " and was on " +
+             from.homes[i].str();
   }
   if (optimizers_.size() != from.optimizers.size()) return "an optimizer is new";
   for (std::size_t i = 0; i < optimizers_.size(); ++i)
@@ -215,26 +266,50 @@ std::string TrainingState::difference(const StateCopy& from) const {
   return {};
 }
 
-std::vector<std::string> TrainingState::restore(const StateCopy& from, RollbackOptimizer optimizer,
+std::vector<std::string> TrainingState::restore(const StateCopy& from, Copies& copies,
+                                                Flight& read_by, RollbackOptimizer optimizer,
                                                 double lr_factor) {
   const c10::NoGradGuard no_grad;
-  const Named now = named_tensors();
-  for (std::size_t i = 0; i < now.size(); ++i) {
-    at::Tensor target = now[i].second;
-    target.copy_(from.tensors[i]);
-  }
-  for (std::size_t i = 0; i < optimizers_.size(); ++i) {
+  std::vector<at::Tensor> targets;
+  for (const Named& named : named_tensors()) targets.push_back(named.tensor);
+  std::vector<at::Tensor> sources(
+      from.tensors.begin(), from.tensors.begin() + static_cast<std::ptrdiff_t>(targets.size()));
+  std::size_t next = targets.size();  // of the optimizers' tensors in from.tensors
+  for (std::size_t i = 0; i < optimizers_.size() && optimizer != RollbackOptimizer::keep; ++i) {
     torch::optim::Optimizer& living = *optimizers_[i];
     const StateCopy::OfOptimizer& copied = from.optimizers[i];
-    if (optimizer == RollbackOptimizer::keep) continue;
     for (std::size_t group = 0; group < copied.rates.size(); ++group)
       living.param_groups()[group].options().set_lr(copied.rates[group] * lr_factor);
-    if (optimizer == RollbackOptimizer::restore)
-      restore_states(living, copied);
-    else
-      living.state().clear();
+    // State that was made since goes away. Tensors that are there keep their memory.
+    auto before = std::move(living.state());
+    living.state().clear();
+    if (optimizer == RollbackOptimizer::reset) continue;
+    for (const StateCopy::OfParameter& one : copied.states) {
+      std::vector<at::Tensor> there;
+      if (const auto found = before.find(one.key); found != before.end())
+        (void)for_each_tensor(*found->second, [&](at::Tensor& tensor) { there.push_back(tensor); });
+      auto state = one.state->clone();
+      std::size_t index = 0;
+      (void)for_each_tensor(*state, [&](at::Tensor& tensor) {
+        const at::Tensor source = tensor;
+        const c10::Device home = from.homes[next++];
+        const bool fits =
+            index < there.size() && is_alike(there[index], source) && there[index].device() == home;
+        tensor = fits ? there[index]
+                      : at::empty_strided(source.sizes(), source.strides(),
+                                          source.options().device(home).pinned_memory(false));
+        ++index;
+        targets.push_back(tensor);
+        sources.push_back(source);
+      });
+      living.state()[one.key] = std::move(state);
+    }
   }
-  put_random_numbers(from.tensors.back());
+  read_by = copies.back(targets, sources);
+  const std::size_t numbers = from.tensors.size() - 1 - from.devices.size();
+  put_random_numbers(at::kCPU, from.tensors[numbers]);
+  for (std::size_t i = 0; i < from.devices.size(); ++i)
+    put_random_numbers(from.devices[i], from.tensors[numbers + 1 + i]);
   std::vector<std::string> errors;
   for (std::size_t i = 0; i < user_.size(); ++i) {
     try {
@@ -246,33 +321,9 @@ std::vector<std::string> TrainingState::restore(const StateCopy& from, RollbackO
   return errors;
 }
 
-/// State that was made since goes away. Tensors that are there keep their memory.
-void TrainingState::restore_states(torch::optim::Optimizer& optimizer,
-                                   const StateCopy::OfOptimizer& from) const {
-  auto before = std::move(optimizer.state());
-  optimizer.state().clear();
-  for (const StateCopy::OfParameter& copied : from.states) {
-    std::vector<at::Tensor> living;
-    if (const auto found = before.find(copied.key); found != before.end())
-      (void)for_each_tensor(*found->second, [&](at::Tensor& tensor) { living.push_back(tensor); });
-    auto state = copied.state->clone();
-    std::size_t next = 0;
-    (void)for_each_tensor(*state, [&](at::Tensor& tensor) {
-      const std::size_t at = next++;
-      if (at < living.size() && is_alike(living[at], tensor)) {
-        living[at].copy_(tensor);
-        tensor = living[at];
-      } else {
-        tensor = tensor.clone();
-      }
-    });
-    optimizer.state()[copied.key] = std::move(state);
-  }
-}
-
 void TrainingState::drop_gradients() {
-  for (auto& [name, tensor] : named_tensors()) {
-    at::Tensor param = tensor;
+  for (const Named& named : named_tensors()) {
+    at::Tensor param = named.tensor;
     if (param.grad().defined()) param.mutable_grad() = at::Tensor();
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
 // What a training's state is in LibTorch: parameters and buffers of the modules, what the optimizers
-// keep, learning rates, random numbers on the CPU, and what the program adds.
+// keep, learning rates, random numbers of the CPU and of the devices, and what the program adds.
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
+#include "agent/snapshots/copies.hpp"
 
 namespace torch::nn {
 class Module;
@@ -19,7 +20,7 @@ class Module;
 
 namespace gradvane::agent {
 
-/// Copies of a state. Their memory is used again by the next copy of a state of the same shape.
+/// Copies of a state, on the host. Their memory is used again by the next copy of a state of the same shape.
 struct StateCopy {
   struct OfParameter {
     void* key = nullptr;  ///< as the optimizer has it
@@ -32,8 +33,11 @@ struct StateCopy {
     std::vector<OfParameter> states{};  ///< of those that have one
   };
 
-  std::vector<std::string> names{};   ///< of the first tensors: parameters and buffers
-  std::vector<at::Tensor> tensors{};  ///< all: of modules, then of optimizers, then random numbers
+  std::vector<std::string> names{};    ///< of the first tensors: parameters and buffers
+  std::vector<at::Tensor> tensors{};   ///< all: of modules, then of optimizers, then random numbers
+  std::vector<c10::Device> homes{};    ///< where the tensors of `tensors` were
+  std::vector<c10::Device> devices{};  ///< that have random numbers of their own
+  at::Tensor pinned{};  ///< the memory of those of `tensors` that are copies of a device's
   std::vector<OfOptimizer> optimizers{};
   std::vector<std::vector<at::Tensor>> user{};  ///< of each UserState
 
@@ -58,12 +62,14 @@ class TrainingState {
   [[nodiscard]] std::string unsupported() const;
 
   /// Throws what torch and the program's own functions throw.
-  void copy(StateCopy& to) const;
+  /// @param overlaps  no stream waits for copies of what only an optimizer writes: the caller will, with Copies::gate()
+  [[nodiscard]] Flight copy(StateCopy& to, Copies& copies, bool overlaps) const;
   /// How it differs from what `from` is a copy of; empty if it can take the copy.
   [[nodiscard]] std::string difference(const StateCopy& from) const;
   /// In place; difference() was empty. Returns what the program's own functions failed with.
-  std::vector<std::string> restore(const StateCopy& from, RollbackOptimizer optimizer,
-                                   double lr_factor);
+  /// @param read_by  the copies to devices: while they are under way, `from` must stay as it is
+  std::vector<std::string> restore(const StateCopy& from, Copies& copies, Flight& read_by,
+                                   RollbackOptimizer optimizer, double lr_factor);
   /// They are of weights that are gone.
   void drop_gradients();
 
@@ -73,10 +79,13 @@ class TrainingState {
     SaveState save;
     LoadState load;
   };
-  using Named = std::vector<std::pair<std::string, at::Tensor>>;
+  struct Named {
+    std::string name;
+    at::Tensor tensor;
+    bool is_buffer = false;  ///< a forward pass may write it
+  };
 
-  [[nodiscard]] Named named_tensors() const;
-  void restore_states(torch::optim::Optimizer& optimizer, const StateCopy::OfOptimizer& from) const;
+  [[nodiscard]] std::vector<Named> named_tensors() const;
 
   std::vector<torch::nn::Module*> modules_;
   std::vector<torch::optim::Optimizer*> optimizers_;

@@ -25,7 +25,12 @@ int AttachedOptimizers::attach(std::unique_ptr<collectors::ModelSource> source) 
   states_.push_back(std::make_unique<OptimizerState>());
   is_stale_ = true;
   if (watch_.live() > kFew && watch_.live() < 2 * planned_) return index;
-  rebuild();
+  try {
+    rebuild();
+  } catch (...) {  // it is as if nobody had asked
+    watch_.remove(index);
+    throw;
+  }
   return index;
 }
 

@@ -84,8 +84,9 @@ bool BackwardWatch::may_look_at(int optimizer) const noexcept {
 GradientStamp BackwardWatch::stamp(int optimizer, std::size_t entry) const noexcept {
   if (!optimizers_.at(optimizer).passes.by_identity)
     return GradientStamp::of(watch_.gradient_now(optimizer, entry));
-  return GradientStamp::of_identity(
-      collectors::gradient_identity_of(watch_.params(optimizer)[entry]));
+  const auto& params = watch_.params(optimizer);
+  if (entry >= params.size()) return {};  // it is of lists that are gone
+  return GradientStamp::of_identity(collectors::gradient_identity_of(params[entry]));
 }
 
 bool BackwardWatch::was_touched(int optimizer, bool trains_no_other) const noexcept {
@@ -162,9 +163,9 @@ void BackwardWatch::after_backward(const collectors::Tensor& loss) noexcept {
   }
 }
 
-void BackwardWatch::step_taken(OptimizerState& state) noexcept {
+void BackwardWatch::step_taken(OptimizerState& state, bool here) noexcept {
   taken_pass_ = std::max(taken_pass_, state.passes.last_pass);
-  note_trainer(state.passes);
+  if (here) note_trainer(state.passes);
 }
 
 /// A generator's backward pass writes to the gradients of its critic too. No step will be taken

@@ -41,8 +41,8 @@ class BackwardWatch {
   [[nodiscard]] bool is_unused(int optimizer) const noexcept;
   void discard(int optimizer) noexcept;
 
-  /// A step was taken with the backward passes so far.
-  void step_taken(OptimizerState& state) noexcept;
+  /// A step was taken with the backward passes so far. `here`: by this thread.
+  void step_taken(OptimizerState& state, bool here) noexcept;
   /// Hands over gradients that were read although the loop went on without a step. They are
   /// reported only if they were bad.
   void hand_over_superseded(int optimizer) noexcept;

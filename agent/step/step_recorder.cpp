@@ -246,14 +246,14 @@ collectors::Tensor StepRecorder::norm(int optimizer) {
   return clipping_.norm(optimizer);
 }
 
-std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason skipped) noexcept
-    try {
+std::optional<StepResult> StepRecorder::finish(int optimizer, record::SkipReason skipped,
+                                               bool is_taken_here) noexcept try {
   const OwnCalls own(syncs_.ledger());
   next_step_begins();
   optimizers_.catch_up();
   OptimizerState& state = at(optimizer);
   run_.end_step(optimizer);
-  backward_.step_taken(state);
+  backward_.step_taken(state, is_taken_here);
   if (!optimizers_.is_enabled()) {
     forget_step(state);
     return std::nullopt;

@@ -64,6 +64,8 @@ class StepRecorder {
   }
   /// The optimizer that calls without one mean: the only one attached, else -1.
   [[nodiscard]] int only() const noexcept { return optimizers_.only(); }
+  /// As AttachedOptimizers::is_capturing().
+  [[nodiscard]] bool is_capturing() const noexcept { return optimizers_.is_capturing(); }
 
   /// The run step that `optimizer`'s step in progress will be.
   [[nodiscard]] std::int64_t run_step(int optimizer) noexcept { return run_.of(optimizer); }
@@ -159,8 +161,10 @@ class StepRecorder {
   /// What this rank's gradients are before ranks average them.
   [[nodiscard]] OwnGradients& own_gradients() noexcept { return own_; }
   /// Ends the step of `optimizer` and hands it over. Has a value in immediate mode.
+  /// @param is_taken_here  this thread has taken it; false: it is over since the next pass begins, in any thread
   std::optional<StepResult> finish(int optimizer,
-                                   record::SkipReason skipped = record::SkipReason::none) noexcept;
+                                   record::SkipReason skipped = record::SkipReason::none,
+                                   bool is_taken_here = true) noexcept;
   /// Hands over what was read and came to no step: the run ends here.
   void hand_over_unfinished() noexcept;
   /// Forgets the current step: the update threw.

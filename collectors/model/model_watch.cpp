@@ -161,20 +161,21 @@ std::vector<ModelWatch::NamedTensor> ModelWatch::name_parameters() {
   return named;
 }
 
-std::vector<std::vector<std::size_t>> ModelWatch::divide(std::vector<NamedTensor>& named) const {
+std::vector<std::vector<std::size_t>> ModelWatch::divide(std::vector<NamedTensor>& named,
+                                                         const std::vector<Found>& found) const {
   std::unordered_map<const void*, std::vector<std::size_t>> owners;  // TensorImpl -> optimizers
   std::unordered_map<const void*, std::size_t> first_of;             // names' key -> optimizer
   for (std::size_t w = 0; w < watched_.size(); ++w) {
     if (watched_[w].is_first_of_names) first_of[watched_[w].source->names_key()] = w;
-    for (const void* id : watched_[w].identity) {
+    for (const void* id : found[w].identity) {
       std::vector<std::size_t>& of_this = owners[id];
       if (of_this.empty() || of_this.back() != w) of_this.push_back(w);
     }
   }
   std::vector<std::vector<std::size_t>> lists(watched_.size());
   for (std::size_t n = 0; n < named.size(); ++n) {
-    if (const auto found = owners.find(identity_of(named[n].tensor)); found != owners.end()) {
-      for (const std::size_t w : found->second) lists[w].push_back(n);
+    if (const auto owner = owners.find(identity_of(named[n].tensor)); owner != owners.end()) {
+      for (const std::size_t w : owner->second) lists[w].push_back(n);
       continue;
     }
     // What no optimizer owns is listed once, with its module's first one. What trains all the same is in
@@ -187,37 +188,37 @@ std::vector<std::vector<std::size_t>> ModelWatch::divide(std::vector<NamedTensor
   return lists;
 }
 
-void ModelWatch::list_parameters(std::vector<NamedTensor>& named, const std::vector<Groups>& groups,
+void ModelWatch::list_parameters(std::vector<NamedTensor>& named, std::vector<Found>& found,
                                  record::ModelInfo& model,
-                                 std::vector<std::vector<std::int32_t>>& entries) {
+                                 std::vector<const void*>& left_out) const {
   std::unordered_map<const void*, std::int32_t> index;  // TensorImpl -> ModelInfo::params
   const auto list = [&](const Tensor& tensor, const auto& names) {
-    const auto [found, is_new] =
+    const auto [place, is_new] =
         index.emplace(identity_of(tensor), static_cast<std::int32_t>(model.params.size()));
     if (is_new) model.params.push_back(describe(tensor, names()));
-    return found->second;
+    return place->second;
   };
   const auto plan = [&](std::size_t w, const Tensor& tensor, std::int32_t place) {
-    watched_[w].params.push_back(tensor);
-    entries[w].push_back(place);
+    found[w].params.push_back(tensor);
+    found[w].entries.push_back(place);
   };
-  left_out_.clear();
   std::unordered_set<const void*> has_name;
   for (const NamedTensor& one : named) has_name.insert(identity_of(one.tensor));
-  const std::vector<std::vector<std::size_t>> lists = divide(named);
+  const std::vector<std::vector<std::size_t>> lists = divide(named, found);
   for (std::size_t w = 0; w < watched_.size(); ++w) {
     model.optimizers.push_back(watched_[w].type);
     for (const std::size_t n : lists[w]) {
       const std::int32_t place = list(named[n].tensor, [&] { return named[n].names; });
       if (named[n].is_left_out)
-        left_out_.push_back(identity_of(named[n].tensor));
+        left_out.push_back(identity_of(named[n].tensor));
       else
         plan(w, named[n].tensor, place);
     }
     std::set<const void*> listed;
-    for (std::size_t g = 0; g < groups[w].size(); ++g) {
-      for (std::size_t k = 0; k < groups[w][g].size(); ++k) {
-        const Tensor& param = groups[w][g][k];
+    const Groups& groups = found[w].groups;
+    for (std::size_t g = 0; g < groups.size(); ++g) {
+      for (std::size_t k = 0; k < groups[g].size(); ++k) {
+        const Tensor& param = groups[g][k];
         if (has_name.contains(identity_of(param)) || !listed.insert(identity_of(param)).second)
           continue;
         plan(w, param, list(param, [&] {
@@ -231,17 +232,16 @@ void ModelWatch::list_parameters(std::vector<NamedTensor>& named, const std::vec
 
 void ModelWatch::rebuild() {
   std::vector<NamedTensor> named = name_parameters();
-  std::vector<Groups> groups(watched_.size());
+  std::vector<Found> found(watched_.size());
   for (std::size_t w = 0; w < watched_.size(); ++w) {
-    watched_[w].params.clear();
     if (watched_[w].source == nullptr) continue;
-    groups[w] = watched_[w].source->optimizer_parameters();
-    watched_[w].identity = identities(groups[w]);
+    found[w].groups = watched_[w].source->optimizer_parameters();
+    found[w].identity = identities(found[w].groups);
   }
   auto model = std::make_shared<record::ModelInfo>();
   model->id = next_model_++;
-  std::vector<std::vector<std::int32_t>> entries(watched_.size());
-  list_parameters(named, groups, *model, entries);
+  std::vector<const void*> left_out;
+  list_parameters(named, found, *model, left_out);
 
   note_devices(*model);
 
@@ -253,20 +253,38 @@ void ModelWatch::rebuild() {
     model->params[i].group = grouping.group_of[i];
 
   for (std::size_t w = 0; w < watched_.size(); ++w) {
-    if (watched_[w].source == nullptr) {
-      watched_[w].plan = empty_plan();
-      continue;
-    }
+    if (watched_[w].source == nullptr) continue;
+    const ModelSource& source = *watched_[w].source;
+    const std::vector<Tensor>& params = found[w].params;
     auto plan = std::make_shared<ReadPlan>();
     plan->id = next_plan_++;
     plan->optimizer = static_cast<std::int32_t>(w);
     plan->model = model;
-    plan->params = std::move(entries[w]);
+    plan->params = std::move(found[w].entries);
     plan->note = grouping.note;
-    watched_[w].gradients.assign(watched_[w].params.size(), Tensor());
-    plan->shards = watched_[w].source->shards(watched_[w].params);
-    find_local_parts(watched_[w], !plan->shards.empty());
-    watched_[w].plan = std::move(plan);
+    plan->shards = source.shards(params);
+    found[w].gradients.assign(params.size(), Tensor());
+    if (!plan->shards.empty())
+      for (const Tensor& param : params) found[w].local_params.push_back(source.local_part(param));
+    found[w].plan = std::move(plan);
+  }
+
+  const auto none = empty_plan();
+
+  // Nothing throws from here on: lists that are of two states would be read beyond their end.
+  left_out_.swap(left_out);
+  for (std::size_t w = 0; w < watched_.size(); ++w) {
+    Watched& watched = watched_[w];
+    if (watched.source == nullptr) {
+      watched.plan = none;
+      continue;
+    }
+    watched.is_sharded = !found[w].plan->shards.empty();
+    watched.identity.swap(found[w].identity);
+    watched.params.swap(found[w].params);
+    watched.local_params.swap(found[w].local_params);
+    watched.gradients.swap(found[w].gradients);
+    watched.plan = std::move(found[w].plan);
   }
 }
 
@@ -291,14 +309,6 @@ const std::vector<Tensor>& ModelWatch::params(int optimizer) const noexcept {
   return watched_[static_cast<std::size_t>(optimizer)].params;
 }
 
-void ModelWatch::find_local_parts(Watched& watched, bool is_sharded) {
-  watched.is_sharded = is_sharded;
-  watched.local_params.clear();
-  if (!is_sharded) return;
-  for (const Tensor& param : watched.params)
-    watched.local_params.push_back(watched.source->local_part(param));
-}
-
 const std::vector<Tensor>& ModelWatch::local_params(int optimizer) const noexcept {
   const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
   return watched.is_sharded ? watched.local_params : watched.params;
@@ -313,6 +323,7 @@ const Tensor& ModelWatch::gradient(int optimizer, std::size_t entry) noexcept {
 
 Tensor ModelWatch::gradient_now(int optimizer, std::size_t entry) const noexcept try {
   const Watched& watched = watched_[static_cast<std::size_t>(optimizer)];
+  if (entry >= watched.params.size()) return {};  // it is of lists that are gone
   Tensor gradient = gradient_of(watched.params[entry]);
   if (watched.is_sharded) return watched.source->local_part(gradient);
   return gradient;

@@ -45,7 +45,8 @@ class ModelWatch {
   /// The same, but for the names, of one optimizer's parameters alone.
   [[nodiscard]] bool differs(int optimizer) const noexcept;
 
-  /// Makes new plans for all optimizers. Allocates; the cost grows with the number of parameters.
+  /// Makes new plans for all optimizers. Allocates; the cost grows with the number of parameters. Where it throws, all
+  /// is as before.
   void rebuild();
 
   [[nodiscard]] const std::vector<Tensor>& params(int optimizer) const noexcept;
@@ -87,12 +88,22 @@ class ModelWatch {
   };
   /// Every named parameter once, in module order.
   [[nodiscard]] std::vector<NamedTensor> name_parameters();
+  /// What rebuild() finds out of one optimizer.
+  struct Found {
+    Groups groups;
+    std::vector<const void*> identity;
+    std::vector<Tensor> params;
+    std::vector<std::int32_t> entries;  ///< of `params`: places in ModelInfo::params
+    std::vector<Tensor> local_params;
+    std::vector<Tensor> gradients;
+    std::shared_ptr<ReadPlan> plan;
+  };
   /// By optimizer: which of `named` it lists.
-  [[nodiscard]] std::vector<std::vector<std::size_t>> divide(std::vector<NamedTensor>& named) const;
-  void list_parameters(std::vector<NamedTensor>& named, const std::vector<Groups>& groups,
-                       record::ModelInfo& model, std::vector<std::vector<std::int32_t>>& entries);
+  [[nodiscard]] std::vector<std::vector<std::size_t>> divide(std::vector<NamedTensor>& named,
+                                                             const std::vector<Found>& found) const;
+  void list_parameters(std::vector<NamedTensor>& named, std::vector<Found>& found,
+                       record::ModelInfo& model, std::vector<const void*>& left_out) const;
   void note_devices(record::ModelInfo& model);
-  static void find_local_parts(Watched& watched, bool is_sharded);
   void note_first_of_names();
 
   std::string group_rule_;

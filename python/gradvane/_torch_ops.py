@@ -6,18 +6,28 @@ a device. Called by the native part, with tensors and lists of them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
 Function = TypeVar("Function", bound="Callable[..., Any]")
 _from_handle = torch._C._aoti.alloc_tensor_by_stealing_from_void_ptr
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Neither a program's overrides nor its dispatch modes see what runs inside, and no graph is recorded."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
+        yield
 
 
 def _unseen(function: Function) -> Function:
@@ -41,6 +51,8 @@ def is_neg(tensor: Tensor) -> bool:
 
 @_unseen
 def sizes(tensor: Tensor) -> tuple[int, ...]:
+    if torch.nn.parameter.is_lazy(tensor):
+        return (0,)  # it gets its shape, and its memory, in the module's first forward pass
     return tuple(int(size) for size in tensor.shape)
 
 

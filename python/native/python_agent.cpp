@@ -41,6 +41,8 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
 bool PythonAgent::begin_turn() {
   if (holder_.load() == std::this_thread::get_id()) return false;
   if (!mutex_.try_lock()) {
+    if (::getpid() != process_)
+      return false;  // a thread of the parent has it, and is not here to give it back
     const collectors::OthersRun others;  // whoever has the turn may want the GIL
     mutex_.lock();
   }
@@ -234,7 +236,7 @@ void PythonAgent::loop_step_ends(int optimizer) {
   call->look_again(optimizer);
   call->after_update(optimizer);
   (void)call.stop();
-  keep(session_.finish(optimizer));
+  keep(session_.finish(optimizer, record::SkipReason::none, false));
 }
 
 void PythonAgent::parts_begin(int optimizer) {

@@ -190,7 +190,7 @@ def marked(mark: str, session: int) -> dict[int, str]:
 def plain_text(text: str, folder: Path) -> str:
     """Without what differs from run to run: folders, addresses, process numbers, torch's time stamps."""
     text = text.replace(str(folder), "<folder>")
-    text = re.sub(r"0x[0-9a-f]+", "0x#", text)
+    text = re.sub(r"\b0x[0-9a-f]+", "0x#", text)
     text = re.sub(r'"(<folder>|)/tmp/tmp\w{8}"', r'"\1/tmp/tmp#"', text)  # of torch.distributed.nn, on sys.path
     text = re.sub(r"torch_\d+_\d+_\d+", "torch_#", text)
     text = re.sub(r"\b(pid|process)(\(s\))?[ =]\(?\d+(, \d+)*\)?", r"\1 #", text, flags=re.IGNORECASE)

@@ -120,14 +120,15 @@ def all_at_once():
 pairs = [deep() for _ in range(2)]
 def trains(model):
     params = list(model.parameters())
-    for _ in range(1500):
+    for _ in range(150):
         model(x).square().sum().backward()
         with torch.no_grad():
             for param in params:
                 param -= 1e-4 * param.grad
                 param.grad = None
 way.attach()
-both_at_once(trains, pairs)
+for _ in range(8):  # new threads for the same models, as the steps of the old ones end
+    both_at_once(trains, pairs)
 way.detach()
 both_at_once(trains, pairs)
 """),
@@ -190,5 +191,38 @@ way.attach(torch.nn.ModuleList(pairs), optimizers)
 one_after_the_other()
 way.detach()
 one_after_the_other()
+"""),
+    by_hand("a thread trains while the script forks, and a child lets go of an optimizer", """
+pairs = [torch.nn.Sequential(*[torch.nn.Linear(400, 400) for _ in range(4)]), torch.nn.Linear(2, 1)]
+optimizers = [torch.optim.SGD(model.parameters(), 1e-4) for model in pairs]
+def step(model, optimizer, n):
+    optimizer.zero_grad()
+    model(torch.ones(1, n)).square().mean().backward()
+    optimizer.step()
+def trains():
+    while not over.is_set():
+        step(pairs[0], optimizers[0], 400)
+        steps.append(1)
+def forks(n=60):
+    for _ in range(n):
+        pid = os.fork()
+        if pid == 0:
+            optimizers.pop()
+            os._exit(0)
+        os.waitpid(pid, 0)
+def at_once():
+    thread = threading.Thread(target=trains)
+    thread.start()
+    forks()
+    over.set()
+    thread.join()
+    over.clear()
+steps, over = [], threading.Event()
+step(pairs[1], optimizers[1], 2)
+way.attach(torch.nn.ModuleList(pairs), optimizers)
+at_once()
+way.detach()
+at_once()
+pairs.pop(0)  # it has taken as many steps as there was time for
 """),
 ]

@@ -32,6 +32,9 @@
 namespace at {
 class Tensor;
 }
+namespace c10 {
+class Stream;
+}
 namespace torch::nn {
 class Module;
 }
@@ -293,9 +296,10 @@ class GRADVANE_API Agent {
   [[nodiscard]] bool should_stop() const noexcept;
 
   /// Takes a snapshot of the training's state now: parameters and buffers of the attached modules,
-  /// what the optimizers keep, learning rates, and torch's random numbers on the CPU. Between two
-  /// steps. False: it was refused, for example because something in it is not finite; the log has
-  /// the reason. Options::snapshot_every and snapshot_seconds take them by themselves.
+  /// what the optimizers keep, learning rates, and torch's random numbers on the CPU and on the
+  /// devices. Between two steps. Waits until copies of a device's tensors have landed. False: it was
+  /// refused, for example because something in it is not finite; the log has the reason.
+  /// Options::snapshot_every and snapshot_seconds take them by themselves, without that wait.
   bool snapshot() noexcept;
   /// Goes back to the last good snapshot, in place, and drops the gradients. Between two steps.
   /// Throws std::runtime_error if there is none or the training no longer fits it, and
@@ -305,6 +309,8 @@ class GRADVANE_API Agent {
   void on_rollback(std::function<void(const Rollback&)> callback);
   /// Adds to what snapshots hold: what `save` returns, for `load` to take back.
   void snapshot_state(std::string_view name, SaveState save, LoadState load);
+  /// A stream that writes weights or state and is never the current one in a step: copies are ordered with it.
+  void writes_on(const c10::Stream& stream);
 
   /// Waits until every finished step has been exported and every rollback so far is known. Returns false if `timeout`
   /// comes first, and at once in a callback of the worker's thread.

@@ -149,7 +149,7 @@ struct Options {
   RollbackOptimizer rollback_optimizer = RollbackOptimizer::restore;
   /// Multiplies the learning rates of the snapshot, once more at each return to the same one.
   double rollback_lr_factor = 1;
-  /// A rollback first waits for everything on each device. In Python; C++ goes back on CPUs only.
+  /// A rollback first waits for everything on each device, instead of ordering streams.
   bool rollback_device_sync = false;
   RankAgreement ranks = RankAgreement::off;  ///< on the steps that policies act on
   bool check_before_reduction = false;       ///< with ranks: agree; C++: Agent::before_reduction()

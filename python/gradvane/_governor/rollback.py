@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from gradvane._errors import GradvaneError
 from gradvane._governor import random_states, restoring
 from gradvane._governor.record import Rollback
-from gradvane._governor.snapshots import undisturbed
 from gradvane._governor.trees import Restoring
+from gradvane._torch_ops import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Callable

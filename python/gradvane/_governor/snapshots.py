@@ -7,7 +7,6 @@ of the training. Until then the generation before it is untouched; a snapshot th
 from __future__ import annotations
 
 import collections
-import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,9 +17,10 @@ from gradvane._governor.arena import Plan
 from gradvane._governor.generations import Examination, Pair
 from gradvane._governor.state import slots_in
 from gradvane._governor.tensors import Unsupported, distinct
+from gradvane._torch_ops import undisturbed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from gradvane._governor.copies import Copies, Flight
     from gradvane._governor.generations import Generation
@@ -254,12 +254,3 @@ class Snapshots:
             self._noted.add(reason)
             logger.info("a snapshot was not taken: %s", why)
         return False
-
-
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Neither a program's overrides nor its dispatch modes see what runs inside, and no graph is recorded."""
-    from torch.utils._python_dispatch import _disable_current_modes
-
-    with torch._C.DisableTorchFunction(), torch.no_grad(), _disable_current_modes():
-        yield

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from gradvane._torch_ops import undisturbed
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -62,14 +64,18 @@ def _code_of(handler: Any) -> types.CodeType | None:
 def loss_root(tensors: Any) -> Tensor | None:
     """The loss that a backward pass begins at, if that is one number; the sum where it begins at several."""
     if isinstance(tensors, torch.Tensor):
-        return tensors if tensors.numel() == 1 else None
+        return tensors if _is_one_number(tensors) else None
     if not isinstance(tensors, (list, tuple)):  # an iterator would be empty for the backward pass
         return None
     roots = list(tensors)
-    if not roots or not all(isinstance(root, torch.Tensor) and root.numel() == 1 for root in roots):
+    if not roots or not all(isinstance(root, torch.Tensor) and _is_one_number(root) for root in roots):
         return None
     if len(roots) == 1:
         return roots[0]
-    with torch.no_grad():
+    with undisturbed():
         return sum(root.detach().reshape(()) for root in roots)  # type: ignore[return-value]
 
+
+def _is_one_number(tensor: Tensor) -> bool:
+    with torch._C.DisableTorchFunction():  # a program's overrides see its own calls alone
+        return bool(tensor.numel() == 1)

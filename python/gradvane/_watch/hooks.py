@@ -299,10 +299,10 @@ def _backward(original: Callable[..., Any], watching: _Watching) -> Callable[...
         if watcher is None:
             return original(*args, **kwargs)
         tensors = args[0] if args else kwargs.get("tensors")
-        is_outermost = watcher.before_backward(tensors)
-        watcher.keeper.backward_begins()
-        has_ended = False
-        try:
+        is_outermost = has_ended = False
+        try:  # an interrupt may come at any moment
+            is_outermost = watcher.before_backward(tensors)
+            watcher.keeper.backward_begins()
             result = original(*args, **kwargs)
             has_ended = True
         finally:

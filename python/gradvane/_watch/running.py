@@ -23,6 +23,8 @@ class Running:
     has_closure: bool
     verdict: int = 0
     """of the native governor; other than 0, the step is left out"""
+    inner: int = 0
+    """calls of the same optimizer's step() within it: a class that calls super().step()"""
 
 
 class RunningSteps(list[Running]):
@@ -32,12 +34,23 @@ class RunningSteps(list[Running]):
         self._native = native
 
     def leave(self, optimizer: Optimizer) -> Running | None:
-        """None where it was never entered. Those inside it that an exception has left have failed."""
+        """None where it was never entered, or is a part of a step. Those inside it that an exception has left have
+        failed."""
         if not any(running.key == id(optimizer) for running in self):
+            return None
+        if self[-1].key == id(optimizer) and self[-1].inner:
+            self[-1].inner -= 1
             return None
         while (running := self.pop()).key != id(optimizer):
             self._native.step_failed(running.index)
         return running
+
+    def enter_inner(self, optimizer: Optimizer) -> bool:
+        """Whether the step is a part of the same optimizer's, which is under way."""
+        is_inner = bool(self) and self[-1].key == id(optimizer)
+        if is_inner:
+            self[-1].inner += 1
+        return is_inner
 
     def are_made_of(self, optimizer: Optimizer, everyone: dict[int, Known]) -> bool:
         """An optimizer that another one is made of steps inside it: that is one step."""

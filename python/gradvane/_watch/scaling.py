@@ -5,7 +5,10 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
+import torch
 from torch.utils.weak import TensorWeakRef
+
+from gradvane._torch_ops import undisturbed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,24 +24,34 @@ class Scaling:
 
     def __init__(self) -> None:
         self._scaler: weakref.ref[GradScaler] | None = None
-        self._losses: list[tuple[TensorWeakRef, Tensor]] = []
+        self._losses: list[tuple[TensorWeakRef, Tensor | None]] = []
+        """what was scaled, and the loss that it was made of, if that is one number: others may be large"""
 
     def scaled(self, scaler: GradScaler, loss: object, result: object) -> None:
         """The scaler made `result` of `loss`."""
-        import torch
-
         self._scaler = weakref.ref(scaler)
         if isinstance(loss, torch.Tensor) and isinstance(result, torch.Tensor):
+            with undisturbed():
+                kept = loss.detach() if loss.numel() == 1 else None
             del self._losses[:-_MOST_KEPT]
-            self._losses.append((TensorWeakRef(result), loss.detach()))
+            self._losses.append((TensorWeakRef(result), kept))
 
     def loss_of(self, root: Tensor) -> Tensor:
-        """The loss that a backward pass from `root` goes back to."""
+        """The loss that a backward pass from `root` goes back to. What is made of scaled losses, their mean or sum for
+        example, is multiplied as they are."""
         for i, (result, loss) in enumerate(self._losses):
-            if result() is root:
+            if loss is not None and result() is root:
                 del self._losses[: i + 1]
                 return loss
-        return root
+        if not self._losses:
+            return root
+        self._losses.clear()
+        scaler = self._scaler() if self._scaler is not None else None
+        scale = getattr(scaler, "_scale", None)
+        if not isinstance(scale, torch.Tensor) or scale.device != root.device:
+            return root
+        with undisturbed():
+            return root.detach() / scale
 
     def state_of(self, optimizer: Optimizer | None) -> tuple[Tensor | None, bool]:
         """What the scaler multiplies by, and whether the optimizer's gradients still are multiplied. A loop without an

@@ -104,7 +104,7 @@ class Watcher:
 
     def only(self) -> int | None:
         """What calls without an optimizer mean."""
-        indices = [known.index for known in self._known.values()] + ([] if self.loop is None else [self.loop])
+        indices = [known.index for known in list(self._known.values())] + ([] if self.loop is None else [self.loop])
         return indices[0] if len(indices) == 1 else None
 
     def _adopt(self, optimizer: Optimizer) -> int:
@@ -191,7 +191,7 @@ class Watcher:
             self.finds.say(runtime)
 
     def _tell_found(self) -> None:
-        self.finds.say_watched([known.optimizer() for known in self._known.values()], self._swarm)
+        self.finds.say_watched([known.optimizer() for known in list(self._known.values())], self._swarm)
         if self.loop is not None or self._swarm is not None:
             self.finds.say_no_policy(self.governing.acts)
 
@@ -221,7 +221,7 @@ class Watcher:
         self._look_at_swarm()
         self.tracer.pass_begins()
         unseen = self._native.before_backward(bool(self._here.running))
-        if unseen and not any(known.steps for known in self._known.values()):
+        if unseen and not any(known.steps for known in list(self._known.values())):
             self._unseen += 1
             if self._unseen == _UNSEEN_STEPS:
                 self.finds.say("no optimizer's step can be seen here (a compiled one?): every backward pass is one")
@@ -288,7 +288,7 @@ class Watcher:
             return [self.loop]
         if self._unseen < _UNSEEN_STEPS:
             return []
-        return [known.index for known in self._known.values()]
+        return [known.index for known in list(self._known.values())]
 
     @contained
     def take_loss(self, loss: Tensor) -> None:
@@ -316,7 +316,7 @@ class Watcher:
             return False
         if self._here.running:
             self._here.running.forget_failed(optimizer)
-            if self._here.running.are_made_of(optimizer, self._known):
+            if self._here.running.enter_inner(optimizer) or self._here.running.are_made_of(optimizer, self._known):
                 return False
         running = Running(index, id(optimizer), has_closure)
         self._here.running.append(running)

@@ -117,12 +117,13 @@ TEST(StateCopyTest, ThousandCopiesUseTheSameMemory) {
   torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-3));
   TrainingState state;
   state.add(*model, &optimizer);
+  Copies copies(torch_streams());
   StateCopy copy;
   std::vector<const void*> places;
   for (int i = 0; i < 1000; ++i) {
     model->forward(torch::ones({2, 8})).sum().backward();
     optimizer.step();
-    state.copy(copy);
+    (void)state.copy(copy, copies, false);
     if (i == 0)
       for (const at::Tensor& tensor : copy.tensors) places.push_back(tensor.const_data_ptr());
   }
@@ -137,7 +138,8 @@ TEST(StateCopyTest, AByteThatChangedInMemoryIsNoticed) {
   TrainingState state;
   state.add(*model, nullptr);
   StateCopy copy;
-  state.copy(copy);
+  Copies copies(torch_streams());
+  (void)state.copy(copy, copies, false);
   const std::uint64_t before = copy.checksum();
   EXPECT_EQ(copy.checksum(), before);
   const torch::NoGradGuard no_grad;

@@ -1,11 +1,21 @@
 """What a program gives to torch, or raises, comes through the hooks as it was."""
 
+import gc
 import signal
 import time
 
 import pytest
 import torch
 from small_net import net
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+@pytest.fixture(autouse=True)
+def no_optimizer_is_left():
+    """What was raised here may hold optimizers in cycles, which tests behind these would find."""
+    yield
+    gc.collect()
 
 
 def pieces():
@@ -208,3 +218,138 @@ def test_the_step_after_one_that_failed_has_its_loss(watching, way):
         optimizer.step()
     taken = [step for step in watching.steps() if not step.get("skipped")]
     assert [step["loss"] for step in taken][-2:] == pytest.approx(losses)
+
+
+class StepsTwice(torch.optim.SGD):
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step()
+        super().step()
+
+
+def test_a_step_that_is_made_of_its_base_classs_is_one_step(watching):
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], 0.1)  # so that the base class's step has hooks
+    model, _ = pieces()
+    optimizer = StepsTwice(model.parameters(), 0.1)
+    agent = watching(model, optimizer)
+    for _ in range(5):
+        optimizer.zero_grad()
+        model(torch.ones(4, 6)).square().mean().backward()
+        optimizer.step()
+    assert [step["step"] for step in watching.steps()] == [1, 2, 3, 4, 5]
+    assert agent._watcher.faults == 0 and not agent._watcher._here.running
+
+
+class Calls(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.seen.append(function.__name__)  # backward() itself is another function while it is watched
+        return function(*args, **(kwargs or {}))
+
+
+class Operators(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen.append(function)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("mode", [Calls, Operators])
+def test_modes_see_the_calls_of_a_backward_pass_and_no_others(watching, mode, several):
+    seen = []
+    for is_watched in (False, True):
+        model, optimizer = pieces()
+        if is_watched:
+            watching(model, optimizer)
+        first, second = model(torch.ones(4, 6)).mean(), model(torch.zeros(4, 6)).mean()
+        with mode() as looks_on:
+            torch.autograd.backward([first, second] if several else first)
+        seen.append(looks_on.seen)
+    assert seen[0] == seen[1] and seen[0]
+
+
+def test_an_interrupt_as_a_pass_begins_leaves_no_mark(watching, monkeypatch):
+    model, optimizer = pieces()
+    agent = watching(model, optimizer)
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(agent._watcher.keeper, "backward_begins", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model(torch.ones(4, 6)).mean().backward()
+    assert agent._watcher._here.backward_depth == 0
+
+
+class Growing(torch.nn.Module):
+    """Its head gets its shape in the first forward pass; the next one is there before it is used."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = torch.nn.Linear(6, 4), torch.nn.LazyLinear(2)
+        self.next = torch.nn.LazyLinear(3)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_layers_without_a_shape_are_watched_from_when_they_have_one(watching, when):
+    torch.manual_seed(0)
+    model = Growing()
+    optimizer = torch.optim.SGD([*model.body.parameters(), *model.head.parameters()], 0.1)
+    if when == "after":
+        model(torch.ones(4, 6))
+    agent = watching(model, optimizer)
+    norms = []
+    for i in range(6):
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
+        norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in optimizer.param_groups[0]["params"]])))
+        optimizer.step()
+        if i == 2:
+            model.head, model.next = torch.nn.Linear(4, 3), torch.nn.LazyLinear(5)
+            optimizer.param_groups[0]["params"][2:] = list(model.head.parameters())
+    assert [step["grad_norm"] for step in watching.steps()] == pytest.approx(norms, rel=1e-6)
+    assert agent._watcher.faults == 0
+
+
+def test_plans_that_cannot_be_made_leave_the_old_ones_whole(watching, monkeypatch):
+    """Lists of two states would be read beyond their end: this crashed."""
+    torch.manual_seed(0)
+    model = Growing()
+    model(torch.ones(4, 6))
+    body, head = (torch.optim.SGD(part.parameters(), 0.1) for part in (model.body, model.head))
+    agent = watching(model, [body, head])
+
+    def step():
+        for optimizer in (body, head):
+            optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
+        for optimizer in (body, head):
+            optimizer.step()
+
+    step()
+    from gradvane import _torch_ops
+
+    def fails(tensor):
+        raise RuntimeError("it has no shape")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(_torch_ops, "sizes", fails)
+        for _ in range(30):
+            model.head = torch.nn.Linear(4, 2)
+            head.param_groups[0]["params"] = list(model.head.parameters())
+            for _ in range(5):
+                step()
+    step()
+    assert agent.flush()
+    assert agent.status().steps > 100 and agent._watcher.faults == 0

@@ -201,6 +201,7 @@ def test_of_optimizers_that_are_made_for_each_task_the_first_hundreds_are_watche
     monkeypatch.setattr(watcher, "_MOST_GONE", 20)
     model = net()
     caplog.set_level("INFO", "gradvane")
+    gc.collect()  # those of tests before this one
     watching()
     for _ in range(30):
         optimizer = torch.optim.SGD(model.parameters(), 1e-3)

@@ -129,3 +129,27 @@ def test_a_scaler_that_is_switched_off_is_none(watching):
     scaler.update()
     (step,) = watching.steps()
     assert "loss_scale" not in step and step["read_at"] == "optimizer"
+
+
+@pytest.mark.parametrize("way", ["mean", "sum of two"])
+def test_a_loss_that_is_made_of_scaled_ones_is_reported_unscaled_and_nothing_large_is_kept(watching, way):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(6, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    agent = watching(model, optimizer)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        each = model(torch.randn(4, 6)).square()
+        if way == "mean":
+            losses.append(float(each.mean()))
+            scaler.scale(each).mean().backward()
+        else:
+            losses.append(float(each[0] + each[1]))
+            (scaler.scale(each[0]) + scaler.scale(each[1])).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        kept = [loss for _, loss in agent._watcher._scaling._losses]
+        assert kept == []
+    assert [step["loss"] for step in watching.steps()] == pytest.approx(losses, rel=1e-6)

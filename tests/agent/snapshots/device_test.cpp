@@ -1,0 +1,252 @@
+// Snapshots of what a device holds, on a simulated one: what a missing wait does there, it may do on a real one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "agent/snapshots/snapshots.hpp"
+#include "tests/agent/snapshots/lazy_streams.hpp"
+#include "tests/agent/snapshots/loop.hpp"
+
+namespace gradvane {
+namespace {
+
+using namespace test;
+using record::SnapshotResult;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// A training whose every tensor lies on the simulated device.
+class OnDevice {
+ public:
+  explicit OnDevice(const Options& options = rolling_back()) : governor_(options) {
+    auto streams = std::make_unique<LazyStreams>();
+    device = streams.get();
+    snapshots = std::make_unique<agent::Snapshots>(
+        governor_, [this] { return captures; },
+        [this](int delta) { device->log.push_back(delta > 0 ? "ours" : "theirs"); },
+        std::move(streams));
+    snapshots->state().add(*loop.model, loop.optimizer.get());
+  }
+
+  void step(double factor = 1) {
+    (void)loop.backward(static_cast<int>(run_step), factor);
+    snapshots->before_update();
+    loop.optimizer->step();
+    snapshots->after_step(0, ++run_step, false, true);
+  }
+  [[nodiscard]] std::int64_t counted(SnapshotResult result) const {
+    const auto summary = governor_.summary();
+    return summary ? summary->snapshots[index_of(result)] : 0;
+  }
+  /// Without what marks calls as Gradvane's own.
+  [[nodiscard]] std::vector<std::string> calls() const {
+    std::vector<std::string> found;
+    for (const std::string& call : device->log)
+      if (call != "ours" && call != "theirs") found.push_back(call);
+    return found;
+  }
+
+  Loop loop;
+  std::int64_t run_step = 0;
+  bool captures = false;
+  LazyStreams* device = nullptr;
+
+ private:
+  agent::Governor governor_;
+
+ public:
+  std::unique_ptr<agent::Snapshots> snapshots;
+};
+
+TEST(DeviceSnapshots, AreBehindTheWritersAndOnlyTheOptimizerWaitsForParameters) {
+  OnDevice training;
+  training.device->lands = false;
+  training.step();
+  EXPECT_THAT(training.calls(),
+              ElementsAre("record main", "side waits for main",                  // the update
+                          "copy on side", "record side", "main waits for side",  // buffers
+                          "copy on side", "record side"));                       // the others
+  training.device->log.clear();
+  (void)training.loop.backward(1);
+  training.snapshots->before_update();
+  EXPECT_EQ(training.calls().front(), "main waits for side");
+  EXPECT_THAT(training.device->log, testing::Not(testing::Contains("host waits")));
+}
+
+TEST(DeviceSnapshots, AreThoseOfTheirStepAlthoughTheTrainingGoesOn) {
+  for (const bool forgets : {false, true}) {
+    OnDevice training(rolling_back(3));
+    training.device->lands = false;
+    training.device->forgets_waits = forgets;
+    training.step();
+    const auto good = training.loop.everything();
+    training.step();
+    const auto other = training.loop.everything();
+    training.device->lands = true;
+    training.step();  // the same place in the pace: no other snapshot yet
+    (void)training.snapshots->go_back("a test", training.run_step, {});
+    training.device->run_all();
+    EXPECT_EQ(same(training.loop.everything(), good), !forgets) << "the control forgets the waits";
+    EXPECT_FALSE(same(good, other));
+  }
+}
+
+TEST(DeviceSnapshots, CountWhenTheyHaveLandedAndHaveBeenExamined) {
+  OnDevice training(rolling_back(100));
+  training.device->lands = false;
+  training.step();
+  training.step();
+  EXPECT_EQ(training.counted(SnapshotResult::committed), 0);
+  training.device->lands = true;
+  while (training.counted(SnapshotResult::committed) == 0) training.step();
+  EXPECT_THAT(training.device->log, testing::Not(testing::Contains("host waits")));
+  EXPECT_EQ(training.snapshots->go_back("a test", training.run_step, {}).to_step, 1);
+}
+
+TEST(DeviceSnapshots, ARollbackTakesTheOneThatIsUnderWay) {
+  OnDevice training(rolling_back(100));
+  training.device->lands = false;
+  training.step();
+  const auto good = training.loop.everything();
+  EXPECT_EQ(training.snapshots->go_back("a test", training.run_step, {}).to_step, 1);
+  training.device->run_all();
+  EXPECT_TRUE(same(training.loop.everything(), good));
+}
+
+TEST(DeviceSnapshots, ATrainingGoesOnFromThemBitForBit) {
+  OnDevice whole(rolling_back(100));
+  for (int i = 0; i < 8; ++i) whole.step();
+  const auto expected = whole.loop.everything();
+  OnDevice broken(rolling_back(100));
+  for (int i = 0; i < 4; ++i) broken.step();
+  ASSERT_TRUE(broken.snapshots->take_now(broken.run_step));
+  for (int i = 0; i < 3; ++i) broken.step(100);
+  EXPECT_EQ(broken.snapshots->go_back("a test", broken.run_step, {}).to_step, 4);
+  broken.run_step = 4;
+  for (int i = 0; i < 4; ++i) broken.step();
+  EXPECT_TRUE(same(broken.loop.everything(), expected));
+}
+
+TEST(DeviceSnapshots, OfParametersThatSomethingElseWritesAreGivenUpAndTheNextOnesHoldTheStreams) {
+  OnDevice training;
+  training.device->lands = false;
+  training.step();
+  {
+    const c10::NoGradGuard no_grad;
+    (void)training.loop.model->parameters()[0].mul_(2);
+  }
+  training.device->log.clear();
+  training.step();
+  EXPECT_EQ(training.counted(SnapshotResult::written), 1);
+  EXPECT_THAT(training.snapshots->last_refusal(), HasSubstr("written between two steps"));
+  const auto calls = training.calls();
+  EXPECT_EQ(std::count(calls.begin(), calls.end(), "copy on side"), 1) << "all wait at once";
+}
+
+TEST(DeviceSnapshots, ThatAreNotFiniteAreRefused) {
+  OnDevice training(rolling_back(100));
+  {
+    const c10::NoGradGuard no_grad;
+    (void)training.loop.model->parameters()[2].fill_(kNan);
+  }
+  EXPECT_FALSE(training.snapshots->take_now(0));
+  EXPECT_EQ(training.counted(SnapshotResult::nonfinite), 1);
+  EXPECT_THAT(training.snapshots->last_refusal(), HasSubstr("is not finite"));
+}
+
+TEST(DeviceSnapshots, AskNothingOfAStreamThatRecordsAGraph) {
+  OnDevice training;
+  training.device->lands = false;
+  training.step();
+  training.device->log.clear();
+  training.captures = true;
+  training.step();
+  training.step();
+  EXPECT_THAT(training.device->log, testing::IsEmpty());
+  EXPECT_EQ(training.counted(SnapshotResult::capturing), 3) << "one was under way";
+  EXPECT_THROW((void)training.snapshots->go_back("a test", 3, {}), std::runtime_error);
+  training.captures = false;
+  training.device->lands = true;
+  training.step();
+  ASSERT_TRUE(training.snapshots->take_now(training.run_step));
+}
+
+TEST(DeviceSnapshots, ARestoreIsBehindWritersAndTheyAreBehindIt) {
+  OnDevice training(rolling_back(100));
+  training.snapshots->writes_on(LazyStreams::stream(LazyStreams::kSecond));
+  ASSERT_TRUE(training.snapshots->take_now(0));
+  const auto good = training.loop.everything();
+  at::Tensor weight = training.loop.model->parameters()[0];
+  training.device->put(LazyStreams::kSecond, [weight]() mutable {
+    const c10::NoGradGuard no_grad;
+    (void)weight.fill_(7);
+  });
+  training.device->log.clear();
+  (void)training.snapshots->go_back("a test", 1, {});
+  EXPECT_THAT(training.calls(), ElementsAre("record second", "main waits for second", "record side",
+                                            "main waits for side", "copy on main", "record main",
+                                            "second waits for main"));
+  training.device->run_all();
+  EXPECT_TRUE(same(training.loop.everything(), good));
+}
+
+TEST(DeviceSnapshots, TheFallbackWaitsForAllThatNobodyKnowsOf) {
+  for (const bool synchronizes : {false, true}) {
+    Options options = rolling_back(100);
+    options.rollback_device_sync = synchronizes;
+    OnDevice training(options);
+    ASSERT_TRUE(training.snapshots->take_now(0));
+    const auto good = training.loop.everything();
+    at::Tensor weight = training.loop.model->parameters()[0];
+    training.device->put(LazyStreams::kSecond, [weight]() mutable {
+      const c10::NoGradGuard no_grad;
+      (void)weight.fill_(7);
+    });
+    (void)training.snapshots->go_back("a test", 1, {});
+    training.device->run_all();
+    EXPECT_EQ(same(training.loop.everything(), good), synchronizes) << "the control knows nothing";
+  }
+}
+
+TEST(DeviceSnapshots, EachCallToTheDeviceIsOurs) {
+  OnDevice training(rolling_back(2));
+  for (int i = 0; i < 5; ++i) training.step();
+  ASSERT_TRUE(training.snapshots->take_now(training.run_step));
+  (void)training.snapshots->go_back("a test", training.run_step, {});
+  int depth = 0;
+  for (const std::string& call : training.device->log) {
+    if (call == "ours" || call == "theirs")
+      depth += call == "ours" ? 1 : -1;
+    else
+      EXPECT_EQ(depth, 1) << call;
+  }
+  EXPECT_EQ(depth, 0);
+}
+
+TEST(DeviceSnapshots, TakeTheirHostMemoryOnce) {
+  OnDevice training;
+  training.step();  // Adam's moments come into being
+  training.step();
+  training.step();
+  const int blocks = training.device->blocks;
+  for (int i = 0; i < 200; ++i) training.step();
+  EXPECT_EQ(training.device->blocks, blocks);
+  EXPECT_GE(training.counted(SnapshotResult::committed), 20);
+}
+
+TEST(DeviceSnapshots, OfARunThatEndsMeanwhileLandBeforeTheirMemoryGoes) {
+  OnDevice training;
+  training.device->lands = false;
+  training.step();
+  const std::shared_ptr<int> waits = training.device->host_waits;
+  EXPECT_EQ(*waits, 0);
+  training.snapshots.reset();
+  EXPECT_EQ(*waits, 1);
+}
+
+}  // namespace
+}  // namespace gradvane
