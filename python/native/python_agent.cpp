@@ -39,10 +39,9 @@ PythonAgent::PythonAgent(std::string default_run, const std::vector<std::string>
       }()) {}
 
 bool PythonAgent::begin_turn() {
-  if (holder_.load() == std::this_thread::get_id()) return false;
+  // In a forked child this lock, or one behind it, may be a thread's that is not here to give it back.
+  if (::getpid() != process_ || holder_.load() == std::this_thread::get_id()) return false;
   if (!mutex_.try_lock()) {
-    if (::getpid() != process_)
-      return false;  // a thread of the parent has it, and is not here to give it back
     const collectors::OthersRun others;  // whoever has the turn may want the GIL
     mutex_.lock();
   }

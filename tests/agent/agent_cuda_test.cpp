@@ -9,13 +9,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "agent/include/gradvane/agent.hpp"
+#include "tests/agent/on_cuda.hpp"
 #include "tests/agent/training.hpp"
 #include "tests/kernels/device/sync_counter.hpp"
 
@@ -28,15 +28,7 @@ using test::poison;
 using test::quiet;
 using test::Training;
 
-class AgentOnCuda : public testing::Test {
- protected:
-  void SetUp() override {
-    if (torch::cuda::is_available()) return;
-    const char* must_run = std::getenv("GRADVANE_GPU_TESTS_MUST_RUN");
-    if (must_run != nullptr && std::string(must_run) == "1") FAIL() << "no CUDA device";
-    GTEST_SKIP() << "no CUDA device";
-  }
-};
+class AgentOnCuda : public test::OnCuda {};
 
 TEST_F(AgentOnCuda, LeavesLossAndWeightsBitIdenticalOver200StepsWithDropout) {
   const auto run = [](bool watched) {

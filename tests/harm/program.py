@@ -46,6 +46,8 @@ ONE_OF_TWO = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SI
 """environment of a rank that shares its machine's port with another, and serves it"""
 
 
+TERMINATED = "terminate called without an active exception"
+"""what the C++ library says where a thread of torch's is left behind, as gloo's may be"""
 CERTIFICATE = os.path.join(tempfile.gettempdir(), f"gradvane-harm-{os.getppid()}-{os.getpid()}")
 """a folder, made where a program needs one"""
 atexit.register(shutil.rmtree, CERTIFICATE, ignore_errors=True)

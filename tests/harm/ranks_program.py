@@ -1,6 +1,6 @@
 """Trainings of two ranks each, or three: the same processes do all of a list."""
 
-from program import Place, Program
+from program import TERMINATED, Place, Program
 
 RANKS = """
 def rank(number, port, told):
@@ -109,7 +109,7 @@ def ranks(name: str, body: str, first: bool = False, within: float = 0.0) -> Pro
     """The first one trains them all."""
     begin = "trained = trained_by_ranks()\n" if first else ""
     return Program(name, f"_, optimizer = tiny.make()\n{begin}model = torch.tensor(trained[{body!r}])",
-                   top=RANKS if first else "", whole=True, together="ranks", weights_within=within)
+                   top=RANKS if first else "", whole=True, together="ranks", weights_within=within, crash_by_chance=TERMINATED)
 
 
 _AGREE = {"GRADVANE_RANKS": "agree", "GRADVANE_ON_NONFINITE": "skip"}
@@ -133,7 +133,7 @@ def own_hook(number):
 BODIES = {"agree": data_parallel, "own hook": own_hook}
 START = "fork"
 COUNT = 2
-""", whole=True, place=Place(environment={
+""", whole=True, crash_by_chance=TERMINATED, place=Place(environment={
         **_AGREE, "GRADVANE_CHECK_BEFORE_REDUCTION": "on", "GRADVANE_COMPARE_REPLICAS_EVERY": "2"}))
 
 
@@ -152,4 +152,4 @@ def apart(number):
 BODIES = {"apart": apart}
 START = "fork"
 COUNT = 3
-""", whole=True, place=Place(environment=_AGREE))
+""", whole=True, crash_by_chance=TERMINATED, place=Place(environment=_AGREE))

@@ -1,6 +1,6 @@
 """Programs that end in every way that there is: with the same status and the same last words."""
 
-from program import ON_UNIX_SOCKET, ONE_OF_TWO, WITHOUT_ATTACH, Place, Program, with_tls
+from program import ON_UNIX_SOCKET, ONE_OF_TWO, TERMINATED, WITHOUT_ATTACH, Place, Program, with_tls
 
 A_CHILD_LIVES_ON = """
 reader, writer = os.pipe()
@@ -146,7 +146,7 @@ PROGRAMS = [
         threading.Thread(target=work, daemon=True).start()
         time.sleep(0.2)
         """, differs={"weights": "how far the thread got", "random numbers": "how far the thread got"},
-            crash_by_chance="terminate called without an active exception"),
+            crash_by_chance=TERMINATED),
     Program("standard output is a pipe that nobody reads", "print('to nobody', flush=True)",
             place=Place(stdout="closed pipe")),
     Program("started without standard output and standard error", """

@@ -31,20 +31,24 @@ inline OptimizerPtr adamw(const Params& params) {
 
 /// With dropout, so that random numbers matter, and a batch norm, whose buffers the forward pass writes.
 struct Loop {
-  explicit Loop(const std::function<OptimizerPtr(const Params&)>& make = adamw) {
+  explicit Loop(const std::function<OptimizerPtr(const Params&)>& make = adamw,
+                at::Device on = at::kCPU)
+      : device(on) {
     at::manual_seed(7);
     model->push_back(torch::nn::Linear(6, 12));
     model->push_back(torch::nn::BatchNorm1d(12));
     model->push_back(torch::nn::Tanh());
     model->push_back(torch::nn::Dropout(0.3));
     model->push_back(torch::nn::Linear(12, 1));
+    model->to(device);
     optimizer = make(model->parameters());
   }
 
   /// Forward and backward on batch `number`, which is the same whenever it is asked for.
   at::Tensor backward(int number, double factor = 1) {
     optimizer->zero_grad();
-    const at::Tensor x = torch::arange(24).reshape({4, 6}).mul(0.37 * (number + 1)).sin();
+    const at::Tensor x =
+        torch::arange(24).reshape({4, 6}).mul(0.37 * (number + 1)).sin().to(device);
     at::Tensor loss = model->forward(x).pow(2).mean() * factor;
     loss.backward();
     return loss.detach();
@@ -74,6 +78,7 @@ struct Loop {
     return all;
   }
 
+  at::Device device;
   torch::nn::Sequential model;
   OptimizerPtr optimizer;
 
