@@ -2,6 +2,7 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <functional>
 #include <stdexcept>
 #include <utility>
 
@@ -16,6 +17,22 @@ namespace gradvane {
 using agent::Clock;
 using agent::OwnTime;
 using agent::UnbookedTime;
+
+namespace {
+
+// Not in Agent::Impl, whose lambdas the library would export.
+
+std::function<bool()> asks_for_captures(agent::Session& session) {
+  return [&session] { return session.recorder().is_capturing(); };
+}
+
+std::function<void(int)> marks_own_calls(agent::Session& session) {
+  return [&session](int delta) {
+    if (collectors::SyncLedger* ledger = session.ledger()) ledger->own(delta);
+  };
+}
+
+}  // namespace
 
 class Agent::Impl {
  public:
@@ -115,11 +132,8 @@ class Agent::Impl {
 
  private:
   agent::Session session_;
-  agent::Snapshots snapshots_{session_.governor(),
-                              [this] { return session_.recorder().is_capturing(); },
-                              [this](int delta) {
-                                if (auto* ledger = session_.ledger()) ledger->own(delta);
-                              }};
+  agent::Snapshots snapshots_{session_.governor(), asks_for_captures(session_),
+                              marks_own_calls(session_)};
   std::optional<agent::ranks::Meeting> meeting_{};
 };
 

@@ -202,7 +202,7 @@ def usage_rows(usage: str, arch: str) -> dict[str, dict]:
     bounds them."""
     rows: dict[str, dict] = {}
     for name, registers, stack, shared in re.findall(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) ", usage):
-        shared_bytes = int(shared) - RESERVED_SHARED.get(arch, 0)
+        shared_bytes = max(0, int(shared) - RESERVED_SHARED.get(arch, 0))  # a kernel without any takes none for it
         rows[name] = resource_row(arch, int(registers), shared_bytes, int(stack), spill_bytes=int(stack))
     return rows
 

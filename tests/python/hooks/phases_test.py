@@ -229,7 +229,6 @@ def test_what_a_block_raises_comes_through_and_the_phase_is_over(watching, model
     step(model, optimizer)
     record = watching.steps()[-1]
     assert slept(record, "checkpoint") and slept(record, "other", 3)
-    assert phases_of(record)["checkpoint"] < phases_of(record)["other"]
 
 
 def test_each_thread_has_its_own_phases(watching, model, optimizer):
