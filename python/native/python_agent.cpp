@@ -284,8 +284,7 @@ bool PythonAgent::is_sharded(int optimizer) {
 
 collectors::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm, bool just_read) {
   const Turn turn(*this);
-  if (!turn)
-    throw std::logic_error("clip_grad_norm_ was called from within another call of gradvane");
+  if (!turn) throw std::logic_error("clip_grad_norm_ was called from within gradvane");
   (void)session_.live();  // clips in any case
   const agent::OwnTime own(session_.recorder());
   const collectors::Tensor norm = session_.recorder().clip(optimizer, max_norm, just_read);
