@@ -5,7 +5,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 

@@ -38,6 +38,14 @@ class OnDevice {
     loop.optimizer->step();
     snapshots->after_step(0, ++run_step, false, true);
   }
+  /// At some time.
+  void second_stream_writes() {
+    at::Tensor weight = loop.model->parameters()[0];
+    device->put(LazyStreams::kSecond, [weight]() mutable {
+      const c10::NoGradGuard no_grad;
+      (void)weight.fill_(7);
+    });
+  }
   [[nodiscard]] std::int64_t counted(SnapshotResult result) const {
     const auto summary = governor_.summary();
     return summary ? summary->snapshots[index_of(result)] : 0;
@@ -179,11 +187,7 @@ TEST(DeviceSnapshots, ARestoreIsBehindWritersAndTheyAreBehindIt) {
   training.snapshots->writes_on(LazyStreams::stream(LazyStreams::kSecond));
   ASSERT_TRUE(training.snapshots->take_now(0));
   const auto good = training.loop.everything();
-  at::Tensor weight = training.loop.model->parameters()[0];
-  training.device->put(LazyStreams::kSecond, [weight]() mutable {
-    const c10::NoGradGuard no_grad;
-    (void)weight.fill_(7);
-  });
+  training.second_stream_writes();
   training.device->log.clear();
   (void)training.snapshots->go_back("a test", 1, {});
   EXPECT_THAT(training.calls(), ElementsAre("record second", "main waits for second", "record side",
@@ -200,11 +204,7 @@ TEST(DeviceSnapshots, TheFallbackWaitsForAllThatNobodyKnowsOf) {
     OnDevice training(options);
     ASSERT_TRUE(training.snapshots->take_now(0));
     const auto good = training.loop.everything();
-    at::Tensor weight = training.loop.model->parameters()[0];
-    training.device->put(LazyStreams::kSecond, [weight]() mutable {
-      const c10::NoGradGuard no_grad;
-      (void)weight.fill_(7);
-    });
+    training.second_stream_writes();
     (void)training.snapshots->go_back("a test", 1, {});
     training.device->run_all();
     EXPECT_EQ(same(training.loop.everything(), good), synchronizes) << "the control knows nothing";
