@@ -26,10 +26,8 @@ std::function<bool()> asks_for_captures(agent::Session& session) {
   return [&session] { return session.recorder().is_capturing(); };
 }
 
-std::function<void(int)> marks_own_calls(agent::Session& session) {
-  return [&session](int delta) {
-    if (collectors::SyncLedger* ledger = session.ledger()) ledger->own(delta);
-  };
+std::function<collectors::SyncLedger*()> finds_ledger(agent::Session& session) {
+  return [&session] { return session.ledger(); };
 }
 
 }  // namespace
@@ -133,7 +131,7 @@ class Agent::Impl {
  private:
   agent::Session session_;
   agent::Snapshots snapshots_{session_.governor(), asks_for_captures(session_),
-                              marks_own_calls(session_)};
+                              finds_ledger(session_)};
   std::optional<agent::ranks::Meeting> meeting_{};
 };
 
@@ -142,16 +140,15 @@ namespace {
 void check_device(const agent::Governor& governor, const torch::optim::Optimizer& optimizer) {
   for (const auto& group : optimizer.param_groups())
     for (const at::Tensor& param : group.params()) {
-      if (governor.pace().is_on() && !param.is_cpu() && !param.is_cuda())
-        throw std::invalid_argument(
-            "snapshots are for parameters on a CPU or a CUDA device, and these are on " +
-            param.device().str() +
-            "; set snapshot_every to 0, on_nonfinite to watch, skip or stop, and on_divergence to "
-            "watch or stop");
-      if (governor.acts_on_nonfinite() && !param.is_cpu() && !param.is_cuda())
-        throw std::invalid_argument(
-            "on_nonfinite is for parameters on a CPU or a CUDA device, and these are on " +
-            param.device().str() + "; set it to watch");
+      if (param.is_cpu() || param.is_cuda()) continue;
+      const std::string where =
+          " for parameters on a CPU or a CUDA device, and these are on " + param.device().str();
+      if (governor.pace().is_on())
+        throw std::invalid_argument("snapshots are" + where +
+                                    "; set snapshot_every to 0, on_nonfinite to watch, skip or "
+                                    "stop, and on_divergence to watch or stop");
+      if (governor.acts_on_nonfinite())
+        throw std::invalid_argument("on_nonfinite is" + where + "; set it to watch");
     }
 }
 

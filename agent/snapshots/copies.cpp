@@ -59,7 +59,7 @@ Flight Copies::out(const std::vector<at::Tensor>& to, const std::vector<at::Tens
       copy_on_host(part.to, part.from);
       continue;
     }
-    const Own ours = own();
+    const collectors::OwnCalls ours = own();
     const c10::Stream side = streams_->side(part.device);
     const std::vector<c10::Stream> writers = writers_of(part.device);
     order(side, writers);
@@ -90,7 +90,7 @@ Flight Copies::out(const std::vector<at::Tensor>& to, const std::vector<at::Tens
 
 bool Copies::gate(Flight& flight) {
   if (flight.is_gated) return true;
-  const Own ours = own();
+  const collectors::OwnCalls ours = own();
   for (const auto& [device, event] : flight.events)
     for (const c10::Stream& writer : writers_of(device)) streams_->wait(writer, event);
   flight.is_gated = true;
@@ -102,7 +102,7 @@ bool Copies::gate(Flight& flight) {
 }
 
 bool Copies::has_landed(Flight& flight) {
-  const Own ours = own();
+  const collectors::OwnCalls ours = own();
   const bool landed = std::ranges::all_of(
       flight.events, [this](const auto& one) { return streams_->has_landed(one.second); });
   if (landed) flight.held.clear();
@@ -111,7 +111,7 @@ bool Copies::has_landed(Flight& flight) {
 
 void Copies::land(Flight& flight) {
   if (flight.events.empty()) return;
-  const Own ours = own();
+  const collectors::OwnCalls ours = own();
   for (const auto& [device, event] : flight.events)
     if (!streams_->has_landed(event)) streams_->wait_on_host(event);
   flight.held.clear();
@@ -124,7 +124,7 @@ Flight Copies::back(const std::vector<at::Tensor>& to, const std::vector<at::Ten
       copy_on_host(part.to, part.from);
       continue;
     }
-    const Own ours = own();
+    const collectors::OwnCalls ours = own();
     const c10::Stream current = streams_->current(part.device);
     const std::vector<c10::Stream> writers = writers_of(part.device);
     if (synchronizes_devices_) {

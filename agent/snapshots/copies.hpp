@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/snapshots/streams.hpp"
+#include "collectors/sync_ledger/sync_ledger.hpp"
 
 namespace gradvane::agent {
 
@@ -28,27 +29,13 @@ struct Flight {
 /// Training thread only.
 class Copies {
  public:
-  /// While it lives, calls to devices are Gradvane's own.
-  class Own {
-   public:
-    explicit Own(const std::function<void(int)>& told) : told_(told) {
-      if (told_) told_(1);
-    }
-    ~Own() {
-      if (told_) told_(-1);
-    }
-    Own(const Own&) = delete;  // a scope
-    Own& operator=(const Own&) = delete;
-
-   private:
-    const std::function<void(int)>& told_;
-  };
-
   explicit Copies(std::unique_ptr<Streams> streams) : streams_(std::move(streams)) {}
 
-  /// Told +1 before calls to a device and -1 after them: they are not the training's.
-  void set_own_calls(std::function<void(int)> told) { own_calls_ = std::move(told); }
-  [[nodiscard]] Own own() const { return Own(own_calls_); }
+  /// Where calls to devices are counted; it may return null. They are not the training's.
+  void set_ledger(std::function<collectors::SyncLedger*()> ledger) { ledger_ = std::move(ledger); }
+  [[nodiscard]] collectors::OwnCalls own() const {
+    return collectors::OwnCalls(ledger_ ? ledger_() : nullptr);
+  }
   /// A restore first waits for everything on each device, instead of ordering streams.
   void synchronize_devices(bool on) noexcept { synchronizes_devices_ = on; }
   /// The stream may write parameters or state.
@@ -58,7 +45,7 @@ class Copies {
     return streams_->device_of(tensor).is_cpu();
   }
   [[nodiscard]] at::Tensor host_memory(std::int64_t size) {
-    const Own ours = own();
+    const collectors::OwnCalls ours = own();
     return streams_->host_memory(size);
   }
 
@@ -90,7 +77,7 @@ class Copies {
   [[nodiscard]] std::vector<c10::Stream> writers_of(c10::Device device);
 
   std::unique_ptr<Streams> streams_;
-  std::function<void(int)> own_calls_{};
+  std::function<collectors::SyncLedger*()> ledger_{};
   bool synchronizes_devices_ = false;
   std::vector<c10::Stream> writers_{};
 };

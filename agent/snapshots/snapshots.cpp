@@ -17,12 +17,13 @@ namespace gradvane::agent {
 using record::SnapshotResult;
 
 Snapshots::Snapshots(Governor& governor, std::function<bool()> is_capturing,
-                     std::function<void(int)> own_calls, std::unique_ptr<Streams> streams)
+                     std::function<collectors::SyncLedger*()> ledger,
+                     std::unique_ptr<Streams> streams)
     : governor_(governor),
       is_capturing_(std::move(is_capturing)),
       copies_(std::move(streams)),
       clock_(governor.pace()) {
-  copies_.set_own_calls(std::move(own_calls));
+  copies_.set_ledger(std::move(ledger));
   copies_.synchronize_devices(governor.rollback_device_sync());
 }
 
@@ -80,7 +81,7 @@ bool Snapshots::take(std::int64_t run_step, bool overlaps) noexcept try {
     if (std::string why = memory_refusal(2 * state_.bytes()); !why.empty())
       return refuse(SnapshotResult::memory, std::move(why));
   if (!std::exchange(has_masks_, true)) {
-    const Copies::Own own = copies_.own();
+    const collectors::OwnCalls own = copies_.own();
     masks_ = state_.masks();
   }
   place.is_good = false;

@@ -24,10 +24,11 @@ namespace gradvane::agent {
 class Snapshots {
  public:
   /// `governor` outlives it, and gets a line for the log at the first refusal of each kind.
-  /// @param is_capturing  whether the training records a CUDA graph now: nothing may be asked of the device then
-  /// @param own_calls     as Copies::set_own_calls()
+  /// @param is_capturing  whether the training records a CUDA graph now: no call to the device is allowed then
+  /// @param ledger        as Copies::set_ledger()
   Snapshots(Governor& governor, std::function<bool()> is_capturing,
-            std::function<void(int)> own_calls, std::unique_ptr<Streams> streams = torch_streams());
+            std::function<collectors::SyncLedger*()> ledger,
+            std::unique_ptr<Streams> streams = torch_streams());
   ~Snapshots();                          // copies that are under way land before their memory goes
   Snapshots(const Snapshots&) = delete;  // its parts hold its addresses
   Snapshots& operator=(const Snapshots&) = delete;

@@ -27,7 +27,7 @@ int AttachedOptimizers::attach(std::unique_ptr<collectors::ModelSource> source) 
   if (watch_.live() > kFew && watch_.live() < 2 * planned_) return index;
   try {
     rebuild();
-  } catch (...) {  // it is as if nobody had asked
+  } catch (...) {  // nothing was attached
     watch_.remove(index);
     throw;
   }

@@ -8,7 +8,7 @@ namespace gradvane::collectors {
 std::string pin(void* memory, std::size_t size) {
   const cudaError_t error = cudaHostRegister(memory, size, cudaHostRegisterPortable);
   if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();  // it is told here, and is not the training's
+  (void)cudaGetLastError();  // it is reported here, and is not the training's
   return cudaGetErrorString(error);
 }
 

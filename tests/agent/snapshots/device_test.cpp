@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/snapshots/snapshots.hpp"
+#include "tests/agent/quiet_ledger.hpp"
 #include "tests/agent/snapshots/lazy_streams.hpp"
 #include "tests/agent/snapshots/loop.hpp"
 
@@ -26,9 +27,8 @@ class OnDevice {
     auto streams = std::make_unique<LazyStreams>();
     device = streams.get();
     snapshots = std::make_unique<agent::Snapshots>(
-        governor_, [this] { return captures; },
-        [this](int delta) { device->log.push_back(delta > 0 ? "ours" : "theirs"); },
-        std::move(streams));
+        governor_, [this] { return captures; }, [this] { return &ledger_; }, std::move(streams));
+    ledger_.log = &device->log;
     snapshots->state().add(*loop.model, loop.optimizer.get());
   }
 
@@ -64,6 +64,12 @@ class OnDevice {
   LazyStreams* device = nullptr;
 
  private:
+  struct Ledger final : QuietLedger {
+    void own(int delta) noexcept override { log->push_back(delta > 0 ? "ours" : "theirs"); }
+    std::vector<std::string>* log = nullptr;
+  };
+
+  Ledger ledger_;
   agent::Governor governor_;
 
  public:

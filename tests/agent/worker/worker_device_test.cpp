@@ -12,6 +12,7 @@
 
 #include "agent/worker/worker.hpp"
 #include "collectors/steps/handoff.hpp"
+#include "tests/agent/quiet_ledger.hpp"
 #include "tests/collectors/steps/fake_device.hpp"
 
 namespace gradvane::agent::test {
@@ -212,35 +213,14 @@ TEST_F(WorkerOfStepsLeftToADevice, EachReplayOfAGraphIsJudged) {
 }
 
 /// Knows of one host sync between any two moments.
-class OneSyncLedger final : public collectors::SyncLedger {
+class OneSyncLedger final : public gradvane::test::QuietLedger {
  public:
-  void join(const collectors::LedgerWish& /*wish*/) noexcept override {}
-  void leave() noexcept override {}
-  void driver_comes() noexcept override {}
-  collectors::SyncMark end_step() noexcept override { return {}; }
-  void set_phase(std::uint8_t /*phase*/) noexcept override {}
-  void pass_over(const std::string& /*directory*/) noexcept override {}
-  void outside_steps(int) noexcept override {}
-  void end() noexcept override {}
-  void profiler_begins(const char*) noexcept override {}
-  void profiler_ended() noexcept override {}
-  void own(int /*delta*/) noexcept override {}
-  const char* set_scope(const char* /*name*/) noexcept override { return nullptr; }
-  void look(bool /*may_subscribe*/) noexcept override {}
-  void collect() noexcept override {}
   bool step(const collectors::SyncMark& /*begin*/, const collectors::SyncMark& /*end*/,
             record::StepSyncs& syncs) override {
     ++asked;
     syncs.calls[index_of(record::SyncOrigin::training)][index_of(record::SyncKind::device)] = 1;
     return true;
   }
-  std::vector<record::StepSyncSite> sites_of_step(const collectors::SyncMark& /*begin*/,
-                                                  const collectors::SyncMark& /*end*/,
-                                                  record::SyncOrigin /*origin*/) override {
-    return {};
-  }
-  record::SyncSummary summary() override { return {}; }
-
   std::atomic<int> asked = 0;
 };
 

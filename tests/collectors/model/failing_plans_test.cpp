@@ -17,7 +17,7 @@ namespace {
 
 using torch::optim::SGD;
 
-/// As another source, until it is told to fail.
+/// As another source, until it has to fail.
 class Failing : public ModelSource {
  public:
   Failing(std::unique_ptr<ModelSource> source, const bool& fails)
