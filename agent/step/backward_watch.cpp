@@ -22,20 +22,35 @@ const std::shared_ptr<const char>& this_thread() noexcept {
   return self;
 }
 
-/// A thread that lives is known to train it.
-bool is_known(const SeenPasses& passes) noexcept { return !passes.trainer.expired(); }
-
-bool is_anothers(const SeenPasses& passes) noexcept {
-  const auto trainer = passes.trainer.lock();
-  return trainer != nullptr && trainer != this_thread();
-}
-
 /// A thread of autograd's own may take the step, within the pass: it begins none itself.
 void note_trainer(SeenPasses& passes) noexcept {
   if (begins_backward_passes) passes.trainer = this_thread();
 }
 
 }  // namespace
+
+void BackwardWatch::set_several_train(bool several) noexcept {
+  several_train_.store(several);
+  only_trainer_.store(several ? nullptr : this_thread().get());
+}
+
+/// The thread that trains it. Null if none that lives is known to. A thread that is just ending has its token for a moment
+/// more, when others already know that it has ended.
+std::shared_ptr<const char> BackwardWatch::trainer_of(const SeenPasses& passes) const noexcept {
+  auto trainer = passes.trainer.lock();
+  const char* here = this_thread().get();
+  const bool has_ended = trainer.get() != here && here != nullptr && only_trainer_.load() == here;
+  return has_ended ? nullptr : trainer;
+}
+
+bool BackwardWatch::is_known(const SeenPasses& passes) const noexcept {
+  return trainer_of(passes) != nullptr;
+}
+
+bool BackwardWatch::is_anothers(const SeenPasses& passes) const noexcept {
+  const auto trainer = trainer_of(passes);
+  return trainer != nullptr && trainer != this_thread();
+}
 
 /// Its number. 0: there was no memory, and the pass shows nothing.
 std::uint64_t BackwardWatch::begin_pass() noexcept try {
@@ -68,7 +83,7 @@ BackwardWatch::Trainers BackwardWatch::trainers() const noexcept {
   Trainers found{.others = several_train_.load()};
   for (int o = 0; o < watch_.optimizers(); ++o) {
     if (watch_.is_removed(o)) continue;
-    const auto trainer = optimizers_.at(o).passes.trainer.lock();
+    const auto trainer = trainer_of(optimizers_.at(o).passes);
     if (trainer == nullptr) continue;
     found.mine += trainer == this_thread() ? 1 : 0;
     found.others = found.others || trainer != this_thread();
@@ -77,7 +92,7 @@ BackwardWatch::Trainers BackwardWatch::trainers() const noexcept {
 }
 
 bool BackwardWatch::may_look_at(int optimizer) const noexcept {
-  const auto trainer = optimizers_.at(optimizer).passes.trainer.lock();
+  const auto trainer = trainer_of(optimizers_.at(optimizer).passes);
   return !several_train_.load() || (trainer != nullptr && trainer == this_thread());
 }
 

@@ -31,9 +31,9 @@ class BackwardWatch {
   /// As StepRecorder's functions of these names.
   int before_backward(bool within_step) noexcept;
   void after_backward(const collectors::Tensor& loss) noexcept;
-  /// Whether several threads are known to train or to clear gradients. Any thread: those that clear none yet tell it
-  /// before they do, and no lock that a pass may hold is taken.
-  void set_several_train(bool several) noexcept { several_train_.store(several); }
+  /// Whether several threads are known to train or to clear gradients; if not, the caller is the only one that lives. Any
+  /// thread: those that clear none yet tell it before they do, and no lock that a pass may hold is taken.
+  void set_several_train(bool several) noexcept;
   /// Whether no other thread can be in the middle of clearing an optimizer's gradients.
   [[nodiscard]] bool may_look_at(int optimizer) const noexcept;
   /// As after_backward(), for a pass that raised.
@@ -65,6 +65,10 @@ class BackwardWatch {
   std::uint64_t end_pass() noexcept;
   [[nodiscard]] bool another_is_in_pass() const noexcept;
   [[nodiscard]] Trainers trainers() const noexcept;
+  [[nodiscard]] std::shared_ptr<const char> trainer_of(const SeenPasses& passes) const noexcept;
+  /// A thread that lives is known to train it.
+  [[nodiscard]] bool is_known(const SeenPasses& passes) const noexcept;
+  [[nodiscard]] bool is_anothers(const SeenPasses& passes) const noexcept;
   [[nodiscard]] GradientStamp stamp(int optimizer, std::size_t entry) const noexcept;
   [[nodiscard]] bool was_touched(int optimizer, bool trains_no_other) const noexcept;
 
@@ -76,8 +80,9 @@ class BackwardWatch {
   collectors::Handoff& handoff_;
   std::vector<Pass> in_progress_;
   std::atomic<bool> several_train_{false};
-  std::uint64_t begun_ = 0;       ///< backward passes that have begun
-  std::uint64_t passes_ = 0;      ///< backward passes that have ended
+  std::atomic<const char*> only_trainer_{nullptr};  ///< a thread's token; null: others may train
+  std::uint64_t begun_ = 0;                         ///< backward passes that have begun
+  std::uint64_t passes_ = 0;                        ///< backward passes that have ended
   std::uint64_t taken_pass_ = 0;  ///< the last one of those that a step was taken with
 };
 

@@ -45,6 +45,13 @@ struct DeviceFound {
   double norm = 0;                 ///< as norm_of(), unscaled; of CPUs and devices together
 };
 
+/// What the read of a step's gradients has found, for whoever would look for it else.
+struct FoundInGradients {
+  /// Whether one on a CPU holds an element that is not finite; absent: there is none on a CPU.
+  std::optional<bool> on_host;
+  std::vector<collectors::Tensor> on_devices;  ///< as DeviceReads::nonfinite_gradients()
+};
+
 /// The parts of StepRecorder share it. Each group of fields names the part that writes it. Training
 /// thread only.
 struct OptimizerState {

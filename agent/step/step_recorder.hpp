@@ -145,6 +145,12 @@ class StepRecorder {
   [[nodiscard]] bool leave_to_device(int optimizer) noexcept;
   /// If so: what was found on each, as DeviceReads::found_nonfinite(). Empty otherwise.
   [[nodiscard]] std::vector<collectors::Tensor> found_on_devices(int optimizer);
+  /// What a gradient scaler would find in the gradients of the step in hand, if the option asks for it, they have all been
+  /// read for it, in its step(), and this process has all of them. note_use() comes behind what uses it on devices.
+  [[nodiscard]] std::optional<FoundInGradients> found_for_scaler(int optimizer) {
+    return options_.found_inf_for_scaler ? gradients_.found_for_scaler(optimizer) : std::nullopt;
+  }
+  void note_use(int optimizer) noexcept { at(optimizer).device_gradients.note_use(); }
   /// The optimizer will heed it. If this is not called, the step counts as one that no policy acts on.
   void heeds_devices(int optimizer) noexcept;
   /// What the governor decides about the step in hand, from what was read of it. Between

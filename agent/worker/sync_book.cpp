@@ -1,5 +1,6 @@
 #include "agent/worker/sync_book.hpp"
 
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -10,7 +11,10 @@ namespace gradvane::agent {
 
 SyncBook::SyncBook(collectors::SyncLedger* ledger, std::string file, record::RunInfo run,
                    Readers readers)
-    : ledger_(ledger), file_(std::move(file)), run_(std::move(run)), readers_(readers) {
+    : ledger_(ledger),
+      file_(file.empty() ? file : std::filesystem::absolute(file).string()),
+      run_(std::move(run)),
+      readers_(readers) {
   if (ledger_ != nullptr) before_ = ledger_->summary();
 }
 

@@ -66,13 +66,15 @@ class DeviceReads {
   /// Of each device that the last read() took something from, a 0-dim fp32 tensor there, valid as norm() is: 1 where a
   /// tensor of Site::grad or Site::loss held an element that is not finite, else 0.
   [[nodiscard]] std::vector<Tensor> found_nonfinite() const;
+  /// The same of Site::grad alone.
+  [[nodiscard]] std::vector<Tensor> nonfinite_gradients() const;
   /// Multiplies the `count` tensors of Site::grad that were set since the last read(), in place, by what makes its
   /// norm() at most `max_norm`, and forgets them as read() does. False, and nothing was changed, where they are
   /// fewer, of other sizes than those that were read, not dense in memory, or on more than one device. What torch
   /// counts of writes is the caller's to raise.
   bool clip(std::size_t count, double max_norm) noexcept;
-  /// What the current streams were given so far may use norm() or found_nonfinite(): their memory is not given to
-  /// another pass before that is done.
+  /// What the current streams were given so far may use norm(), found_nonfinite() or nonfinite_gradients(): their
+  /// memory is not given to another pass before that is done.
   void note_use() noexcept;
   /// Whether the current stream of a device that the last read() took something from captures a graph now.
   [[nodiscard]] bool is_capturing() const noexcept;

@@ -129,6 +129,12 @@ std::vector<Tensor> DeviceReads::found_nonfinite() const {
   return found;
 }
 
+std::vector<Tensor> DeviceReads::nonfinite_gradients() const {
+  std::vector<Tensor> found;
+  for (const OneDevice* one : state_->last) found.push_back(one->nonfinite_gradients());
+  return found;
+}
+
 bool DeviceReads::clip(std::size_t count, double max_norm) noexcept {
   State& state = *state_;
   const bool is_one = state.last.size() == 1;

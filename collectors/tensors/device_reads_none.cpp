@@ -24,6 +24,7 @@ bool DeviceReads::all_read() const noexcept { return true; }
 std::vector<std::shared_ptr<const DeviceSource>> DeviceReads::take_new_sources() { return {}; }
 Tensor DeviceReads::norm() const { return {}; }
 std::vector<Tensor> DeviceReads::found_nonfinite() const { return {}; }
+std::vector<Tensor> DeviceReads::nonfinite_gradients() const { return {}; }
 bool DeviceReads::clip(std::size_t /*count*/, double /*max_norm*/) noexcept { return false; }
 void DeviceReads::note_use() noexcept {}
 bool DeviceReads::is_capturing() const noexcept { return false; }

@@ -153,6 +153,10 @@ Tensor OneDevice::found_nonfinite() const {
   return tensor_over(made_[used_].pass->found_nonfinite(), device_);
 }
 
+Tensor OneDevice::nonfinite_gradients() const {
+  return tensor_over(made_[used_].pass->nonfinite_gradients(), device_);
+}
+
 void OneDevice::note_use() noexcept {
   (void)made_[used_].pass->note_use(static_cast<cudaStream_t>(current_stream(device_)));
 }

@@ -45,6 +45,7 @@ class OneDevice {
   /// Only after a read of something.
   [[nodiscard]] Tensor norm() const;
   [[nodiscard]] Tensor found_nonfinite() const;
+  [[nodiscard]] Tensor nonfinite_gradients() const;
   bool clip(std::size_t count, double max_norm) noexcept;
   void forget_what_was_set() noexcept;
   void note_use() noexcept;

@@ -3,7 +3,7 @@
 //
 // There are two kinds. Programs in C++ bring torch's own. The Python package has one over Python's object
 // and torch's C interface: it is built without torch's headers, and works beside any torch. One file for
-// each kind implements what is declared here: tensor_libtorch.cpp, and python/native/tensor_python.cpp.
+// each kind implements what is declared here: tensor_libtorch.cpp, and python/native/torch/tensor_python.cpp.
 #ifdef GRADVANE_PYTHON_TENSORS
 #include "collectors/tensors/python_tensor.hpp"
 #else

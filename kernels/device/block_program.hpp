@@ -311,6 +311,7 @@ class BlockProgram {
   GRADVANE_HOST_DEVICE void settle(PassState& state, double squares) noexcept {
     const PassTables& tables = launch_.tables;
     state.found_nonfinite = 0;
+    state.nonfinite_gradients = 0;
     state.gradient_norm = ::sqrt(squares);
     ++state.sequence;
     state.blocks_done = 0;
@@ -330,6 +331,7 @@ class BlockProgram {
     if (state.read.first[static_cast<int>(Site::loss)] != 0) state.found_nonfinite = 1;
     if (state.read.first[gradients] != 0) {
       state.found_nonfinite = 1;
+      state.nonfinite_gradients = 1;
       state.gradient_norm =
           state.read.elements[gradients][static_cast<int>(NonfiniteKind::nan)] != 0
               ? std::numeric_limits<double>::quiet_NaN()

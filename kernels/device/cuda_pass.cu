@@ -205,4 +205,8 @@ const double* CudaPass::gradient_norm() const noexcept { return &tables_.state->
 
 const float* CudaPass::found_nonfinite() const noexcept { return &tables_.state->found_nonfinite; }
 
+const float* CudaPass::nonfinite_gradients() const noexcept {
+  return &tables_.state->nonfinite_gradients;
+}
+
 }  // namespace gradvane::kernels

@@ -74,6 +74,8 @@ class CudaPass {
   [[nodiscard]] const double* gradient_norm() const noexcept;
   /// 1.0f where one of them, or one of Site::loss, holds a non-finite element, else 0.0f.
   [[nodiscard]] const float* found_nonfinite() const noexcept;
+  /// The same of Site::grad alone.
+  [[nodiscard]] const float* nonfinite_gradients() const noexcept;
   /// What `stream` was given so far may use them: the next pass in this memory comes behind it. In a capture it does
   /// nothing: then no other pass gets the memory.
   cudaError_t note_use(cudaStream_t stream) noexcept;

@@ -38,8 +38,9 @@ struct PassState {
   ReadCounts read;                ///< of the read in progress
   std::uint32_t blocks_done = 0;  ///< physical blocks of the launch in progress
   // Of the last read, for whoever clips or skips on the device.
-  float found_nonfinite = 0;  ///< 1 where a gradient or the loss held one
-  double gradient_norm = 0;   ///< as torch has it: NaN or +Inf where a gradient holds one
+  float found_nonfinite = 0;      ///< 1 where a gradient or the loss held one
+  float nonfinite_gradients = 0;  ///< 1 where a gradient did
+  double gradient_norm = 0;       ///< as torch has it: NaN or +Inf where a gradient holds one
 };
 static_assert(std::is_trivially_copyable_v<PassState>);
 

@@ -73,7 +73,7 @@ class Agent:
 
         self._teller = threading.Thread(target=tell, name="gradvane-python", daemon=True)
         try:
-            self._teller.start()
+            self._signals = _threads.start(self._teller)
         except RuntimeError as error:
             raise GradvaneError(
                 f"no thread could be started: {error}; allow more processes (ulimit -u), or train without"
@@ -130,7 +130,7 @@ class Agent:
             scalars = {**metrics, **scalars}
             loss = scalars.pop("loss", None) if loss is None else loss
         if loss is not None:
-            self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else torch.tensor(float(loss)))
+            self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else float(loss))
         for name, value in scalars.items():
             is_kept = self._native.log(name, value if isinstance(value, torch.Tensor) else float(value))
             if not is_kept and not self._has_left_out:
@@ -318,8 +318,9 @@ class Agent:
                 self._watcher.tracer.incident(incident)
                 for callback in list(self._callbacks):
                     try:
-                        callback(incident)
-                    except Exception:
+                        with _threads.signals(self._signals):  # children that it starts inherit them
+                            callback(incident)
+                    except BaseException:  # SystemExit would end this thread alone
                         logger.warning("an on_incident callback failed", exc_info=True)
             if is_over:
                 return

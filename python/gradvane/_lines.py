@@ -47,7 +47,7 @@ def _say(agent: Agent, line: str) -> None:
     if _is_logged():
         logger.info(line)
     elif sys.stderr is not None:
-        with contextlib.suppress(OSError, ValueError):  # closed, or a pipe without a reader
+        with contextlib.suppress(Exception):  # closed, a pipe without a reader, or an object of the program's
             # One write: print() makes two where the stream is not buffered, and lines of several processes mix.
             sys.stderr.write(f"gradvane: {line}\n")
             sys.stderr.flush()

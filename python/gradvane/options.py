@@ -75,6 +75,7 @@ class Options(TypedDict, total=False):
     skip_limit: int
     skip_norm: float
     skip_on_device: bool
+    found_inf_for_scaler: bool
     snapshot_every: int
     snapshot_seconds: float
     snapshot_budget: float

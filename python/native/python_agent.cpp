@@ -65,7 +65,7 @@ bool PythonAgent::detach(int optimizer) {
   const Turn turn(*this);
   if (!turn) return false;
   owners_.forget();
-  session_.recorder().detach(optimizer);
+  if (optimizer >= 0) session_.recorder().detach(optimizer);
   return true;
 }
 
@@ -274,12 +274,12 @@ std::vector<int> PythonAgent::owners_of_gradients(const std::vector<const void*>
 
 collectors::Tensor PythonAgent::grad_norm(int optimizer) {
   const Turn turn(*this);
-  return turn ? session_.recorder().norm(optimizer) : collectors::Tensor();
+  return turn && optimizer >= 0 ? session_.recorder().norm(optimizer) : collectors::Tensor();
 }
 
 bool PythonAgent::is_sharded(int optimizer) {
   const Turn turn(*this);
-  return turn && session_.recorder().is_sharded(optimizer);
+  return turn && optimizer >= 0 && session_.recorder().is_sharded(optimizer);
 }
 
 collectors::Tensor PythonAgent::clip_grad_norm(int optimizer, double max_norm, bool just_read) {

@@ -35,6 +35,7 @@ class PythonAgent {
   PythonAgent(std::string default_run, const std::vector<std::string>& code,
               std::vector<std::string> command_line);
 
+  /// -1: the run is switched off or over, and nothing is attached.
   int attach(std::unique_ptr<PythonSource> source);
   /// Returns false if this thread is inside another call of the agent: then try again later.
   bool detach(int optimizer);
@@ -61,6 +62,14 @@ class PythonAgent {
   [[nodiscard]] std::vector<collectors::Tensor> found_on_devices(int optimizer) {
     const TimedCall call(*this);
     return call ? call->found_on_devices(optimizer) : std::vector<collectors::Tensor>();
+  }
+  /// As StepRecorder's functions.
+  [[nodiscard]] std::optional<agent::FoundInGradients> found_for_scaler(int optimizer) {
+    const TimedCall call(*this);
+    return call ? call->found_for_scaler(optimizer) : std::nullopt;
+  }
+  void note_use(int optimizer) {
+    if (const Call call(*this); call) call->note_use(optimizer);
   }
   void heeds_devices(int optimizer) {
     if (const Call call(*this); call) call->heeds_devices(optimizer);

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "collectors/tensors/tensor_view.hpp"
-#include "python/native/torch_ops.hpp"
+#include "python/native/torch/torch_ops.hpp"
 
 namespace gradvane::python {
 

@@ -1,6 +1,6 @@
 #pragma once
 // Our own reads of tensors, hidden from what a program puts around torch's functions.
-#include "python/native/torch_interface.hpp"
+#include "python/native/torch/torch_interface.hpp"
 
 namespace gradvane::python {
 

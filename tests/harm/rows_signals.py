@@ -149,6 +149,13 @@ PROGRAMS = [
         way.end_agent()
         tiny.train(model, optimizer)
         """, acts=(Act("scrape", after="scrape"),), seconds=9),
+    Program("a signal that is blocked after attach, and waited for", """
+        for number in (signal.SIGUSR1, signal.SIGTERM):
+            signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+            os.kill(os.getpid(), number)
+            time.sleep(0.2)
+            print(number in signal.sigpending(), signal.sigwait({number}).name)
+        """),
     Program("SIGSEGV with faulthandler", """
         import faulthandler
         faulthandler.enable()

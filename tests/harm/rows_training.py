@@ -24,6 +24,8 @@ def watched(make: str) -> str:
 POLICIES = Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_ON_DIVERGENCE": "stop",
                               "GRADVANE_SKIP_NORM": "1e9"})
 
+SCALER_TAKES_OURS = Place(environment={"GRADVANE_FOUND_INF_FOR_SCALER": "on"})
+
 SKIPS_ON_A_DEVICE = Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_ON_DEVICE": "on"})
 
 NAN_GRADIENTS = """
@@ -85,6 +87,23 @@ way.detach()
 steps(5)
 print(scaler.state_dict())
 """),
+    Program("a gradient scaler of a fused optimizer that takes what our read has found", """
+model, optimizer = tiny.make(optimizer=torch.optim.AdamW, fused=True)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=4)
+def steps(n):
+    for i in range(n):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.randn(8, 4)).square().mean()).backward()
+        if i == 1:
+            model[0].weight.grad[0, 0] = float("inf")
+        scaler.step(optimizer)
+        scaler.update()
+way.attach(model, optimizer)
+steps(5)
+way.detach()
+steps(5)
+print(scaler.state_dict())
+""", whole=True, place=SCALER_TAKES_OURS),
     Program("policies that find nothing to skip", watched("""
 model, optimizer = tiny.make(optimizer=torch.optim.AdamW)
 """), whole=True, place=POLICIES),

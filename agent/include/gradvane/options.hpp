@@ -140,6 +140,8 @@ struct Options {
   double skip_norm = 0;  ///< under `skip`, a gradient norm above it is skipped too; 0: any norm
   /// Under `skip`: optimizers that can, leave out bad steps on their device, and no step waits for it.
   bool skip_on_device = false;
+  /// Python: GradScaler.step() with a fused optimizer takes what the agent's read has found, and reads nothing itself.
+  bool found_inf_for_scaler = false;
   int snapshot_every = 0;       ///< steps; 0: every 100 if a policy is rollback, else never
   double snapshot_seconds = 0;  ///< time between two snapshots; 0: they come by steps
   double snapshot_budget = 0;   ///< share of the training's time that they may take; 0: any

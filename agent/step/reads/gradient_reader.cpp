@@ -163,6 +163,26 @@ void GradientReader::look_again(int optimizer) noexcept {
   if (!was_bad && state.is_bad()) publish_again(optimizer);
 }
 
+std::optional<FoundInGradients> GradientReader::found_for_scaler(int optimizer) {
+  const OptimizerState& state = at(optimizer);
+  const std::size_t params = watch_.params(optimizer).size();
+  const bool is_scalers = state.has_read && state.facts.read_at == record::ReadAt::scaler;
+  if (!is_scalers || !state.all_read || state.facts.captured || state.stamps.size() != params ||
+      !watch_.plan(optimizer)->shards.empty())
+    return std::nullopt;
+  FoundInGradients found;
+  for (std::size_t i = 0; i < params; ++i) {
+    const kernels::TensorStats& stats = state.gradients.stats()[i];
+    const EntryTag tag = collectors::tag_of(stats);
+    const bool is_left_out = tag == EntryTag::frozen && watch_.gradient_now(optimizer, i).defined();
+    if (tag == EntryTag::unsupported || is_left_out) return std::nullopt;
+    if (tag == EntryTag::read)
+      found.on_host = found.on_host.value_or(false) || stats.nonfinite() > 0;
+  }
+  if (state.device_reads > 0) found.on_devices = state.device_gradients.nonfinite_gradients();
+  return found;
+}
+
 void GradientReader::after_evaluation(int optimizer) noexcept {
   OptimizerState& state = at(optimizer);
   if (!optimizers_.is_enabled() || state.has_read) return;

@@ -1,6 +1,8 @@
 #pragma once
 // Reads the gradients of one optimizer, with the loss so far, and hands what was read to the
 // worker.
+#include <optional>
+
 #include "agent/step/attached_optimizers.hpp"
 #include "agent/step/reads/weight_reader.hpp"
 #include "agent/step/run_steps.hpp"
@@ -26,6 +28,7 @@ class GradientReader {
   void note_scale(int optimizer, const collectors::Tensor& scale, bool is_scaled) noexcept;
   void look_again(int optimizer) noexcept;
   void after_evaluation(int optimizer) noexcept;
+  [[nodiscard]] std::optional<FoundInGradients> found_for_scaler(int optimizer);
 
   /// Makes new plans if the optimizer's parameters have changed.
   void follow_changes(int optimizer) noexcept;

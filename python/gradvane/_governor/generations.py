@@ -106,7 +106,7 @@ class Examination:
         if in_background:
             self._thread = threading.Thread(target=self._examine, args=(digest.ALONE * 8,), name="gradvane-snapshot",
                                             daemon=True)
-            self._thread.start()
+            _threads.start(self._thread)
         else:
             self._examine(digest.WHOLE)
 

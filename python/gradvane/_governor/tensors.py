@@ -40,7 +40,7 @@ class Layout:
 
     def fits(self, tensor: Tensor) -> bool:
         """Whether a plain tensor can take the values in place."""
-        if tensor.dtype != self.dtype or tensor.device != self.device:
+        if tensor.dtype != self.dtype or tensor.device != self.device or not has_memory(tensor):
             return False
         return bool(tensor.shape == self.shape or distinct(tensor).shape == self.shape)
 
@@ -86,6 +86,8 @@ def layout_of(tensor: Tensor, name: str, known: Layout | None = None) -> Layout:
         raise Unsupported(f"{name} is on {tensor.device}: only what lies on CPUs and CUDA devices can be copied")
     if tensor.is_meta or not torch._C._has_storage(tensor):
         raise Unsupported(f"{name} has no memory of its own (device {tensor.device})")
+    if not has_memory(tensor):
+        raise Unsupported(f"{name} has an empty storage: what offloads or shards it has freed it")
     if known is not None and known.stride is None and tensor.is_contiguous() and known.is_of(tensor):
         return known
     stride = None
@@ -93,6 +95,14 @@ def layout_of(tensor: Tensor, name: str, known: Layout | None = None) -> Layout:
         tensor = distinct(tensor)
         stride = None if tensor.is_contiguous() else _dense_stride(tensor)
     return Layout(tensor.dtype, tensor.device, tensor.shape, stride)
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """Whether the storage of a plain tensor reaches as far as its elements do."""
+    if tensor.numel() == 0:
+        return True
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return bool(tensor.untyped_storage().nbytes() >= (tensor.storage_offset() + last + 1) * tensor.element_size())
 
 
 def _dense_stride(tensor: Tensor) -> tuple[int, ...] | None:

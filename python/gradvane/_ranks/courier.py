@@ -83,7 +83,7 @@ class Courier:
         if not native.exchange_opens():
             return None
         courier = cls(native)
-        courier._thread.start()
+        _threads.start(courier._thread)
         return courier
 
     @property

@@ -44,7 +44,7 @@ def _agreed(dist: Any, key: str) -> str:
     with contextlib.suppress(queue.Empty, RuntimeError):  # RuntimeError: no thread could be started
         # A connection to a server that is gone is tried for minutes, whatever the timeout of ours.
         thread = threading.Thread(target=_ask, args=(key, proposal, answer), name="gradvane-run-id", daemon=True)
-        thread.start()
+        _threads.start(thread)
         _threads.keep(thread)
         return answer.get(timeout=_ANSWER_WITHIN)
     return ""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from gradvane._watch.events import contained
 from gradvane._watch.governing import step_cell
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
     from torch.optim import Optimizer
+
+    from gradvane._watch.running import InThread
 
 _TAKE_IT = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 
@@ -27,14 +30,31 @@ def heeds_found_inf(optimizer: Optimizer) -> bool:
     return all(group.get("fused") and not group.get("momentum") for group in optimizer.param_groups)
 
 
-def flag_of(native: Any, index: int) -> Tensor | None:
-    """What the step in hand of an optimizer is to heed, which it will from here on. None: nothing."""
-    found = native.found_on_devices(index)
-    if not found:
-        return None
-    flag = joined(found)
-    native.heeds_devices(index)
-    return flag
+class DeviceSkips:
+    """Of one agent."""
+
+    def __init__(self, native: Any, here: InThread) -> None:
+        self._native = native
+        self._here = here
+        self._is_asked = bool(native.may_leave_to_device())
+        self.faults = 0
+
+    def may_be_left(self, optimizer: Optimizer) -> bool:
+        """Whether a bad step of it may be left to its device."""
+        return self._is_asked and heeds_found_inf(optimizer)
+
+    @contained
+    def flag_for(self, optimizer: Optimizer) -> Tensor | None:
+        """What the step in hand of the optimizer is to heed as `found_inf`, which it will from here on. None: nothing."""
+        running = self._here.running[-1] if self._is_asked and self._here.running else None
+        if running is None or running.key != id(optimizer):
+            return None
+        found = self._native.found_on_devices(running.index)
+        if not found:
+            return None
+        flag = joined(found)
+        self._native.heeds_devices(running.index)
+        return flag
 
 
 def joined(found: list[Tensor]) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,8 +32,6 @@ class Governing:
         self.acts = bool(native.acts())
         """False: every step is taken, and nothing here costs anything"""
         self._judges_gradients = bool(native.acts_on_nonfinite())
-        self.may_leave_to_device = bool(native.may_leave_to_device())
-        """whether an optimizer that heeds `found_inf` may leave out a bad step by itself"""
         self.raises = True
         """at a stop. False: an integration asks should_stop() and ends its loop itself"""
         self.roll_back: Callable[[Optimizer | None, str], bool] | None = None
@@ -62,8 +61,9 @@ class Governing:
 
     def evaluates_first(self, optimizer: Optimizer) -> bool:
         """Whether step(closure) begins by evaluating the closure, as torch's own optimizers do: then it can be
-        evaluated before, and the step left out."""
-        return self.acts and _is_torchs(type(optimizer).step)
+        evaluated before, and the step left out. Not where other hooks are to come before it: they may depend on that, or
+        it on them."""
+        return self.acts and _is_torchs(type(optimizer).step) and not _has_other_pre_hooks(optimizer)
 
     def carry_out(self, verdict: int, optimizer: Optimizer | None) -> None:
         """After a step was left out. Raises TrainingStopped for a stop, once for each such step."""
@@ -140,6 +140,11 @@ def _wrapper_of(function: Any) -> Any:
     while function is not None and getattr(function, "__code__", None) is not code:
         function = getattr(function, "__wrapped__", None)
     return function
+
+
+def _has_other_pre_hooks(optimizer: Optimizer) -> bool:
+    of_all = getattr(sys.modules[torch.optim.Optimizer.__module__], "_global_optimizer_pre_hooks", ())
+    return len(of_all) > 1 or bool(getattr(optimizer, "_optimizer_step_pre_hooks", None))
 
 
 def _is_torchs(function: Any) -> bool:

@@ -16,7 +16,7 @@ from torch.nn.utils import clip_grad
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gradvane import _imports
-from gradvane._watch import clips, device_skips, governing, phases, profilers
+from gradvane._watch import clips, device_skips, governing, phases, profilers, scaler_checks
 from gradvane._watch.events import contained
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def install(watcher: Watcher) -> None:
         profilers.when_proton_comes(_watch_proton)
     _replace(torch.amp.GradScaler, "scale", _scale)
     _replace(torch.amp.GradScaler, "step", _scaler_step)
+    if hasattr(torch.amp.GradScaler, "_check_inf_per_device"):
+        _replace(torch.amp.GradScaler, "_check_inf_per_device", scaler_checks.check)
     for name, observe in (
         ("clip_grad_norm_", clips.norm),
         ("clip_grad_value_", clips.value),
@@ -214,7 +216,9 @@ def _before_step(
     _instead.pop(id(optimizer), None)  # another tool's hook has raised
     if watcher is None:
         return None
-    closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+    closure = kwargs.get("closure")
+    if closure is None and len(args) > 1:
+        closure = args[1]
     if not callable(closure) or isinstance(closure, torch.nn.Module):
         _begin_step(watcher, optimizer, None)
         return None
@@ -258,7 +262,7 @@ def _begin_step(watcher: Watcher, optimizer: torch.optim.Optimizer, result: Any)
     """`result`: what step() returns."""
     if watcher.before_step(optimizer, False):
         _call_instead(optimizer, governing.leaving_out(result))
-    elif (flag := watcher.found_on_devices(optimizer)) is not None:
+    elif (flag := watcher.device_skips.flag_for(optimizer)) is not None:
         _call_instead(optimizer, device_skips.heeding(flag))
     watcher.keeper.before_step()
 

@@ -25,7 +25,9 @@ class Trainers:
 
     def note(self) -> None:
         """This thread is about to do one of these. A backward pass has threads of its own, which work for another."""
-        if hasattr(self._here, "is_noted") or torch._C._current_graph_task_id() != -1:
+        if torch._C._current_graph_task_id() != -1:
+            return
+        if hasattr(self._here, "is_noted"):
             if len(self._threads) > 1:
                 self._forget_ended()
             return

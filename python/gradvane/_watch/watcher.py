@@ -15,8 +15,8 @@ from gradvane import _finding
 from gradvane._governor.keeper import Keeper
 from gradvane._ranks.courier import NormExchange
 from gradvane._ranks.waiting import Reductions
-from gradvane._watch import device_skips
 from gradvane._watch.clips import Clips
+from gradvane._watch.device_skips import DeviceSkips
 from gradvane._watch.events import contained, loss_root
 from gradvane._ranks.agreement import Agreement
 from gradvane._watch.governing import TAKE, Governing
@@ -25,6 +25,7 @@ from gradvane._watch.known import Known, optimizers_of
 from gradvane._watch.left_behind import LeftBehind
 from gradvane._watch.phases import Phases
 from gradvane._watch.running import InThread, Running
+from gradvane._watch.scaler_checks import ScalerChecks
 from gradvane._watch.scaling import Scaling
 from gradvane._watch.swarm import Swarm, swarm_of
 from gradvane._watch.trainers import Trainers
@@ -66,10 +67,12 @@ class Watcher:
         self._swarm: Swarm | None = None
         self._norms = NormExchange(native)
         self.governing = Governing(native)
+        self.device_skips = DeviceSkips(native, self._here)
         self._agreement = Agreement(native)
         self._reductions = Reductions(native, names.budget, self.finds.say)
         self.left_behind = LeftBehind(native, self._known, self._scaling, self.is_busy, self.trainers)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
+        self.scaler_checks = ScalerChecks(native, self._known)
         self.clips = Clips(native, self._known, self._here, self)
         self.clipping, self.before_total_norm = self.clips.clipping, self.clips.before_total_norm
         self.phases = Phases(native, self._here, self._known)
@@ -107,10 +110,12 @@ class Watcher:
         indices = [known.index for known in list(self._known.values())] + ([] if self.loop is None else [self.loop])
         return indices[0] if len(indices) == 1 else None
 
-    def _adopt(self, optimizer: Optimizer) -> int:
+    def _adopt(self, optimizer: Optimizer) -> int | None:
         self._names.know(_finding.parameters_of(optimizer))
         self._norms.exchange(_finding.parameters_of(optimizer))
         index: int = self._native.attach(self._names, optimizer)
+        if index < 0:  # the run is switched off or over
+            return None
         self._adopted += 1
         key = id(optimizer)
         self._known[key] = Known(index, weakref.ref(optimizer, lambda _: self._forget(key, index)))
@@ -125,7 +130,8 @@ class Watcher:
         """Watches a loop that has no optimizer: every backward pass is a step."""
         self._names.know(params)
         self._norms.exchange(params)
-        self.loop = self._native.attach(self._names, None)
+        index: int = self._native.attach(self._names, None)
+        self.loop = None if index < 0 else index
 
     def stop(self) -> None:
         """Before the run ends: what is still on its way arrives, or not at all."""
@@ -178,7 +184,7 @@ class Watcher:
         if self._swarm is None and (swarm := swarm_of(found)) is not None:
             self._names.know(param for group in swarm.param_groups for param in group["params"])
             swarm.index = self._native.attach(self._names, swarm)
-            self._swarm = swarm  # not before it is whole: other threads look at it
+            self._swarm = swarm if swarm.index >= 0 else None  # not before it is whole: other threads look at it
         self._names.know(param for optimizer in found for param in _finding.parameters_of(optimizer))
         for optimizer in found:
             if self._swarm is None or not self._swarm.has(optimizer):
@@ -291,8 +297,10 @@ class Watcher:
         return [known.index for known in list(self._known.values())]
 
     @contained
-    def take_loss(self, loss: Tensor) -> None:
+    def take_loss(self, loss: Tensor | float) -> None:
         """From the script itself. One that was a backward pass's root before is that step's already."""
+        if not isinstance(loss, torch.Tensor):  # as it is, whatever the program's default dtype and device
+            loss = torch.tensor(loss, dtype=torch.float64, device="cpu")
         if self._here.last_root is None or self._here.last_root() is not loss:
             self._native.take_loss(loss)
 
@@ -323,20 +331,11 @@ class Watcher:
         scale, is_scaled = self._scaling.state_of(optimizer)
         if scale is not None and not has_closure:  # without one, the step begins with a read by itself
             self._native.read(index, "optimizer", scale, is_scaled)
-        heeds_device = self.governing.may_leave_to_device and device_skips.heeds_found_inf(optimizer)
-        running.verdict = self._native.step_begins(index, has_closure, heeds_device)
+        running.verdict = self._native.step_begins(index, has_closure, self.device_skips.may_be_left(optimizer))
         if self._agreement.is_on and not has_closure:
             running.verdict = self._agreement.judge(index)
         self._reductions.before_step(index, optimizer)
         return running.verdict != TAKE
-
-    @contained
-    def found_on_devices(self, optimizer: Optimizer) -> Tensor | None:
-        """What the optimizer's step is to heed as `found_inf`; None: nothing."""
-        running = self._here.running[-1] if self.governing.may_leave_to_device and self._here.running else None
-        if running is None or running.key != id(optimizer):
-            return None
-        return device_skips.flag_of(self._native, running.index)
 
     def _before_step_of(self, swarm: Swarm, optimizer: Optimizer) -> None:
         if self._is_in_backward():

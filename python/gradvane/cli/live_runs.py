@@ -146,7 +146,9 @@ def _read(path: Path) -> LiveRun | None:
         return None
     finally:
         os.close(descriptor)
-    if is_known and isinstance(token := values.get("token"), str):
+    # What a dead run has left may be another's port by now, who must not get the token.
+    may_be_there = is_known and (entry.host not in ("", socket.gethostname()) or _runs(entry.pid, entry.started))
+    if may_be_there and isinstance(token := values.get("token"), str):
         remember_token(entry.url, token)
         remember_token(entry.node_url, token)
     if is_known and isinstance(name := values.get("socket"), str) and "/" not in name:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import http.server
 import ipaddress
 import json
@@ -102,7 +103,10 @@ def _target(entry: LiveRun, address: str | None) -> dict[str, Any]:
 
 def _replace(path: str, text: str) -> None:
     """A reader sees the old file or the new one. The mode follows the umask, so that Prometheus may read it."""
-    folder, name = os.path.split(os.path.abspath(path))
+    path = os.path.realpath(path)
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise OSError(errno.EINVAL, "not a regular file, which could be replaced", path)
+    folder, name = os.path.split(path)
     descriptor, made = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=folder)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -87,6 +87,7 @@ inline const std::vector<OptionSample>& option_samples() {
       {"skip_limit", "1", "2147483647", {"", "0", "-1", "5.5"}},
       {"skip_norm", "1", "2.5", {"", "-1", "nan", "inf"}},
       {"skip_on_device", "on", "off", {"", "maybe", "2"}},
+      {"found_inf_for_scaler", "on", "off", {"", "maybe", "2"}},
       {"snapshot_every", "1", "2147483647", {"", "-1", "often"}},
       {"snapshot_seconds", "1", "2.5", {"", "-1", "nan", "1m"}},
       {"snapshot_budget", "0.01", "0.05", {"", "-1", "inf", "5%"}},

@@ -222,6 +222,34 @@ TEST_F(PolicyOnADevice, WithoutAPolicyForBadStepsNothingWaits) {
   EXPECT_EQ(fake_cuda().waits, 0);
 }
 
+TEST_F(PolicyOnADevice, WhatAScalerWouldFindIsWhatItsOwnReadHasFound) {
+  Options asked = options(NonfinitePolicy::watch);
+  asked.found_inf_for_scaler = true;
+  const auto found = [&](std::array<float, 2> first, record::ReadAt where) {
+    gradients_ = {first, {3, 4}};
+    for (std::size_t i = 0; i < 2; ++i) params_[i].mutable_grad() = on_device(gradients_[i]);
+    recorder_->read_gradients(0, where);
+    const auto finding = recorder_->found_for_scaler(0);
+    (void)recorder_->finish(0);
+    if (!finding || finding->on_host || finding->on_devices.size() != 1) return -1.0f;
+    return *static_cast<const float*>(finding->on_devices[0].const_data_ptr());
+  };
+  constexpr auto kScaler = record::ReadAt::scaler;
+  begin(asked);
+  EXPECT_EQ(found({1, 2}, kScaler), 0.0f);
+  EXPECT_EQ(found({1, kNan}, kScaler), 1.0f);
+  EXPECT_EQ(found({1, kNan}, record::ReadAt::clip), -1.0f) << "it may have been clipped since";
+  params_[1].set_requires_grad(false);
+  EXPECT_EQ(found({1, 2}, kScaler), -1.0f) << "a scaler looks at frozen parameters too";
+  params_[1].set_requires_grad(true);
+  fake_cuda().capturing.insert(nullptr);
+  EXPECT_EQ(found({1, 2}, kScaler), -1.0f) << "a graph's flags are its replays'";
+  fake_cuda().capturing.clear();
+  begin(options(NonfinitePolicy::watch));
+  EXPECT_EQ(found({1, 2}, kScaler), -1.0f) << "it was not asked for";
+  EXPECT_EQ(fake_cuda().waits, 0);
+}
+
 /// What the host does around the step of an optimizer that heeds what is found on the device.
 class StepOnADevice : public PolicyOnADevice {
  protected:

@@ -111,15 +111,18 @@ TEST_F(DeviceRing, TheNormOnTheDeviceIsThatOfTheGradientsAlone) {
   read_with(pass, 0, 0, nan_bits(DType::f32));  // a loss is no gradient
   EXPECT_NEAR(state.gradient_norm, expected, 1e-12 * expected);
   EXPECT_EQ(state.found_nonfinite, 1.0f) << "but its step is as bad";
+  EXPECT_EQ(state.nonfinite_gradients, 0.0f);
   read(pass);
   EXPECT_EQ(state.found_nonfinite, 0.0f);
   read_with(pass, 2, 9, inf_bits(DType::f32));
   EXPECT_EQ(state.gradient_norm, std::numeric_limits<double>::infinity());
   EXPECT_EQ(state.found_nonfinite, 1.0f);
+  EXPECT_EQ(state.nonfinite_gradients, 1.0f);
   read_with(pass, 1, 9, nan_bits(DType::f32));
   EXPECT_TRUE(std::isnan(state.gradient_norm));
   read(pass);
   EXPECT_EQ(state.found_nonfinite, 0.0f);
+  EXPECT_EQ(state.nonfinite_gradients, 0.0f);
 }
 
 TEST_F(DeviceRing, TheTicketsAreBackAtZeroAfterEveryRead) {

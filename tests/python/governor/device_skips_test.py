@@ -51,7 +51,7 @@ class Device:
 def device(watching):
     def start(model, optimizer, **options):
         watcher = watching(model, optimizer, on_nonfinite="skip", skip_limit=100, skip_on_device=True, **options)._watcher
-        watcher._native = Device(watcher._native)
+        watcher._native = watcher.device_skips._native = Device(watcher._native)
         return watcher._native
 
     return start

@@ -292,3 +292,18 @@ def test_other_tools_that_wrap_step_see_a_skipped_one_go_by(watching):
     backward(model, optimizer, batches(1)[0], "grad")
     optimizer.step()
     assert seen == ["after"]
+
+
+@pytest.mark.parametrize("options", [{}, {"on_nonfinite": "skip"}, {"on_divergence": "stop"}], ids=str)
+def test_a_hook_of_the_programs_own_comes_before_the_closure_whatever_the_policy(watching, options):
+    order = []
+    model, optimizer = made()
+    optimizer.register_step_pre_hook(lambda *_: order.append("hook"))
+
+    def closure():
+        order.append("closure")
+        return backward(model, optimizer, batches(1)[0])
+
+    watching(model, optimizer, **options)
+    optimizer.step(closure)
+    assert order == ["hook", "closure"]

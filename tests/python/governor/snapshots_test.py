@@ -332,6 +332,29 @@ def test_a_state_that_cannot_be_copied_is_refused_by_name():
         assert keeper.snapshots.last_refusal.startswith("buffer table is sparse_coo")
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_a_tensor_whose_memory_is_freed_for_a_while_is_refused_by_name(place):
+    """As what offloads or shards it frees it."""
+    model, optimizer = training()
+    step(model, optimizer)
+    with keeper_of([model], [optimizer]) as keeper:
+        storage = PLACES[place](model, optimizer).untyped_storage()
+        kept, size = storage.clone(), storage.nbytes()
+        storage.resize_(0)
+        assert not keeper.snapshot() and keeper.snapshots.refused == {"unsupported": 1}
+        assert "has an empty storage" in keeper.snapshots.last_refusal
+        storage.resize_(size)
+        storage.copy_(kept)
+        assert keeper.snapshot()
+        storage.resize_(0)
+        if place == "a moment":  # the optimizer gets another tensor
+            keeper.rollback("test")
+            assert PLACES[place](model, optimizer).isfinite().all()
+            return
+        with pytest.raises(Mismatch):
+            keeper.rollback("test")
+
+
 def test_a_forked_child_leaves_the_snapshots_of_its_parent_alone():
     model, optimizer = training()
     with keeper_of([model], [optimizer], every=1) as keeper:

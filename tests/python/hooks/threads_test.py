@@ -1,8 +1,6 @@
 """Threads that each train a model of their own at the same time."""
 
-import os
 import threading
-import time
 
 import pytest
 import torch
@@ -49,6 +47,24 @@ class Trainer(threading.Thread):
             self.optimizer.step()
 
 
+class Ending(threading.Thread):
+    """Python knows that it has ended, and it is there until `may_go`: join() returns a moment before a thread is gone."""
+
+    def __init__(self, work):
+        super().__init__()
+        self.has_ended = threading.Event()
+        self.may_go = threading.Event()
+        self._work = work
+
+    def run(self):
+        self._work()
+        self.has_ended.set()
+        self.may_go.wait(PATIENCE)
+
+    def is_alive(self):
+        return super().is_alive() and not self.has_ended.is_set()
+
+
 @pytest.fixture
 def trainers():
     both = Trainer(1.0), Trainer(100.0)
@@ -89,13 +105,14 @@ def test_a_thread_that_has_ended_leaves_its_optimizer_to_another(watching):
         loss.backward()
         optimizer.step()
 
-    for _ in range(4):
-        thread = threading.Thread(target=one_step)
+    threads = [Ending(one_step) for _ in range(4)]
+    for thread in threads:
         thread.start()
-        thread.join(PATIENCE)
-        while os.path.exists(f"/proc/self/task/{thread.native_id}"):  # join() returns a moment before it is quite gone
-            time.sleep(0.001)
+        assert thread.has_ended.wait(PATIENCE)
     assert [step["loss"] for step in watching.steps()] == pytest.approx(losses)
+    for thread in threads:
+        thread.may_go.set()
+        thread.join(PATIENCE)
 
 
 def test_a_pass_that_raised_is_over_for_the_others(watching, trainers):

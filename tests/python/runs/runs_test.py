@@ -7,6 +7,74 @@ import pytest
 import torch
 from small_net import net, one_step
 
+from gradvane import clip_grad_norm_
+
+
+@pytest.mark.parametrize("options", [{}, {"on_nonfinite": "skip"}], ids=str)
+def test_switched_off_it_lets_go_of_optimizers_as_ever(watching, options):
+    agent = watching(None, None, enabled=False, **options)
+    for _ in range(2):
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        agent.watch(model, optimizer)
+        one_step(model, optimizer)
+        assert agent.grad_norm() is None
+        clip_grad_norm_(model.parameters(), 1.0)
+        del model, optimizer
+        gc.collect()
+    assert agent._watcher.faults == 0
+
+
+def test_the_step_log_stays_in_the_folder_that_the_run_began_in(watching, tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    agent = watching(model, optimizer, step_log="steps.jsonl", step_log_max_bytes=4096)
+    monkeypatch.chdir(tmp_path / "other")
+    (tmp_path / "other/steps.jsonl").write_text("the program's\n")
+    for _ in range(40):
+        one_step(model, optimizer)
+    agent.detach()
+    assert (tmp_path / "steps.jsonl.1").exists(), "the control: it was rotated"
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["steps.jsonl"]
+    assert (tmp_path / "other/steps.jsonl").read_text() == "the program's\n"
+
+
+@pytest.mark.parametrize("default", [torch.float16, torch.float32])
+@pytest.mark.parametrize("loss", [70000.0, 123456789.0, 1e39, 5])
+def test_a_loss_that_is_a_number_is_kept_as_it_is(watching, default, loss):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    agent = watching(model, optimizer)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        agent.log(loss=loss)
+    finally:
+        torch.set_default_dtype(before)
+    one_step(model, optimizer)
+    assert watching.steps()[0]["loss"] == loss
+
+
+def test_a_callback_that_leaves_by_an_exit_is_not_the_last_one(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    agent = watching(model, optimizer, cooldown_seconds=0)
+    seen = []
+
+    def leaves(incident):
+        seen.append(incident)
+        raise SystemExit(3)
+
+    agent.on_incident(leaves)
+    for _ in range(2):
+        one_step(model, optimizer)
+        model(torch.full((4, 6), float("nan"))).square().mean().backward()
+        optimizer.zero_grad()
+    agent.detach()
+    assert seen and agent._teller.is_alive() is False and len(agent.incidents) == len(seen)
+
 
 def test_a_resumed_run_goes_on_counting(watching):
     model = net()

@@ -86,6 +86,7 @@ GROUPS: dict[str, list[tuple[str, str, str, str]]] = {
         ("skip_limit", "5", "1 or more", "This many steps skipped in a row lead to the next policy: a rollback where there are snapshots, else a stop."),
         ("skip_norm", "0", "a finite number of at least 0", "Under `on_nonfinite: skip`, a step whose gradient norm is above this is skipped too. 0: any finite norm is taken."),
         ("skip_on_device", "off", "on, off (also true, false, yes, no, 1, 0)", "Under `on_nonfinite: skip`, a fused Adam or AdamW, or a fused SGD without momentum, leaves out bad steps on its CUDA device, and no step waits for the host. With skip_norm, a gradient scaler, immediate mode or several processes, each step waits as without this option. Not run on a GPU yet."),
+        ("found_inf_for_scaler", "off", "on, off (also true, false, yes, no, 1, 0)", "Python: GradScaler.step() with a fused optimizer takes `found_inf` from Gradvane's read of the gradients, and does not read and write all of them for a check of its own. Not run on a GPU yet."),
         ("snapshot_every", "0", "0 or more", "Steps between two snapshots of the training's state. 0: every 100 if a policy is rollback and snapshot_seconds is 0, else none."),
         ("snapshot_seconds", "0", "a finite number of at least 0", "Seconds between two snapshots, in addition to snapshot_every. 0: by steps only."),
         ("snapshot_budget", "0", "a finite number of at least 0", "Share of the training's time that snapshots may take: one that would exceed it comes later. 0: any."),

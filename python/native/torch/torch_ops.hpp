@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "collectors/tensors/tensor.hpp"
-#include "python/native/torch_interface.hpp"
+#include "python/native/torch/torch_interface.hpp"
 
 namespace gradvane::python {
 

@@ -1,4 +1,4 @@
-#include "python/native/torch_interface.hpp"
+#include "python/native/torch/torch_interface.hpp"
 
 #include <dlfcn.h>
 #include <pybind11/pybind11.h>

@@ -2,7 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include "agent/step/gradient_clip.hpp"
-#include "python/native/torch_ops.hpp"
+#include "python/native/torch/torch_ops.hpp"
 
 namespace gradvane::agent {
 

@@ -1,4 +1,4 @@
-#include "python/native/live_objects_python.hpp"
+#include "python/native/torch/live_objects_python.hpp"
 
 namespace gradvane::python {
 namespace {

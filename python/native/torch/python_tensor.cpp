@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "python/native/torch_interface.hpp"
+#include "python/native/torch/torch_interface.hpp"
 
 namespace gradvane::collectors {
 

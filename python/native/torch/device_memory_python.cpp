@@ -5,7 +5,7 @@
 #include <array>
 
 #include "collectors/tensors/device_memory.hpp"
-#include "python/native/torch_ops.hpp"
+#include "python/native/torch/torch_ops.hpp"
 
 namespace gradvane::collectors {
 

@@ -11,8 +11,8 @@
 
 #include "collectors/tensors/tensor.hpp"
 #include "python/native/gil_released.hpp"
-#include "python/native/torch_interface.hpp"
-#include "python/native/torch_ops.hpp"
+#include "python/native/torch/torch_interface.hpp"
+#include "python/native/torch/torch_ops.hpp"
 
 namespace gradvane::collectors {
 
