@@ -266,11 +266,13 @@ class Agent:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a link to the page, and the run as it is now."""
+        from html import escape  # a program may have an html.py of its own: it is not imported for its training
+
         status = self.status()
         parts = [status.state, f"{status.steps} step{'' if status.steps == 1 else 's'}"]
         if status.latest is not None and status.latest.loss is not None:
             parts.append(f"loss {status.latest.loss:.4g}")
-        link = f'<a href="{html.escape(self.url)}">{html.escape(self.url)}</a>' if self.url else "no endpoint"
+        link = f'<a href="{escape(self.url)}">{escape(self.url)}</a>' if self.url else "no endpoint"
         return f"<p>Gradvane: {link}; {', '.join(parts)}</p>"
 
     def __enter__(self) -> Agent:
