@@ -126,9 +126,8 @@ class Agent:
         import torch
 
         scalars.pop("step", None)  # as other loggers take it: here the moment says which one it is
-        if metrics is not None:
-            scalars = {**metrics, **scalars}
-            loss = scalars.pop("loss", None) if loss is None else loss
+        scalars = {**(metrics or {}), **scalars}
+        loss = scalars.pop("loss", None) if loss is None else loss
         if loss is not None:
             self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else float(loss))
         for name, value in scalars.items():
@@ -260,13 +259,12 @@ class Agent:
         self._end(lambda: self._native.fail(reason, False))
 
     def __repr__(self) -> str:
-        status = self.status()
-        where = f", url={self.url!r}" if self.url else ""
+        status, where = self.status(), f", url={self.url!r}" if self.url else ""
         return f"<gradvane.Agent state={status.state!r}, steps={status.steps}{where}>"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a link to the page, and the run as it is now."""
-        from html import escape  # a program may have an html.py of its own: it is not imported for its training
+        from html import escape  # here: a program may have an html.py of its own
 
         status = self.status()
         parts = [status.state, f"{status.steps} step{'' if status.steps == 1 else 's'}"]
