@@ -132,18 +132,6 @@ def test_a_process_that_got_the_number_of_a_dead_one_is_not_taken_for_it(tmp_pat
     assert found_in(monkeypatch, tmp_path) == []
 
 
-def test_the_token_of_a_dead_run_is_shown_to_nobody(tmp_path, monkeypatch):
-    """Its port may be another's by now."""
-    kept = {}
-    monkeypatch.setattr(live_runs, "remember_token", kept.__setitem__)
-    url = endpoint_file(tmp_path, token="secret") and "http://127.0.0.1:9"
-    assert found_in(monkeypatch, tmp_path) and kept[url] == "secret"
-    kept.clear()
-    for changed in ({"pid": 2**22 - 1}, {"pid": 2**22 - 1, "state": "finished"}, {"started": time.time() - 7 * 24 * 3600}):
-        endpoint_file(tmp_path, token="secret", **changed)
-        assert found_in(monkeypatch, tmp_path) == [] and not kept
-
-
 def test_a_process_of_another_machine_is_not_looked_for_on_this_one(tmp_path, monkeypatch):
     endpoint_file(tmp_path, host=socket.gethostname())
     assert len(found_in(monkeypatch, tmp_path)) == 1
@@ -311,16 +299,6 @@ def test_sd_writes_a_file_of_targets_and_keeps_it_up_to_date(tmp_path):
         finally:
             watch.kill()
     assert not list(tmp_path.glob(".targets*"))
-
-
-def test_sd_replaces_no_device_and_what_a_link_leads_to_but_not_the_link(tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    answer = gradvane(tmp_path, "sd", "--out", "pipe", check=False)
-    assert answer.returncode != 0 and "not a regular file" in answer.stderr and pipe.is_fifo()
-    (tmp_path / "link").symlink_to(tmp_path / "targets.json")
-    gradvane(tmp_path, "sd", "--out", "link")
-    assert (tmp_path / "link").is_symlink() and isinstance(json.loads((tmp_path / "targets.json").read_text()), list)
 
 
 def test_a_disk_that_is_full_for_a_while_does_not_end_the_watch(tmp_path, monkeypatch, capsys):
