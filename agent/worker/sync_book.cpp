@@ -9,7 +9,7 @@
 
 namespace gradvane::agent {
 
-SyncBook::SyncBook(collectors::SyncLedger* ledger, std::string file, record::RunInfo run,
+SyncBook::SyncBook(collectors::SyncLedger* ledger, const std::string& file, record::RunInfo run,
                    Readers readers)
     : ledger_(ledger),
       file_(file.empty() ? file : std::filesystem::absolute(file).string()),

@@ -25,7 +25,8 @@ class SyncBook {
   };
 
   /// `ledger` may be null. The report goes to `file` too, unless that is empty.
-  SyncBook(collectors::SyncLedger* ledger, std::string file, record::RunInfo run, Readers readers);
+  SyncBook(collectors::SyncLedger* ledger, const std::string& file, record::RunInfo run,
+           Readers readers);
 
   /// Takes what the ledger has counted since. To be called before the steps are taken.
   void collect();
