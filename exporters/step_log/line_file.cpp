@@ -42,7 +42,7 @@ bool is_at(int file, const fs::path& path) {
 
 }  // namespace
 
-LineFile::LineFile(fs::path path, std::int64_t max_bytes, int keep, LockCall lock)
+LineFile::LineFile(const fs::path& path, std::int64_t max_bytes, int keep, LockCall lock)
     : path_(path.empty() ? path : fs::absolute(path)),  // the program may change its folder
       max_bytes_(max_bytes),
       keep_(keep),

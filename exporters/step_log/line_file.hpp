@@ -22,7 +22,8 @@ class LineFile {
   /// @param max_bytes  a line that would pass this size goes to a new file; 0: never. A path that is a link
   ///                   is not rotated either
   /// @param keep       older files kept beside it as PATH.1 (the newest) to PATH.<keep>
-  LineFile(std::filesystem::path path, std::int64_t max_bytes, int keep, LockCall lock = lock_file);
+  LineFile(const std::filesystem::path& path, std::int64_t max_bytes, int keep,
+           LockCall lock = lock_file);
   ~LineFile() { close(); }
   LineFile(const LineFile&) = delete;  // one owner of the descriptor
   LineFile& operator=(const LineFile&) = delete;
