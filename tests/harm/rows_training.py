@@ -21,6 +21,29 @@ def watched(make: str) -> str:
     return make + WATCHED
 
 
+def scaled(made_with: str, before_step: str = "") -> str:
+    """A training in mixed precision, with an overflow. `made_with`: arguments of tiny.make()."""
+    return f"""
+model, optimizer = tiny.make({made_with})
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=4)
+def steps(n):
+    for i in range(n):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(torch.randn(8, 4)).square().mean()
+        scaler.scale(loss).backward()
+        if i == 1:
+            model[0].weight.grad[0, 0] = float("inf"){before_step}
+        scaler.step(optimizer)
+        scaler.update()
+way.attach(model, optimizer)
+steps(5)
+way.detach()
+steps(5)
+print(scaler.state_dict())
+"""
+
+
 POLICIES = Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_ON_DIVERGENCE": "stop",
                               "GRADVANE_SKIP_NORM": "1e9"})
 
@@ -66,44 +89,11 @@ class Adapted(torch.nn.Module):
 model = Adapted()
 optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
 """)),
-    train("mixed precision with a scaler that skips", """
-model, optimizer = tiny.make()
-scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=4)
-def steps(n):
-    for i in range(n):
-        optimizer.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = model(torch.randn(8, 4)).square().mean()
-        scaler.scale(loss).backward()
-        if i == 1:
-            model[0].weight.grad[0, 0] = float("inf")
+    train("mixed precision with a scaler that skips", scaled("", """
         scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
-        scaler.step(optimizer)
-        scaler.update()
-way.attach(model, optimizer)
-steps(5)
-way.detach()
-steps(5)
-print(scaler.state_dict())
-"""),
-    Program("a gradient scaler of a fused optimizer that takes what our read has found", """
-model, optimizer = tiny.make(optimizer=torch.optim.AdamW, fused=True)
-scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=4)
-def steps(n):
-    for i in range(n):
-        optimizer.zero_grad()
-        scaler.scale(model(torch.randn(8, 4)).square().mean()).backward()
-        if i == 1:
-            model[0].weight.grad[0, 0] = float("inf")
-        scaler.step(optimizer)
-        scaler.update()
-way.attach(model, optimizer)
-steps(5)
-way.detach()
-steps(5)
-print(scaler.state_dict())
-""", whole=True, place=SCALER_TAKES_OURS),
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)""")),
+    Program("a gradient scaler of a fused optimizer that takes what our read has found",
+            scaled("optimizer=torch.optim.AdamW, fused=True"), whole=True, place=SCALER_TAKES_OURS),
     Program("policies that find nothing to skip", watched("""
 model, optimizer = tiny.make(optimizer=torch.optim.AdamW)
 """), whole=True, place=POLICIES),

@@ -20,14 +20,19 @@ if TYPE_CHECKING:
 _TAKE_IT = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)
 
 
+def is_torchs_fused(optimizer: Optimizer) -> bool:
+    """Of torch's own classes, which take `found_inf`, and no sparse gradients."""
+    return type(optimizer) in _TAKE_IT and all(group.get("fused") for group in optimizer.param_groups)
+
+
 def heeds_found_inf(optimizer: Optimizer) -> bool:
     """Whether a step with `found_inf` at 1 changes nothing, and one with 0 is as one without it."""
-    if type(optimizer) not in _TAKE_IT or step_cell(optimizer) is None:
+    if not is_torchs_fused(optimizer) or step_cell(optimizer) is None:
         return False
     if hasattr(optimizer, "found_inf"):  # a gradient scaler's, or the script's own
         return False
     # A fused SGD makes its momentum buffers without filling them, which its first step does, unless it is left out.
-    return all(group.get("fused") and not group.get("momentum") for group in optimizer.param_groups)
+    return not any(group.get("momentum") for group in optimizer.param_groups)
 
 
 class DeviceSkips:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradvane._torch_ops import undisturbed
+from gradvane._watch.device_skips import is_torchs_fused
 from gradvane._watch.events import contained
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class ScalerChecks:
     @contained
     def found_inf(self, scaler: GradScaler, optimizer: Optimizer) -> dict[torch.device, Tensor] | None:
         """By device, 1 if a gradient there is not finite, else 0: fp32, 0-dim. None: the scaler has to look itself."""
-        known = self._known.get(id(optimizer)) if type(scaler).__module__ in _TORCHS else None
+        is_torchs = type(scaler).__module__ in _TORCHS and is_torchs_fused(optimizer)
+        known = self._known.get(id(optimizer)) if is_torchs else None
         found = None if known is None else self._native.found_for_scaler(known.index)
         if known is None or found is None:
             return None

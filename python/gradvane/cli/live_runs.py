@@ -73,8 +73,12 @@ def _with_status(entry: LiveRun) -> LiveRun | None:
     process = (status or {}).get("process") or {}
     if process.get("pid") == entry.pid and process.get("run_id") == entry.run_id:
         return LiveRun(**{**vars(entry), "status": status, "state": str((status or {}).get("state", entry.state))})
-    is_here = entry.host in ("", socket.gethostname())
-    return entry if is_here and entry.state not in _ENDED and _runs(entry.pid, entry.started) else None
+    return entry if _is_here(entry) and entry.state not in _ENDED and _runs(entry.pid, entry.started) else None
+
+
+def _is_here(entry: LiveRun) -> bool:
+    """Whether it says that it runs on this machine, or does not say where."""
+    return entry.host in ("", socket.gethostname())
 
 
 def _runs(pid: int, started: float) -> bool:
@@ -147,7 +151,7 @@ def _read(path: Path) -> LiveRun | None:
     finally:
         os.close(descriptor)
     # What a dead run has left may be another's port by now, who must not get the token.
-    may_be_there = is_known and (entry.host not in ("", socket.gethostname()) or _runs(entry.pid, entry.started))
+    may_be_there = is_known and (not _is_here(entry) or _runs(entry.pid, entry.started))
     if may_be_there and isinstance(token := values.get("token"), str):
         remember_token(entry.url, token)
         remember_token(entry.node_url, token)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import without_pytest
+from capturing import captured
 
 DEVICE = torch.device("cuda", 0)
 OPTIMIZERS = {
@@ -99,18 +100,13 @@ def test_a_captured_step_has_torchs_own_check():
         scaler.step(optimizer)
         optimizer.zero_grad(set_to_none=False)
 
+    def warm_up():
+        step()
+        scaler.update()
+
     with tempfile.TemporaryDirectory() as folder:
         agent = gradvane.attach(model, optimizer, port=-1, run_dir=folder, found_inf_for_scaler=True)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                step()
-                scaler.update()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            step()
+        graph = captured(step, warm_up)
         graph.replay()
         before = [p.clone() for p in model.parameters()]
         batch.fill_(float("nan"))

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 import without_pytest
+from capturing import captured
 
 DEVICE = torch.device("cuda", 0)
 OPTIMIZERS = {
@@ -114,15 +115,7 @@ def test_a_captured_step_is_judged_at_each_replay():
 
     with tempfile.TemporaryDirectory() as folder:
         agent = gradvane.attach(model, optimizer, port=-1, run_dir=folder, on_nonfinite="skip", skip_on_device=True)
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                step()
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            step()
+        graph = captured(step, step)
         graph.replay()
         before = [p.clone() for p in model.parameters()]
         batch.fill_(float("nan"))
