@@ -42,6 +42,13 @@ shell_scripts() {
   shellcheck --external-sources --shell=bash --exclude=SC1091,SC2034 "${list[@]}"
 }
 
+# Names that are used and not there, and what is imported for nothing. The fixtures of pytest look redefined.
+python_names() {
+  local list
+  mapfile -t list < <(files '*.py')
+  "$tools/ruff" check --quiet --no-cache --select F --ignore F811 --output-format concise "${list[@]}"
+}
+
 # One idea a file; past 400 lines it is two.
 file_length() {
   local long
@@ -84,8 +91,9 @@ sources() {
 
 check format format
 check shell shell_scripts
+check python python_names
 check length file_length
 check words words
 check blanks white_space
 check sources sources
-((failures == 0)) || { echo "[lint] $failures of 6 checks failed"; exit 1; }
+((failures == 0)) || { echo "[lint] $failures of 7 checks failed"; exit 1; }

@@ -14,6 +14,7 @@
 
 #include "agent/snapshots/digest.hpp"
 #include "agent/snapshots/state_tensors.hpp"
+#include "collectors/tensors/tensor.hpp"
 #include "record/checksum.hpp"
 
 namespace gradvane::agent {
@@ -47,6 +48,11 @@ bool is_finite(const at::Tensor& tensor) {
 
 bool is_alike(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type();
+}
+
+/// Whether the storage reaches as far as the elements do: what offloads parameters frees it.
+bool has_memory(const at::Tensor& tensor) {
+  return tensor.numel() == 0 || collectors::facts_of(tensor).has_memory;
 }
 
 /// Where their copies are: in the memory that is there, if it fits. Those of a device's tensors lie side by side in one
@@ -179,11 +185,15 @@ std::string TrainingState::unsupported() const {
     if (!tensor.is_cpu() && !tensor.is_cuda())
       return name + " is on neither a CPU nor a CUDA device";
     if (tensor.layout() != at::kStrided || tensor.is_quantized()) return name + " is not dense";
+    if (!has_memory(tensor)) return name + " has an empty storage";
   }
   for (const torch::optim::Optimizer* optimizer : optimizers_)
-    for (const auto& [key, state] : optimizer->state())
-      if (!for_each_tensor(*state, [](at::Tensor&) {}))
+    for (const auto& [key, state] : optimizer->state()) {
+      bool is_there = true;
+      if (!for_each_tensor(*state, [&](at::Tensor& tensor) { is_there &= has_memory(tensor); }))
         return "the state of an optimizer that is none of torch's is not known";
+      if (!is_there) return "the state of an optimizer has an empty storage";
+    }
   return {};
 }
 
@@ -257,6 +267,7 @@ std::string TrainingState::difference(const StateCopy& from) const {
     if (now[i].tensor.device() != from.homes[i])
       return now[i].name + " is on " + now[i].tensor.device().str() + " and was on " +
              from.homes[i].str();
+    if (!has_memory(now[i].tensor)) return now[i].name + " has an empty storage";
   }
   if (optimizers_.size() != from.optimizers.size()) return "an optimizer is new";
   for (std::size_t i = 0; i < optimizers_.size(); ++i)
@@ -293,8 +304,8 @@ std::vector<std::string> TrainingState::restore(const StateCopy& from, Copies& c
       (void)for_each_tensor(*state, [&](at::Tensor& tensor) {
         const at::Tensor source = tensor;
         const c10::Device home = from.homes[next++];
-        const bool fits =
-            index < there.size() && is_alike(there[index], source) && there[index].device() == home;
+        const bool fits = index < there.size() && is_alike(there[index], source) &&
+                          there[index].device() == home && has_memory(there[index]);
         tensor = fits ? there[index]
                       : at::empty_strided(source.sizes(), source.strides(),
                                           source.options().device(home).pinned_memory(false));

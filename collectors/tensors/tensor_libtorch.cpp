@@ -37,9 +37,12 @@ std::optional<DType> pass_dtype(at::ScalarType type) noexcept {
 }
 
 bool has_memory(const at::Tensor& tensor) {
+  const auto offset = static_cast<std::size_t>(tensor.storage_offset());
   const std::size_t needed =
-      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
-                                       static_cast<std::size_t>(tensor.storage_offset()));
+      tensor.is_contiguous()  // nearly always, and then there are no strides to go through
+          ? (offset + static_cast<std::size_t>(tensor.numel())) * tensor.itemsize()
+          : at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
+                                             offset);
   return tensor.storage().nbytes() >= needed && tensor.const_data_ptr() != nullptr;
 }
 
@@ -83,7 +86,7 @@ TensorFacts facts_of(const at::Tensor& tensor) noexcept try {
   facts.sizes = tensor.sizes();
   facts.strides = tensor.strides();
   facts.is_row_major = tensor.is_contiguous();
-  facts.is_dense = tensor.is_non_overlapping_and_dense();
+  facts.is_dense = facts.is_row_major || tensor.is_non_overlapping_and_dense();
   facts.has_memory = has_memory(tensor);
   facts.data = tensor.const_data_ptr();
   facts.layout = TensorFacts::Layout::strided;

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import html
-import logging
 import os
 import queue
 import sys
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gradvane import _children, _fork_warning, _lines, _threads
 from gradvane._errors import GradvaneError, is_good_exit, reason_of
 from gradvane._incidents import Incidents
+from gradvane._log import logger
 from gradvane._records import Incident, Status, StepRecord, TracedModule, incident_of, status_of, step_of
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from gradvane._governor.restoring import OptimizerPolicy
     from gradvane.options import Options
 
-logger = logging.getLogger("gradvane")
 command_line: list[str] = []
 """key=value of `gradvane run`: stronger than anything that the script says."""
 default_run: str | None = None

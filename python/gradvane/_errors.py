@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import signal
-from typing import TYPE_CHECKING
+import types
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradvane._records import Incident
@@ -76,3 +78,26 @@ def text_of(value: object) -> str:
     except Exception:
         return ""
     return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+
+
+def is_of_a_signal(error: BaseException) -> bool:
+    """Whether a handler of signals has raised it: they run wherever the main thread is. It came in here by chance, and is
+    for the program."""
+    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in handlers:
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _code_of(handler: Any) -> types.CodeType | None:
+    if not callable(handler):  # as SIG_DFL
+        return None
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    function = getattr(handler, "__func__", handler)
+    if not hasattr(function, "__code__"):
+        function = getattr(type(handler), "__call__", None)
+    return getattr(function, "__code__", None)

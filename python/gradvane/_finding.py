@@ -192,11 +192,11 @@ def roots_owning(params: Iterable[Tensor], among_young: bool = False) -> list[Mo
     return sorted(roots.values(), key=lambda module: order.get(id(module), len(order)))
 
 
-def leaves_of(root: Tensor) -> list[Tensor]:
-    """The leaf tensors that a backward pass from `root` gives gradients to."""
+def leaves_of(roots: list[Tensor]) -> list[Tensor]:
+    """The leaf tensors that a backward pass from `roots` gives gradients to."""
     leaves: dict[int, Tensor] = {}
     seen: set[object] = set()
-    waiting = [root.grad_fn]
+    waiting = [root.grad_fn for root in roots]
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 import threading
 from typing import TYPE_CHECKING, Literal, get_args
 
 from gradvane import _agent, _lines
+from gradvane._log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Phase = Literal["data", "forward", "backward", "optimizer", "evaluation", "checkpoint"]
 
-logger = logging.getLogger("gradvane")
 _lock = threading.RLock()
 
 

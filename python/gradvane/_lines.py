@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 from typing import TYPE_CHECKING
 
 from gradvane._autostart import is_quiet
+from gradvane._log import logger
 
 if TYPE_CHECKING:
     from gradvane._agent import Agent
 
-logger = logging.getLogger("gradvane")
 
 
 def begins(agent: Agent) -> None:
     """Where the page is. `gradvane run` and a script that shows log messages have said so already."""
-    if agent.url and not _is_logged():
+    if agent.url and not logger.is_shown():
         why = "a run with the default name is live already; " if agent.is_renamed else ""
         page_of_all_ranks = agent.url.split("/rank/")[0]
         _say(agent, f"{agent.run}: {page_of_all_ranks} ({why}GRADVANE_QUIET=1 hides this line)")
@@ -36,15 +35,10 @@ def ended(agent: Agent) -> None:
     _say(agent, f"{agent.run} ended: {', '.join(parts)}")
 
 
-def _is_logged() -> bool:
-    """Whether lines of the log are shown: by `gradvane run`, or by a script that shows messages at level INFO."""
-    return logger.isEnabledFor(logging.INFO) and logger.hasHandlers()
-
-
 def _say(agent: Agent, line: str) -> None:
     if is_quiet() or agent._native.local_rank() != 0:
         return
-    if _is_logged():
+    if logger.is_shown():
         logger.info(line)
     elif sys.stderr is not None:
         with contextlib.suppress(Exception):  # closed, a pipe without a reader, or an object of the program's

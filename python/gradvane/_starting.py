@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from typing import Any
 
 from gradvane import _agent, _autostart, _functions
+from gradvane._log import logger
 from gradvane._watch import hooks
-
-logger = logging.getLogger("gradvane")
 
 
 class _Nobody:
-    """Takes a Watcher's events where there is none."""
-
-    def before_backward(self, tensors: Any) -> bool:
-        return False
+    """Takes a Watcher's events where there is none, and those of its parts: they come to nothing."""
 
     def clipping(self, params: list[Any], max_norm: float | None) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    @property
-    def keeper(self) -> _Nobody:
-        """Its events come to nothing either."""
+    def __getattr__(self, name: str) -> _Nobody:
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
+    def __call__(self, *_: object) -> None:
+        pass
 
 
 class _Waiting:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import threading
 import time
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +22,7 @@ from gradvane._finite_checks import FiniteChecks
 from gradvane._blame import Call, Event, Kind, Passage, Verdict, first_bad, nearest
 from gradvane._watch.events import contained
 from gradvane._records import TracedModule
+from gradvane._unwarned import Unwarned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -259,7 +259,7 @@ class Tracer:
         self._thread: int | None = None
         self._watch: Watch | None = None
         self._hooks: list[Any] = []
-        self._filter: Any = None
+        self._unwarned = Unwarned(_SAID_BY_TORCH)
         self._last_incident = 0
         self.faults = 0
         self.found: TracedModule | None = None
@@ -301,8 +301,7 @@ class Tracer:
             return
         self._hooks.append(torch_module.register_module_forward_pre_hook(_before))
         self._hooks.append(torch_module.register_module_forward_hook(_after, with_kwargs=True))
-        warnings.filterwarnings("ignore", message=_SAID_BY_TORCH, category=UserWarning)
-        self._filter = warnings.filters[0]
+        self._unwarned.begin()
 
     def stop(self) -> None:
         """No hook is left."""
@@ -311,9 +310,7 @@ class Tracer:
             hook = self._hooks.pop()
             hook.remove()
             torch_module._global_forward_hooks_with_kwargs.pop(hook.id, None)  # which torch forgets
-        if self._filter is not None and self._filter in warnings.filters:
-            warnings.filters.remove(self._filter)  # type: ignore[attr-defined]
-        self._filter = None
+        self._unwarned.end()
         if self._watch is not None:
             _watch = None if _watch is self._watch else _watch
             self._watch.end()

@@ -3,6 +3,7 @@
 #include <pybind11/pybind11.h>
 
 #include "python/native/python_agent.hpp"
+#include "python/text.hpp"
 
 namespace gradvane::python {
 

@@ -20,6 +20,7 @@
 #include "python/native/record_classes.hpp"
 #include "python/native/torch/live_objects_python.hpp"
 #include "python/native/torch/torch_ops.hpp"
+#include "python/text.hpp"
 #include "record/names.hpp"
 
 namespace gradvane::python {
@@ -275,6 +276,7 @@ void define_ledger(Class& agent) {
 }  // namespace
 
 PYBIND11_MODULE(_native, module) {
+  raise_any_text();
   find_torch_interface();
   module.def("option_keys", [] {
     std::vector<std::string> keys;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectors/model/model_source.hpp"
+#include "python/text.hpp"
 
 namespace gradvane::python {
 

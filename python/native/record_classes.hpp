@@ -2,6 +2,8 @@
 // What the agent reports of steps and incidents, as classes of gradvane._native.
 #include <pybind11/pybind11.h>
 
+#include "python/text.hpp"
+
 namespace gradvane::python {
 
 namespace py = pybind11;

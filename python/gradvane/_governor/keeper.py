@@ -6,7 +6,6 @@ scheduler's step for one, happens after a rollback as it would have happened aft
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from gradvane._governor.rollback import HalfRestored, Request, Restorer
 from gradvane._governor.snapshots import Snapshots
 from gradvane._governor.state import TrainingState
 from gradvane._governor.streams import CudaStreams
+from gradvane._log import logger
 from gradvane._watch.events import contained
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from gradvane._governor.record import Rollback
     from gradvane._governor.streams import Streams
 
-logger = logging.getLogger("gradvane")
 
 
 class Keeper:

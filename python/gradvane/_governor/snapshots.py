@@ -7,16 +7,15 @@ of the training. Until then the generation before it is untouched; a snapshot th
 from __future__ import annotations
 
 import collections
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
 
 from gradvane._governor.arena import Plan
 from gradvane._governor.generations import Examination, Pair
 from gradvane._governor.state import slots_in
 from gradvane._governor.tensors import Unsupported, distinct
+from gradvane._log import logger
 from gradvane._torch_ops import undisturbed
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from gradvane._governor.generations import Generation
     from gradvane._governor.state import TrainingState
 
-logger = logging.getLogger("gradvane")
 REASONS = ("incident", "nonfinite", "memory", "unsupported", "capturing", "written", "threads", "failed")
 """why a snapshot is refused"""
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import logging
 import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gradvane._ranks.meeting import Meeting
 
-logger = logging.getLogger("gradvane")
 _LONGEST = datetime.timedelta(minutes=10)
 
 

@@ -6,13 +6,13 @@ Training waits for none of it, and no collective is added. What is exchanged, an
 from __future__ import annotations
 
 import datetime
-import logging
 import secrets
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 from gradvane import _threads
+from gradvane._log import logger
 from gradvane._ranks import sharding
 from gradvane._ranks.norms import RankNorms
 from gradvane._ranks.stores import own_store
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-logger = logging.getLogger("gradvane")
 _ANSWER_WITHIN = datetime.timedelta(seconds=5)
 _PREFIX = "gradvane/norms/"
 

@@ -69,7 +69,7 @@ class Clips:
         """Reads what is about to be clipped, with its scale. Whose the parameters are, whether they are all of
         one optimizer's, and whether this was the step's first read; None where that failed."""
         if not self._watcher.has_looked:
-            self._watcher.look_around(None)
+            self._watcher.look_around([])
         indices, is_whole = self._native.owners(params)
         just_read = False
         for known in list(self._known.values()):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import logging
-import signal
-import types
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from gradvane._errors import is_of_a_signal
+from gradvane._log import logger
 from gradvane._torch_ops import undisturbed
 
 if TYPE_CHECKING:
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-logger = logging.getLogger("gradvane")
 _Method = TypeVar("_Method", bound="Callable[..., Any]")
 
 
@@ -29,7 +27,7 @@ def contained(method: _Method) -> _Method:
         try:
             return method(self, *args, **kwargs)
         except Exception as error:
-            if _is_of_a_signal(error):  # which came in here by chance, and is for the program
+            if is_of_a_signal(error):
                 raise
             self.faults += 1
             if self.faults == 1:
@@ -39,41 +37,22 @@ def contained(method: _Method) -> _Method:
     return call  # type: ignore[return-value]
 
 
-def _is_of_a_signal(error: BaseException) -> bool:
-    """A handler of signals has raised it: they run wherever the main thread is."""
-    handlers = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in handlers:
-            return True
-        trace = trace.tb_next
-    return False
-
-
-def _code_of(handler: Any) -> types.CodeType | None:
-    if not callable(handler):  # as SIG_DFL
-        return None
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    function = getattr(handler, "__func__", handler)
-    if not hasattr(function, "__code__"):
-        function = getattr(type(handler), "__call__", None)
-    return getattr(function, "__code__", None)
-
-
-def loss_root(tensors: Any) -> Tensor | None:
-    """The loss that a backward pass begins at, if that is one number; the sum where it begins at several."""
+def loss_roots(tensors: Any) -> list[Tensor]:
+    """The losses that a backward pass begins at, if each is one number."""
     if isinstance(tensors, torch.Tensor):
-        return tensors if _is_one_number(tensors) else None
+        return [tensors] if _is_one_number(tensors) else []
     if not isinstance(tensors, (list, tuple)):  # an iterator would be empty for the backward pass
-        return None
-    roots = list(tensors)
-    if not roots or not all(isinstance(root, torch.Tensor) and _is_one_number(root) for root in roots):
-        return None
-    if len(roots) == 1:
-        return roots[0]
+        return []
+    are_losses = all(isinstance(root, torch.Tensor) and _is_one_number(root) for root in tensors)
+    return list(tensors) if are_losses else []
+
+
+def sum_of(losses: list[Tensor]) -> Tensor | None:
+    """As one loss. None of none."""
+    if len(losses) < 2:
+        return losses[0] if losses else None
     with undisturbed():
-        return sum(root.detach().reshape(()) for root in roots)  # type: ignore[return-value]
+        return sum(loss.detach().reshape(()) for loss in losses)  # type: ignore[return-value]
 
 
 def _is_one_number(tensor: Tensor) -> bool:

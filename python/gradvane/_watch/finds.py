@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
+
+from gradvane._log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from gradvane._naming import Names
     from gradvane._watch.swarm import Swarm
 
-logger = logging.getLogger("gradvane")
 _LINES = 4
 """at most so many say what is watched: some scripts make optimizers all the time"""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from gradvane._records import Incident
+    from gradvane._watch.running import InThread
 
-logger = logging.getLogger("gradvane")
 TAKE, SKIP, ROLLBACK, STOP = range(4)
 """The native governor's verdicts. All but TAKE leave the step in hand out."""
 
@@ -27,8 +26,9 @@ TAKE, SKIP, ROLLBACK, STOP = range(4)
 class Governing:
     """Of one agent. Called by the threads that train."""
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Any, here: InThread) -> None:
         self._native = native
+        self._here = here
         self.acts = bool(native.acts())
         """False: every step is taken, and nothing here costs anything"""
         self._judges_gradients = bool(native.acts_on_nonfinite())
@@ -60,10 +60,17 @@ class Governing:
         return ""
 
     def evaluates_first(self, optimizer: Optimizer) -> bool:
-        """Whether step(closure) begins by evaluating the closure, as torch's own optimizers do: then it can be
-        evaluated before, and the step left out. Not where other hooks are to come before it: they may depend on that, or
-        it on them."""
-        return self.acts and _is_torchs(type(optimizer).step) and not _has_other_pre_hooks(optimizer)
+        """Whether the closure that its step was given is evaluated before the step, for the sake of a policy. The step
+        has to begin with that anyway, as those of torch's own optimizers do. Not where other hooks are to come before it:
+        they may depend on that, or it on them."""
+        if not self.acts or self._here.running:
+            return False
+        return _is_torchs(type(optimizer).step) and not _has_other_pre_hooks(optimizer)
+
+    def begins_late(self, optimizer: Optimizer) -> bool:
+        """Whether other hooks are to come before the step, and may change its gradients: it begins, for us, when they have
+        run."""
+        return not self._here.running and _has_other_pre_hooks(optimizer) and step_cell(optimizer) is not None
 
     def carry_out(self, verdict: int, optimizer: Optimizer | None) -> None:
         """After a step was left out. Raises TrainingStopped for a stop, once for each such step."""

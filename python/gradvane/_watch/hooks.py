@@ -220,13 +220,16 @@ def _before_step(
     if closure is None and len(args) > 1:
         closure = args[1]
     if not callable(closure) or isinstance(closure, torch.nn.Module):
-        _begin_step(watcher, optimizer, None)
+        if watcher.governing.begins_late(optimizer):
+            _call_instead(optimizer, _beginning_there(watcher))
+        else:
+            _begin_step(watcher, optimizer, None)
         return None
     if not _is_plain(closure):
         watcher.before_step(optimizer, True)
         watcher.keeper.before_step()
         return None
-    if watcher.evaluates_first(optimizer):
+    if watcher.governing.evaluates_first(optimizer):
         with torch.enable_grad():  # as torch's optimizers do
             loss = closure()
         _begin_step(watcher, optimizer, loss)
@@ -267,9 +270,20 @@ def _begin_step(watcher: Watcher, optimizer: torch.optim.Optimizer, result: Any)
     watcher.keeper.before_step()
 
 
+def _beginning_there(watcher: Watcher) -> Callable[..., Any]:
+    """For governing.gate(): the step begins where the function is called, which is behind all hooks."""
+
+    def step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        _begin_step(watcher, optimizer, None)
+        call = _instead.pop(id(optimizer), None)
+        return original(optimizer, *args, **kwargs) if call is None else call(original, optimizer, *args, **kwargs)
+
+    return step
+
+
 def _call_instead(optimizer: torch.optim.Optimizer, call: Callable[..., Any]) -> None:
     """In the place of the step() that is under way. Nothing of an optimizer's class is touched before its first step that
-    is left out or that a device decides about."""
+    is left out, that a device decides about, or that other hooks come before."""
     _instead[id(optimizer)] = call
     cell = governing.step_cell(optimizer)
     if cell is None or getattr(cell.cell_contents, "is_gradvanes", False):
@@ -366,9 +380,14 @@ def _scaler_step(original: Callable[..., Any], watching: _Watching) -> Callable[
         watcher = watching()
         if watcher is None or not self._enabled:
             return original(self, optimizer, *args, **kwargs)
-        watcher.before_scaler_step(optimizer)
-        result = original(self, optimizer, *args, **kwargs)
-        if verdict := watcher.after_scaler_step(optimizer):
+        watcher.before_scaler_step(self, optimizer)
+        has_ended = False
+        try:
+            result = original(self, optimizer, *args, **kwargs)
+            has_ended = True
+        finally:
+            verdict = watcher.after_scaler_step(optimizer, has_ended)
+        if verdict:
             watcher.governing.carry_out(verdict, optimizer)
         return result
 

@@ -7,12 +7,12 @@ dropped before its end, is done too.
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
 from gradvane import _imports
+from gradvane._log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     _Watching = Callable[[], Watcher | None]
 
-logger = logging.getLogger("gradvane")
 PYTORCH = "PyTorch's profiler"
 PROTON = "Triton's Proton"
 LIBPROTON = "triton._C.libproton"

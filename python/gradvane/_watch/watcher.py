@@ -17,7 +17,7 @@ from gradvane._ranks.courier import NormExchange
 from gradvane._ranks.waiting import Reductions
 from gradvane._watch.clips import Clips
 from gradvane._watch.device_skips import DeviceSkips
-from gradvane._watch.events import contained, loss_root
+from gradvane._watch.events import contained, loss_roots, sum_of
 from gradvane._ranks.agreement import Agreement
 from gradvane._watch.governing import TAKE, Governing
 from gradvane._watch.finds import Finds
@@ -32,7 +32,6 @@ from gradvane._watch.trainers import Trainers
 from gradvane._tracing import Tracer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
     from torch import Tensor
     from torch.nn import Module
@@ -66,7 +65,7 @@ class Watcher:
         self._unseen = self._adopted = 0
         self._swarm: Swarm | None = None
         self._norms = NormExchange(native)
-        self.governing = Governing(native)
+        self.governing = Governing(native, self._here)
         self.device_skips = DeviceSkips(native, self._here)
         self._agreement = Agreement(native)
         self._reductions = Reductions(native, names.budget, self.finds.say)
@@ -143,23 +142,22 @@ class Watcher:
 
     def _forget(self, key: int, index: int) -> None:
         """The optimizer was collected: its parameters may go too."""
-        known = self._known.get(key)
-        if known is not None and known.index == index:
+        if (known := self._known.get(key)) is not None and known.index == index:
             del self._known[key]
+            self._scaling.forget(key)
         if not self._native.detach(index):
             self._gone.append(index)
 
     def _index(self, optimizer: Optimizer) -> int | None:
         while self._gone:
             self._native.detach(self._gone.pop())
-        known = self._known.get(id(optimizer))
-        if known is not None:
+        if (known := self._known.get(id(optimizer))) is not None:
             return known.index
         if self._adopted - len(self._known) >= _MOST_GONE:
             self.finds.say(f"{_MOST_GONE} optimizers have come and gone: new ones are not watched")
             return None
         with self._looking:
-            self.look_around(None)
+            self.look_around([])
             if (known := self._known.get(id(optimizer))) is not None:
                 return known.index
             if not self._is_wanted(optimizer):
@@ -172,14 +170,14 @@ class Watcher:
         scopes = [model for reference in self._scopes if (model := reference()) is not None]
         return self._watches_all or any(_finding.owns_any(optimizer, model) for model in scopes)
 
-    def look_around(self, root: Tensor | None) -> None:
+    def look_around(self, roots: list[Tensor]) -> None:
         """Once, when training begins."""
         with self._looking:
             if not self.has_looked:
                 self.has_looked = True
-                self._look(root)
+                self._look(roots)
 
-    def _look(self, root: Tensor | None) -> None:
+    def _look(self, roots: list[Tensor]) -> None:
         found = [o for o in _finding.live_optimizers() if id(o) not in self._known and self._is_wanted(o)]
         if self._swarm is None and (swarm := swarm_of(found)) is not None:
             self._names.know(param for group in swarm.param_groups for param in group["params"])
@@ -189,8 +187,8 @@ class Watcher:
         for optimizer in found:
             if self._swarm is None or not self._swarm.has(optimizer):
                 self._adopt(optimizer)
-        if not self._known and self._swarm is None and root is not None:
-            self._adopt_loop(_finding.leaves_of(root))
+        if not self._known and self._swarm is None and roots:
+            self._adopt_loop(_finding.leaves_of(roots))
         if self._known or self.loop is not None or self._swarm is not None:
             self._tell_found()
         for runtime in _finding.foreign_runtimes():
@@ -220,7 +218,7 @@ class Watcher:
     @contained
     def _enter_backward(self, tensors: Any) -> None:
         if not self.has_looked:
-            self.look_around(loss_root(tensors))
+            self.look_around(loss_roots(tensors))
         self.phases.evaluation.ends()
         self._here.running.forget_left(self._known)
         self.finish_loop()
@@ -251,9 +249,9 @@ class Watcher:
 
     @contained
     def _leave_backward(self, tensors: Any) -> None:
-        root = loss_root(tensors)
-        self._here.last_root = None if root is None else TensorWeakRef(root)
-        loss = None if root is None else self._scaling.loss_of(root)
+        roots = loss_roots(tensors)
+        self._here.last_root = TensorWeakRef(roots[0]) if len(roots) == 1 else None
+        loss = sum_of(self._scaling.pass_ended(roots))
         self._native.after_backward(loss)
         self.tracer.pass_ended(loss)
         if (swarm := self._swarm) is not None and swarm.is_in_backward:
@@ -306,10 +304,6 @@ class Watcher:
 
     # Steps ----------------------------------------------------------------------------------------
 
-    def evaluates_first(self, optimizer: Optimizer) -> bool:
-        """Whether the closure that its step was given is evaluated before the step, for the sake of a policy."""
-        return not self._here.running and self.governing.evaluates_first(optimizer)
-
     @contained
     def before_step(self, optimizer: Optimizer, has_closure: bool) -> bool:
         """Whether the step must be left out."""
@@ -328,7 +322,7 @@ class Watcher:
                 return False
         running = Running(index, id(optimizer), has_closure)
         self._here.running.append(running)
-        scale, is_scaled = self._scaling.state_of(optimizer)
+        scale, is_scaled = self._scaling.at_step(optimizer)
         if scale is not None and not has_closure:  # without one, the step begins with a read by itself
             self._native.read(index, "optimizer", scale, is_scaled)
         running.verdict = self._native.step_begins(index, has_closure, self.device_skips.may_be_left(optimizer))
@@ -381,17 +375,19 @@ class Watcher:
         self._scaling.scaled(scaler, loss, result)
 
     @contained
-    def before_scaler_step(self, optimizer: Optimizer) -> None:
+    def before_scaler_step(self, scaler: Any, optimizer: Optimizer) -> None:
+        self._scaling.step_begins(scaler, optimizer)
         index = self._index(optimizer)
         if index is not None:
             self._here.steps_before = self._known[id(optimizer)].steps
             self.read(index, optimizer, "scaler")
 
     @contained
-    def after_scaler_step(self, optimizer: Optimizer) -> int:
+    def after_scaler_step(self, optimizer: Optimizer, has_ended: bool) -> int:
         """What the governor has decided about a step that the scaler has skipped."""
+        self._scaling.step_ended()
         known = self._known.get(id(optimizer))
-        if known is None or known.steps != self._here.steps_before:
+        if not has_ended or known is None or known.steps != self._here.steps_before:
             return TAKE
         self.tracer.step_ends(known.index)
         agreed = self._agreement.judge(known.index) if self._agreement.is_on else TAKE

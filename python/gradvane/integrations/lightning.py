@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from lightning.pytorch import Callback
 
 import gradvane
 from gradvane._errors import described
+from gradvane._log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from gradvane.options import Options
 
-logger = logging.getLogger("gradvane")
 
 
 class GradvaneCallback(Callback):  # type: ignore[misc]

@@ -6,6 +6,7 @@
 
 #include "collectors/tensors/device_memory.hpp"
 #include "python/native/torch/torch_ops.hpp"
+#include "python/text.hpp"
 
 namespace gradvane::collectors {
 

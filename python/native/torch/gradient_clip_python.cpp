@@ -3,6 +3,7 @@
 
 #include "agent/step/gradient_clip.hpp"
 #include "python/native/torch/torch_ops.hpp"
+#include "python/text.hpp"
 
 namespace gradvane::agent {
 

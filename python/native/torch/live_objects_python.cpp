@@ -13,7 +13,9 @@ void add(py::list& found, const py::object& things, const py::type& kind, const 
   const Py_ssize_t count = PyList_GET_SIZE(things.ptr());
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* thing = PyList_GET_ITEM(things.ptr(), i);
-    if (is_a(thing, kind) && !is_a(thing, but)) found.append(py::handle(thing));
+    // Among all objects is the list itself, which would keep them, and itself, until a collection.
+    if (thing != found.ptr() && is_a(thing, kind) && !is_a(thing, but))
+      found.append(py::handle(thing));
   }
 }
 

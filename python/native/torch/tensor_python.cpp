@@ -13,6 +13,7 @@
 #include "python/native/gil_released.hpp"
 #include "python/native/torch/torch_interface.hpp"
 #include "python/native/torch/torch_ops.hpp"
+#include "python/text.hpp"
 
 namespace gradvane::collectors {
 

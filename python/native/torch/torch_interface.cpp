@@ -1,4 +1,5 @@
 #include "python/native/torch/torch_interface.hpp"
+#include "python/text.hpp"
 
 #include <dlfcn.h>
 #include <pybind11/pybind11.h>

@@ -7,6 +7,7 @@
 
 #include "collectors/tensors/tensor.hpp"
 #include "python/native/torch/torch_interface.hpp"
+#include "python/text.hpp"
 
 namespace gradvane::python {
 

@@ -1,4 +1,5 @@
 // Snapshots and rollbacks that a C++ program asks for.
+#include <ATen/native/Resize.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/lbfgs.h>
@@ -232,6 +233,32 @@ TEST(Snapshot, OfAnOptimizerThatIsNoneOfTorchsIsRefused) {
   agent.attach(*loop.model, *loop.optimizer);
   agent.step(*loop.optimizer, loop.backward(0));
   EXPECT_FALSE(agent.snapshot());
+}
+
+TEST(Snapshot, OfAStorageThatIsFreedIsRefusedAndNothingIsCopiedIntoOne) {
+  for (const bool of_the_optimizer : {false, true}) {
+    Loop loop;
+    Agent agent(quiet());
+    agent.attach(*loop.model, *loop.optimizer);
+    agent.step(*loop.optimizer, loop.backward(0));
+    ASSERT_TRUE(agent.snapshot());
+    const auto weights = loop.weights();
+    const at::Tensor param = loop.model->parameters()[0];
+    auto& state = *loop.optimizer->state().at(param.unsafeGetTensorImpl());
+    const at::Tensor freed =
+        of_the_optimizer ? static_cast<torch::optim::AdamWParamState&>(state).exp_avg() : param;
+    const std::size_t size = freed.storage().nbytes();
+    at::native::resize_bytes_nocuda(freed.storage(), 0);
+    EXPECT_FALSE(agent.snapshot());
+    if (of_the_optimizer) {
+      (void)agent.rollback("a test");
+      EXPECT_TRUE(same(loop.weights(), weights));
+    } else {
+      EXPECT_THROW((void)agent.rollback("a test"), std::runtime_error);
+    }
+    at::native::resize_bytes_nocuda(freed.storage(), c10::SymInt(static_cast<std::int64_t>(size)));
+    EXPECT_TRUE(agent.snapshot());
+  }
 }
 
 TEST(Snapshot, ParametersThatAreNotOnACpuAreRefusedAtSetUp) {

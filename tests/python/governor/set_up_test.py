@@ -44,7 +44,7 @@ def test_without_a_policy_nothing_is_judged(watching):
     model, optimizer = made()
     agent = watching(model, optimizer)
     assert not agent._watcher.governing.acts
-    assert not agent._watcher.evaluates_first(optimizer)
+    assert not agent._watcher.governing.evaluates_first(optimizer)
 
 
 def test_every_optimizer_of_torch_has_the_wrapper(watching):

@@ -178,12 +178,13 @@ def test_a_hook_that_fails_is_said_once_and_training_goes_on(watching, caplog):
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     agent = watching(model, optimizer)
-    agent._watcher._scaling = None  # anything of ours that is broken
+    scaling, agent._watcher._scaling = agent._watcher._scaling, None  # anything of ours that is broken
     for _ in range(3):
         model(torch.ones(1, 2)).sum().backward()
         optimizer.step()
     assert agent._watcher.faults > 1
     assert sum("a hook failed" in record.message for record in caplog.records) == 1
+    agent._watcher._scaling = scaling
     agent.detach()
 
 

@@ -54,7 +54,7 @@ def trained(tmp_path, source, way, module):
     if way == "run":
         script = running.write(tmp_path, source.format(imports="", callbacks=""))
         return running.watched(script, cwd=tmp_path, HF_HUB_OFFLINE="1")
-    callback = f"GradvaneCallback(run='theirs', step_log='steps.jsonl', port=-1)"
+    callback = "GradvaneCallback(run='theirs', step_log='steps.jsonl', port=-1)"
     source = source.format(imports=f"from gradvane.integrations.{module} import GradvaneCallback",
                            callbacks=f", callbacks=[{callback}]")
     done = running.python(running.write(tmp_path, source), cwd=tmp_path, HF_HUB_OFFLINE="1")

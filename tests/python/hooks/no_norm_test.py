@@ -102,7 +102,8 @@ def test_weights_without_a_finite_element_have_no_norm(watching):
         optimizer.step()
         assert agent.flush(60)
         said = float(re.search(r"^gradvane_weight_norm\{.*\} (\S+)$", read(agent, "/metrics"), re.MULTILINE)[1])
-        before = said if not ruined else before
+        if not ruined:
+            before = said
         assert said == before > 0
     assert all("norm" not in param["weight"] for param in json.loads(read(agent, "/api/v1/params"))["params"])
     first, last = watching.steps()

@@ -1,7 +1,6 @@
 """Signals, children and the end of the process: with an agent they are what they are without one."""
 
 import concurrent.futures
-import os
 import signal
 import subprocess
 import sys

@@ -147,6 +147,33 @@ def test_if_the_agent_cannot_start_the_script_runs_all_the_same(tmp_path):
     assert strict.returncode == 3 and strict.stdout == "" and "mode = 'fast'" in strict.stderr
 
 
+@pytest.mark.parametrize("first", [
+    "optimizer.step()",
+    "optimizer.step(lambda: model.weight.sum())",
+    "scaler.step(optimizer)",
+    "scaler.scale(model.weight.sum()).backward()",
+    "torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+    "torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])",
+    "model.weight.sum().backward()",
+])
+def test_if_it_cannot_start_whatever_would_have_started_it_goes_its_way(tmp_path, first):
+    source = f"""
+        import torch
+        model = torch.nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(torch.ones(1))
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        {first}
+        optimizer.step()
+        print("trained")
+    """
+    script = running.write(tmp_path, source)
+    done = running.python("-m", "gradvane", "run", "--mode", "fast", script, cwd=tmp_path)
+    assert done.stdout == "trained\n" and done.stderr.count("\n") == 1 and "not watched" in done.stderr
+
+
 def test_require_is_content_where_the_agent_starts(tmp_path):
     script = running.write(tmp_path, TRAINING)
     steps, _ = running.watched(script, cwd=tmp_path, options=("--require",))

@@ -3,7 +3,6 @@ own."""
 
 import json
 import re
-import urllib.request
 
 import pytest
 import running
