@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 
 from gradvane.cli.addresses import add_directories_to
 from gradvane.cli.agent_api import plain
 from gradvane.cli.live_runs import LiveRun, live_runs
-from gradvane.cli.telling import write
+from gradvane.cli.telling import say, write
 
 _HEAD = ("RUN", "RANK", "STATE", "STEP", "AGE", "URL")
 
@@ -31,11 +30,11 @@ def main(arguments: list[str]) -> int:
     if options.json:
         write(json.dumps([_as_json(entry) for entry in entries], indent=2))
     elif options.names:
-        sys.stdout.write("".join(f"{plain(name)}\n" for name in dict.fromkeys(entry.run for entry in entries)))
+        write("".join(f"{plain(name)}\n" for name in dict.fromkeys(entry.run for entry in entries)))
     elif entries:
         write(_table([_HEAD, *(_row(entry, time.time()) for entry in entries)]))
     else:
-        sys.stderr.write("gradvane ls: no run is live\n")
+        say("ls", "no run is live")
     return 0
 
 

@@ -42,22 +42,38 @@ def usage() -> str:
 def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     command = arguments[0] if arguments else ""
-    if command == "run":
+    if command == "run":  # the process is the script's from here on
         from gradvane.cli.run import main as run
 
         run(arguments[1:])
-    elif command in WORDS:
-        module = importlib.import_module(f"gradvane.cli.{WORDS[command].module}")
-        if WORDS[command].module == "terminal":
-            sys.exit(module.main(command, arguments[1:]))
-        sys.exit(module.main(arguments[1:]))
-    elif command in ("-h", "--help", "help"):
-        sys.stdout.write(usage())
-    elif command == "--version":
-        from importlib import metadata
+        return
+    from gradvane.cli import telling
 
-        sys.stdout.write(f"gradvane {metadata.version('gradvane')}\n")
+    telling.begin()
+    try:
+        try:
+            sys.exit(_status(command, arguments[1:]))
+        finally:
+            sys.stdout.flush()
+    except telling.OutputError as error:
+        sys.exit(telling.complain(command, str(error)))
+
+
+def _status(command: str, arguments: list[str]) -> int:
+    """The exit status."""
+    from gradvane.cli.telling import write
+
+    if command in WORDS:
+        module = importlib.import_module(f"gradvane.cli.{WORDS[command].module}")
+        main_of = module.main
+        status: int = main_of(command, arguments) if WORDS[command].module == "terminal" else main_of(arguments)
+        return status
+    if command in ("-h", "--help", "help"):
+        write(usage())
+    elif command == "--version":
+        write(f"gradvane {importlib.import_module('gradvane._build').VERSION}")
     else:
         what = f"there is no command '{command}'\n\n" if command else ""
         sys.stderr.write(f"{what}{usage()}")
-        sys.exit(2)
+        return 2
+    return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import threading
 from types import ModuleType
 
@@ -46,8 +45,7 @@ def _replay(native: ModuleType, options: argparse.Namespace) -> int:
     if options.serve:
         return _serve(native, options)
     if options.steps:
-        sys.stdout.write(native.steps(os.fsencode(options.file)))
-        sys.stdout.flush()
+        telling.write(native.steps(os.fsencode(options.file)))
     else:
         say = telling.write if options.json else telling.tell
         say(native.story(os.fsencode(options.file), options.json))

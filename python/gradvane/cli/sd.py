@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from gradvane.cli.addresses import add_directories_to
 from gradvane.cli.live_runs import LiveRun, live_runs
+from gradvane.cli.argument_types import seconds
 from gradvane.cli.telling import complain, say, write
 
 _DESCRIPTION = """\
@@ -58,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     where = made.add_mutually_exclusive_group()
     where.add_argument("--out", metavar="FILE", help="write FILE, which file_sd reads; it is replaced as a whole")
     where.add_argument("--http", type=_port, metavar="PORT", help="answer http_sd on this port until ctrl-c; 0: any")
-    made.add_argument("--watch", type=_seconds, nargs="?", const=5.0, metavar="SECONDS", help="with --out: write again "
+    made.add_argument("--watch", type=seconds, nargs="?", const=5.0, metavar="SECONDS", help="with --out: write again "
                         "when something has changed, until ctrl-c; default: look every 5 s")
     made.add_argument("--bind", default=_LOOPBACK, metavar="ADDRESS", help="with --http: where to listen; default "
                         "%(default)s")
@@ -79,16 +80,6 @@ def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 65535")
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.1 <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds from 0.1 to 86400")
-    return value
 
 
 def _target(entry: LiveRun, address: str | None) -> dict[str, Any]:

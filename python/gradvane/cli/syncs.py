@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 import tempfile
 
 from gradvane.cli import child_process, injection, sync_reports, telling
@@ -34,10 +33,7 @@ def main(arguments: list[str]) -> int:
             _say(f"{options.command[0]}: {error.strerror}")
             return _NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN
         found = sync_reports.read(folder)
-    try:
-        _tell(options, launch, found, status)
-    except BrokenPipeError:  # nobody reads it; the program's own end still counts
-        sys.stdout = open("/dev/null", "w")  # noqa: SIM115
+    _tell(options, launch, found, status)
     if status < 0:
         child_process.die_by(-status)
     if status == 0 and options.fail and (why := sync_reports.failure(found, launch.off)):
@@ -96,8 +92,7 @@ def _tell(
         documents = [report.document for report in found.reports]
         if not documents:
             documents.append(sync_reports.nothing(_why_nothing(launch, found)))
-        sys.stdout.write(json.dumps(documents, indent=1) + "\n")
-        sys.stdout.flush()
+        telling.write(json.dumps(documents, indent=1))
         return
     if status < 0:
         _say(f"the program died by {child_process.name_of(-status)}; its last second may be missing here")

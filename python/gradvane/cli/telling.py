@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import shutil
 import sys
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from gradvane.cli.agent_api import plain
 
@@ -12,9 +14,54 @@ CANNOT = 2
 """the exit status of a command that could not do what it was asked for"""
 
 
+class OutputError(Exception):
+    """The standard output takes no more; the text is one sentence."""
+
+
+class _Stream:
+    """A standard stream. Where it is closed, or a pipe that nobody reads, what is written goes nowhere: the exit status
+    still counts. What its encoding lacks is shown as its code. write() and flush() raise OutputError for a full disk and
+    the like, once."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+        self._stream = _nowhere() if stream is None else stream
+
+    def write(self, text: str) -> int:
+        try:
+            return self._stream.write(text)
+        except OSError as error:
+            self._give_up(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._stream = _nowhere()
+        if not isinstance(error, BrokenPipeError):
+            raise OutputError(f"the output cannot be written: {error.strerror}") from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")
+
+
+def begin() -> None:
+    """Of a command: what it writes goes through here."""
+    sys.stdout, sys.stderr = cast("TextIO", _Stream(sys.stdout)), cast("TextIO", _Stream(sys.stderr))
+
+
 def write(text: str) -> None:
     """With a line feed at its end, and at once."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    sys.stdout.write(text if text.endswith("\n") or not text else text + "\n")
     sys.stdout.flush()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from rich.panel import Panel
 
 from gradvane.cli import addresses
 from gradvane.cli.agent_api import UnreachableError, fetch, plain
+from gradvane.cli.argument_types import seconds
 from gradvane.cli.run_view import MOST_PARAMS, view
 from gradvane.cli.run_view import number as number  # for the tables of `gradvane syncs`
 from gradvane.cli.tables.severities import SEVERITY
@@ -23,6 +23,8 @@ from gradvane.cli.telling import complain, say, write
 UNHEALTHY = 1
 _CHECKED = """ With --check: 1 if no agent answers, if the run has failed or stalled, or if an incident with a
 critical alert is open."""
+_OTHER_TYPES = (AttributeError, TypeError, ValueError)
+"""what something raises that is not what an agent answers"""
 _PARAMS = f"/api/v1/params?sort=worst&limit={MOST_PARAMS}"
 
 
@@ -38,7 +40,7 @@ def parser(command: str) -> argparse.ArgumentParser:
         made.add_argument("--json", action="store_true", help="print the answer of /api/v1/status")
         made.add_argument("--check", action="store_true", help="for probes: one line, and an exit status")
     else:
-        made.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="default %(default)s")
+        made.add_argument("--every", type=seconds, default=1.0, metavar="SECONDS", help="default %(default)s")
     return made
 
 
@@ -47,7 +49,7 @@ def main(command: str, arguments: list[str]) -> int:
     try:
         url = addresses.url_of(options.run, options.rank, options.dir)
         if command == "top":
-            return _top(url, max(options.every, 0.1))
+            return _top(url, options.every)
         status = fetch(url, "/api/v1/status")
     except (UnreachableError, addresses.UnknownRunError) as error:
         if command == "status" and options.check:
@@ -55,14 +57,20 @@ def main(command: str, arguments: list[str]) -> int:
             return UNHEALTHY
         return complain(command, str(error))
     if options.check:
-        why = problems(status)
+        try:
+            why = problems(status)
+        except _OTHER_TYPES:
+            why = ["its answer is none of an agent of Gradvane"]
         name = plain(f"{status['run']}, rank {status.get('rank', 0)}")
         write(f"{name}: {plain('; '.join(why))}" if why else f"{name}: {plain(status.get('state', '?'))}")
         return UNHEALTHY if why else 0
     if options.json:
-        sys.stdout.write(json.dumps(status, indent=2) + "\n")
-    else:
+        write(json.dumps(status, indent=2))
+        return 0
+    try:
         Console(highlight=False).print(view(status, {}))
+    except _OTHER_TYPES:
+        return complain(command, f"what answers at {url} is no agent of Gradvane")
     return 0
 
 
@@ -101,7 +109,7 @@ def _top(url: str, every: float) -> int:
         pass
     console.print(shown())
     if has_gone:
-        sys.stderr.write("gradvane top: the agent has gone; this is the last it said\n")
+        say("top", "the agent has gone; this is the last it said")
     return 0
 
 
