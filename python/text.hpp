@@ -2,6 +2,7 @@
 // Text between Python and C++. Included by whatever hands strings over, before it does.
 #include <pybind11/pybind11.h>
 
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <string_view>

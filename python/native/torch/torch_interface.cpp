@@ -1,5 +1,4 @@
 #include "python/native/torch/torch_interface.hpp"
-#include "python/text.hpp"
 
 #include <dlfcn.h>
 #include <pybind11/pybind11.h>
@@ -10,6 +9,8 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "python/text.hpp"
 
 namespace gradvane::python {
 namespace {
