@@ -3,6 +3,7 @@
 // A value that was not measured is absent, never 0.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -134,6 +135,11 @@ struct FirstNonfinite {
 
 inline constexpr int kMaxLearningRates = 64;
 inline constexpr int kMaxUserMetrics = 256;
+/// In the place of a custom metric that was not logged in a step. A NaN of its own: a loop may log another.
+inline constexpr double kNotLogged = std::bit_cast<double>(std::uint64_t{0x7FF8'6E6F'6C6F'6700});
+constexpr bool is_logged(double custom_metric) noexcept {
+  return std::bit_cast<std::uint64_t>(custom_metric) != std::bit_cast<std::uint64_t>(kNotLogged);
+}
 
 /// Everything global about one optimizer step. Per group and per parameter detail is StepDetail.
 struct StepRecord {
@@ -191,7 +197,7 @@ struct StepRecord {
 
   std::array<double, kMaxLearningRates> lr{};
   std::int32_t lr_count = 0;
-  std::array<double, kMaxUserMetrics> user{};  ///< NaN where not logged in this step
+  std::array<double, kMaxUserMetrics> user{};  ///< see is_logged()
   std::int32_t user_count = 0;
 
   std::optional<double> step_seconds;  ///< from the end of the step before

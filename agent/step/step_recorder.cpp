@@ -329,12 +329,16 @@ bool StepRecorder::log(std::string_view name, double value) noexcept try {
   return true;
 }
 
-bool StepRecorder::log(std::string_view name, const collectors::Tensor& value) noexcept try {
+bool StepRecorder::log(std::string_view name, const collectors::Tensor& given) noexcept try {
   if (!optimizers_.is_enabled()) return true;
   const OwnCalls own(syncs_.ledger());
+  const collectors::TensorFacts facts = collectors::facts_of(given);
+  // Whole numbers and truth values are of a type that no gradient has.
+  const collectors::Tensor value =
+      facts.dtype || facts.numel != 1 ? given : collectors::scalar_copy(given);
   if (!user_.takes(value)) {
     const auto number = collectors::scalar_value(value);
-    return log(name, number.value_or(std::numeric_limits<double>::quiet_NaN()));
+    return log(name, number.value_or(record::kNotLogged));
   }
   return user_.set(name, value);
 } catch (...) {

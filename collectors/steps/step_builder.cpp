@@ -39,6 +39,14 @@ record::TensorNumbers numbers_of(const TensorStats& stats, double factor = 1) {
   return numbers;
 }
 
+/// Of a tensor of one element.
+double number_of(const TensorStats& stats) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (stats.nan > 0) return std::numeric_limits<double>::quiet_NaN();
+  if (stats.nonfinite() > 0) return stats.pos_inf > 0 ? kInfinity : -kInfinity;
+  return stats.total();
+}
+
 ParamState state_of(const TensorStats& stats) {
   switch (tag_of(stats)) {
     case EntryTag::frozen:
@@ -208,14 +216,7 @@ void StepBuilder::take_loss(const TensorStats& stats) {
   if (tag_of(stats) != EntryTag::read) return;
   record_.site_measured[index_of(Site::loss)] = true;
   record_.nonfinite[index_of(Site::loss)] = counts_of(stats);
-  if (stats.nan > 0) {
-    record_.loss = std::numeric_limits<double>::quiet_NaN();
-  } else if (stats.nonfinite() > 0) {
-    const double infinity = std::numeric_limits<double>::infinity();
-    record_.loss = stats.pos_inf > 0 ? infinity : -infinity;
-  } else {
-    record_.loss = stats.total() / losses_;
-  }
+  record_.loss = number_of(stats) / losses_;
   if (stats.nonfinite() > 0) blame(Site::loss, -1, stats);
 }
 
@@ -228,8 +229,7 @@ void StepBuilder::take_scale(const TensorStats& stats) {
 void StepBuilder::take_user(std::span<const TensorStats> stats) {
   const auto logged = std::min(stats.size(), static_cast<std::size_t>(record_.user_count));
   for (std::size_t i = 0; i < logged; ++i)
-    if (tag_of(stats[i]) == EntryTag::read && stats[i].nonfinite() == 0)
-      record_.user[i] = stats[i].total();
+    if (tag_of(stats[i]) == EntryTag::read) record_.user[i] = number_of(stats[i]);
 }
 
 void StepBuilder::take_gradients(const ReadPlan& plan, std::span<const TensorStats> stats) {

@@ -117,7 +117,7 @@ void put_user_metrics(Json& json, const record::StepRecord& record,
       std::min(static_cast<std::size_t>(std::clamp(record.user_count, 0, record::kMaxUserMetrics)),
                model.user_metrics.size());
   for (std::size_t i = 0; i < count; ++i) {
-    if (!std::isnan(record.user[i])) user[model.user_metrics[i]] = to_json(record.user[i]);
+    if (record::is_logged(record.user[i])) user[model.user_metrics[i]] = to_json(record.user[i]);
   }
   if (!user.empty()) json["user"] = std::move(user);
 }

@@ -250,7 +250,7 @@ void PrometheusExporter::export_numbers(const record::StepRecord& record,
       static_cast<std::size_t>(std::clamp(record.user_count, 0, record::kMaxUserMetrics)),
       model.user_metrics.size());
   for (std::size_t i = 0; i < logged; ++i) {
-    if (std::isnan(record.user[i])) continue;  // not logged in this step
+    if (!record::is_logged(record.user[i])) continue;
     metrics.set(Metric::user_metric, record.user[i], {model.user_metrics[i]});
   }
 }

@@ -51,6 +51,7 @@ class Agent:
         from gradvane._loading import native
 
         module = native()  # before anything of ours that imports torch: it says so where there is none
+        from gradvane._custom_metrics import CustomMetrics
         from gradvane._governor import policy
         from gradvane._naming import Names
         from gradvane._ranks import identity
@@ -93,7 +94,7 @@ class Agent:
         self.run = str(self._native.run()) or name
         self.is_renamed = bool(self._native.is_renamed())
         """a run with the default name is live on this machine, so this one has its run_id in its name"""
-        self._has_left_out = False
+        self._custom_metrics = CustomMetrics(self._native, self._watcher)
         self._incidents = Incidents()
         self.recording = ""
         """path of the latest one of an incident"""
@@ -121,22 +122,11 @@ class Agent:
         **scalars: Tensor | float,
     ) -> None:
         """As gradvane.log()."""
-        import torch
-
-        scalars.pop("step", None)  # as other loggers take it: here the moment says which one it is
-        scalars = {**(metrics or {}), **scalars}
-        loss = scalars.pop("loss", None) if loss is None else loss
-        if loss is not None:
-            self._watcher.take_loss(loss if isinstance(loss, torch.Tensor) else float(loss))
-        for name, value in scalars.items():
-            is_kept = self._native.log(name, value if isinstance(value, torch.Tensor) else float(value))
-            if not is_kept and not self._has_left_out:
-                self._has_left_out = True
-                logger.warning("there are 256 custom metrics already: %s and other new names are left out", name)
+        self._custom_metrics.log(metrics, loss, {**scalars})
 
     def count(self, *, tokens: int = 0, samples: int = 0) -> None:
         """As gradvane.count()."""
-        self._native.count(tokens, samples)
+        self._custom_metrics.count(tokens=tokens, samples=samples)
 
     def _clip(self, params: list[Tensor], max_norm: float) -> Tensor | None:
         """Clips `params` by the norm that is read anyway; the norm before, 0-dim. None where torch has to do it."""

@@ -81,14 +81,14 @@ def without_wrappers(optimizer: Optimizer, seen: set[int]) -> list[Optimizer]:
         return without_wrappers(cast("Optimizer", inner), seen)
     params = {id(param) for param in parameters_of(optimizer)}
     found: list[Optimizer] = []
-    for held in _held(optimizer):
+    for held in held_by(optimizer):
         if id(held) in seen or not any(id(param) in params for param in parameters_of(held)):
             continue
         found += without_wrappers(held, seen)
     return found
 
 
-def _held(optimizer: Optimizer) -> list[Optimizer]:
+def held_by(optimizer: Optimizer) -> list[Optimizer]:
     """The optimizers among its attributes, and in lists and dictionaries there."""
     values: list[object] = []
     for value in getattr(optimizer, "__dict__", {}).values():

@@ -1,7 +1,6 @@
 #include "agent/step/facts/user_metrics.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "agent/step/facts/device_sources.hpp"
@@ -21,7 +20,7 @@ void UserMetrics::OnDevice::clear() noexcept {
 }
 
 UserMetrics::UserMetrics(collectors::Handoff& handoff) noexcept : handoff_(handoff) {
-  values_.fill(std::numeric_limits<double>::quiet_NaN());
+  values_.fill(record::kNotLogged);
 }
 
 void UserMetrics::resize(int ring_slots, std::uint64_t plan_id) {
@@ -109,7 +108,7 @@ void UserMetrics::write_to(collectors::StepFacts& facts) noexcept {
 void UserMetrics::pass_on_sources() noexcept { agent::pass_on_sources(reads_, handoff_); }
 
 void UserMetrics::clear() noexcept {
-  values_.fill(std::numeric_limits<double>::quiet_NaN());
+  values_.fill(record::kNotLogged);
   on_device_.clear();
 }
 

@@ -21,6 +21,12 @@ class Known:
     steps: int = 0
 
 
+def in_use(known: dict[int, Known]) -> list[Known]:
+    """Those that have stepped; all, where none has. One may be the shell of another, which alone steps."""
+    everyone = list(known.values())
+    return [one for one in everyone if one.steps] or everyone
+
+
 def optimizers_of(known: dict[int, Known], swarm: Swarm | None) -> list[Optimizer]:
     """All that live, in the order in which they became known."""
     found = [optimizer for one in list(known.values()) if (optimizer := one.optimizer()) is not None]

@@ -72,6 +72,9 @@ class Scaling:
 
     def pass_ended(self, roots: list[Tensor]) -> list[Tensor]:
         """A backward pass began at these: the losses that they were scaled from."""
+        if not self._scaled:
+            self._here.of_roots.add(None)
+            return roots
         losses = []
         with undisturbed():
             for root in roots:

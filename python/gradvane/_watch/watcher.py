@@ -21,7 +21,7 @@ from gradvane._watch.events import contained, loss_roots, sum_of
 from gradvane._ranks.agreement import Agreement
 from gradvane._watch.governing import TAKE, Governing
 from gradvane._watch.finds import Finds
-from gradvane._watch.known import Known, optimizers_of
+from gradvane._watch.known import Known, in_use, optimizers_of
 from gradvane._watch.left_behind import LeftBehind
 from gradvane._watch.phases import Phases
 from gradvane._watch.running import InThread, Running
@@ -106,7 +106,7 @@ class Watcher:
 
     def only(self) -> int | None:
         """What calls without an optimizer mean."""
-        indices = [known.index for known in list(self._known.values())] + ([] if self.loop is None else [self.loop])
+        indices = [known.index for known in in_use(self._known)] + ([] if self.loop is None else [self.loop])
         return indices[0] if len(indices) == 1 else None
 
     def _adopt(self, optimizer: Optimizer) -> int | None:
@@ -167,8 +167,12 @@ class Watcher:
             return index
 
     def _is_wanted(self, optimizer: Optimizer) -> bool:
+        """It is a part, too, of one that was named and whose own step() no one calls: SAM's first_step and second_step."""
         scopes = [model for reference in self._scopes if (model := reference()) is not None]
-        return self._watches_all or any(_finding.owns_any(optimizer, model) for model in scopes)
+        if self._watches_all or any(_finding.owns_any(optimizer, model) for model in scopes):
+            return True
+        named = [known.optimizer() for known in list(self._known.values()) if not known.steps]
+        return any(optimizer is held for outer in named if outer is not None for held in _finding.held_by(outer))
 
     def look_around(self, roots: list[Tensor]) -> None:
         """Once, when training begins."""

@@ -146,15 +146,18 @@ TEST(UserMetrics, FromADeviceStandBesideThoseFromTheHost) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   StepBuilder builder({});
   StepFacts facts;
-  facts.user_count = 3;
-  facts.user = {0.25, nan, nan};
+  facts.user_count = 5;
+  facts.user = {0.25, record::kNotLogged, record::kNotLogged, record::kNotLogged, nan};
   TensorStats bad = number(0);
   bad.nan = 1;
-  const std::vector<TensorStats> user{not_read(EntryTag::missing), number(7), bad};
+  const std::vector<TensorStats> user{not_read(EntryTag::missing), number(7), bad,
+                                      not_read(EntryTag::missing)};
   const auto& record = builder.build(facts, {plan_of(0), {}, {}, {}, user}, {});
   EXPECT_EQ(record.user[0], 0.25);
   EXPECT_EQ(record.user[1], 7);
-  EXPECT_TRUE(std::isnan(record.user[2])) << "as if it had not been logged";
+  EXPECT_TRUE(std::isnan(record.user[2]) && record::is_logged(record.user[2]));
+  EXPECT_FALSE(record::is_logged(record.user[3]));
+  EXPECT_TRUE(record::is_logged(record.user[4])) << "a NaN that the host has logged";
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 """What a loop logs: losses and custom metrics."""
 
+import re
+import urllib.request
+
+import numpy
 import pytest
 import torch
 from small_net import net, one_step
@@ -99,6 +103,54 @@ def test_a_metric_that_was_logged_before_the_first_step_stays_with_the_step_in_p
         gradvane.log(then=i)
     steps = watching.steps()
     assert [step["user"] for step in steps] == [{"then": i} | ({"now": i} if i % 2 == 0 else {}) for i in range(6)]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")], ids=str)
+@pytest.mark.parametrize("make", [float, torch.tensor, lambda x: torch.tensor([x], dtype=torch.bfloat16)],
+                         ids=["number", "tensor", "bfloat16"])
+def test_a_metric_that_is_not_finite_is_in_the_step_log_and_kept_out_of_its_gauge(watching, make, value):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    agent = watching(model, optimizer, port=0, linger_seconds=0)
+    for logged in (0.5, value):
+        gradvane.log(accuracy=make(logged), good=1)
+        one_step(model, optimizer)
+    agent.flush()
+    text = urllib.request.urlopen(agent.url + "/metrics").read().decode()
+    gauge, = re.findall(r'^gradvane_user_metric\{[^}]*name="accuracy"[^}]*\} (\S+)$', text, re.M)
+    assert float(gauge) == 0.5
+    assert [step["user"] for step in watching.steps()] == [
+        {"accuracy": 0.5, "good": 1.0}, {"accuracy": str(value), "good": 1.0}]
+
+
+@pytest.mark.parametrize("value", [torch.tensor(7), torch.tensor([7], dtype=torch.uint8), 7, numpy.float32(7), numpy.int64(7)],
+                         ids=lambda value: type(value).__name__)
+def test_whole_numbers_and_numpys_are_numbers_too(watching, value):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    gradvane.log(correct=value, best=torch.tensor(True))
+    gradvane.count(tokens=value, samples=2.0)
+    one_step(model, optimizer)
+    (step,) = watching.steps()
+    assert step["user"] == {"correct": 7.0, "best": 1.0}
+    assert (step["tokens"], step["samples"]) == (7, 2)
+
+
+def test_what_is_no_number_is_left_out_and_the_first_one_named(watching, caplog):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    gradvane.log({"name": "resnet", 3: 4, "many": torch.ones(3), "none": torch.ones(0), "list": [1], "complex": 1j}, good=1)
+    gradvane.log(["accuracy"])
+    gradvane.log(loss="low", huge=10**400)
+    gradvane.count(tokens="many", samples=10**30)
+    gradvane.count(tokens=torch.ones(3), samples=-1)
+    loss, _ = one_step(model, optimizer)
+    (step,) = watching.steps()
+    assert step["user"] == {"3": 4.0, "good": 1.0} and step["loss"] == pytest.approx(float(loss))
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ["name is no number but of type str: it is left out, and so is what else is none"]
 
 
 def test_a_step_does_not_wait_for_a_value_that_comes_much_later(watching):

@@ -128,3 +128,67 @@ def test_an_optimizer_of_ones_own_is_watched_by_its_model_and_every_backward_pas
         model(torch.randn(4, 6)).square().mean().backward()
         optimizer.step()
     assert [(s["step"], s["read_at"]) for s in watching.steps()] == [(n, "backward") for n in (1, 2, 3, 4)]
+
+
+class SAM(torch.optim.Optimizer):
+    """As published for sharpness-aware minimization: a loop calls first_step() and second_step(), and never step(); or step()
+    with a closure, which calls both."""
+
+    def __init__(self, params, base, rho=0.05, **options):
+        super().__init__(params, {"rho": rho, **options})
+        self.base_optimizer = base(self.param_groups, **options)
+        self.param_groups = self.base_optimizer.param_groups
+
+    @torch.no_grad()
+    def first_step(self, zero_grad=False):
+        norm = torch.stack([p.grad.norm() for group in self.param_groups for p in group["params"]]).norm()
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p]["old"] = p.clone()
+                p.add_(p.grad * group["rho"] / (norm + 1e-12))
+        if zero_grad:
+            self.zero_grad()
+
+    @torch.no_grad()
+    def second_step(self, zero_grad=False):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.copy_(self.state[p]["old"])
+        self.base_optimizer.step()
+        if zero_grad:
+            self.zero_grad()
+
+    @torch.no_grad()
+    def step(self, closure):
+        self.first_step(zero_grad=True)
+        torch.enable_grad()(closure)()
+        self.second_step()
+
+
+@pytest.mark.parametrize("way", ["two calls", "a closure"])
+def test_a_step_that_is_made_of_two_passes_is_one_with_the_gradients_that_it_takes(watching, way):
+    model = net()
+    optimizer = SAM(model.parameters(), torch.optim.SGD, lr=0.1, momentum=0.9)
+    agent = watching(model, optimizer)
+    norms, asked = [], []
+    for _ in range(5):
+        batch = torch.randn(4, 6)
+
+        def closure(batch=batch):
+            loss = model(batch).square().mean()
+            loss.backward()
+            return loss
+
+        closure()
+        if way == "a closure":
+            optimizer.step(closure)
+        else:
+            optimizer.first_step(zero_grad=True)
+            closure()
+            optimizer.second_step()
+        norms.append(float(torch.cat([p.grad.flatten() for p in model.parameters()]).norm()))
+        asked.append(float(agent.grad_norm()))
+        optimizer.zero_grad()
+    steps = watching.steps()
+    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5]
+    assert [step["grad_norm"] for step in steps] == pytest.approx(norms, rel=1e-6) == asked
