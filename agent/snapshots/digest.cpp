@@ -27,6 +27,8 @@ bool is_finite(std::span<const std::byte> bytes, Word exponent) noexcept {
 
 bool all_finite(std::span<const std::byte> bytes, const FloatLayout& layout) noexcept {
   switch (layout.bytes) {
+    case 1:
+      return is_finite(bytes, static_cast<std::uint8_t>(layout.exponent));
     case 2:
       return is_finite(bytes, static_cast<std::uint16_t>(layout.exponent));
     case 4:

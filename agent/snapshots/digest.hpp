@@ -9,7 +9,7 @@ namespace gradvane::agent {
 /// How floating-point numbers lie in memory: by their bytes and the bits of the exponent, which are
 /// all set in NaN and infinity.
 struct FloatLayout {
-  int bytes = 0;  ///< 2, 4 or 8; 0: no floating-point numbers
+  int bytes = 0;  ///< 1, 2, 4 or 8; 0: no floating-point numbers
   std::uint64_t exponent = 0;
 };
 

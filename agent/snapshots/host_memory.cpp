@@ -62,7 +62,7 @@ std::string memory_refusal(std::int64_t needed, const std::string& root) {
   const std::int64_t free = available_memory(root);
   if (free < 0 || needed + kHeadroom <= free) return {};
   const auto mib = [](std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; };
-  return "two snapshots need " + mib(needed) + " of memory, and " + mib(free) +
+  return "two snapshots need " + mib(needed) + " of memory more than they have, and " + mib(free) +
          " are available, of which " + mib(kHeadroom) +
          " stay free. Give the job more memory, or switch snapshots off";
 }

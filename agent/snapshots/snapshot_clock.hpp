@@ -27,6 +27,8 @@ class SnapshotClock {
     last_step_ = step;
     last_at_ = now;
   }
+  /// The one that was taken last is lost: another is due.
+  void lost() noexcept { last_step_.reset(); }
 
  private:
   [[nodiscard]] bool is_too_early(double now) const noexcept {

@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "agent/snapshots/host_memory.hpp"
 #include "record/clocks.hpp"
 #include "record/rollback.hpp"
 
@@ -77,8 +76,10 @@ bool Snapshots::take(std::int64_t run_step, bool overlaps) noexcept try {
   // The only good one is never overwritten.
   const Generation* newest = newest_good();
   Generation& place = &generations_[0] == newest ? generations_[1] : generations_[0];
-  if (std::ranges::all_of(generations_, [](const Generation& one) { return one.number == 0; }))
-    if (std::string why = memory_refusal(2 * state_.bytes()); !why.empty())
+  std::int64_t lacking = 2 * state_.bytes();
+  for (const Generation& one : generations_) lacking -= one.copy.bytes();
+  if (lacking > 0)
+    if (std::string why = memory_refusal_(lacking); !why.empty())
       return refuse(SnapshotResult::memory, std::move(why));
   if (!std::exchange(has_masks_, true)) {
     const collectors::OwnCalls own = copies_.own();
@@ -154,7 +155,7 @@ void Snapshots::settle(bool wait) noexcept try {
   const Examined found = pending_->examination->result();
   Generation& place = *pending_->generation;
   pending_.reset();
-  (void)commit(place, found);
+  if (!commit(place, found)) clock_.lost();
 } catch (const std::exception& error) {
   drop(SnapshotResult::failed, error.what());
 } catch (...) {
@@ -165,6 +166,7 @@ void Snapshots::drop(SnapshotResult why, std::string_view reason) noexcept try {
   if (!pending_) return;
   pending_->generation->read_by = std::move(pending_->flight);
   pending_.reset();
+  clock_.lost();
   (void)refuse(why, std::string(reason));
 } catch (...) {  // no memory for the reason
 }

@@ -9,12 +9,14 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "agent/governor/governor.hpp"
 #include "agent/include/gradvane/agent.hpp"
 #include "agent/snapshots/copies.hpp"
 #include "agent/snapshots/examination.hpp"
+#include "agent/snapshots/host_memory.hpp"
 #include "agent/snapshots/snapshot_clock.hpp"
 #include "agent/snapshots/training_state.hpp"
 
@@ -35,6 +37,10 @@ class Snapshots {
 
   [[nodiscard]] TrainingState& state() noexcept { return state_; }
   void writes_on(c10::Stream stream) { copies_.writes_on(stream); }
+  /// Asks why so many more bytes are not taken; it returns an empty text if they may be.
+  void ask_for_memory(std::function<std::string(std::int64_t)> refusal) {
+    memory_refusal_ = std::move(refusal);
+  }
   void on_rollback(std::function<void(const Rollback&)> callback) {
     callbacks_.push_back(std::move(callback));
   }
@@ -94,6 +100,9 @@ class Snapshots {
 
   Governor& governor_;
   std::function<bool()> is_capturing_;
+  std::function<std::string(std::int64_t)> memory_refusal_ = [](std::int64_t bytes) {
+    return memory_refusal(bytes);
+  };
   Copies copies_;
   TrainingState state_;
   SnapshotClock clock_;

@@ -37,6 +37,10 @@ FloatLayout layout_of(at::ScalarType type) noexcept {
     case at::kHalf:
     case at::kComplexHalf:
       return {2, 0x7C00};
+    case at::kFloat8_e5m2:
+      return {1, 0x7C};
+    case at::kFloat8_e4m3fn:  // which has no infinity, and one NaN
+      return {1, 0x7F};
     default:
       return {};
   }
@@ -109,10 +113,13 @@ at::Tensor random_numbers(c10::Device device) {
   return generator.get_state();
 }
 
+/// With a null behind each group.
 std::vector<const void*> identity_of(const torch::optim::Optimizer& optimizer) {
   std::vector<const void*> params;
-  for (const auto& group : optimizer.param_groups())
+  for (const auto& group : optimizer.param_groups()) {
     for (const at::Tensor& param : group.params()) params.push_back(param.unsafeGetTensorImpl());
+    params.push_back(nullptr);
+  }
   return params;
 }
 
@@ -138,6 +145,8 @@ std::string StateCopy::nonfinite(const std::set<std::string>& masks) const {
     if (i >= names.size()) return "the optimizer's state";
     if (!masks.contains(names[i])) return names[i];
   }
+  for (const auto& list : user)
+    if (!std::ranges::all_of(list, is_finite)) return "a state of the program's own";
   return {};
 }
 
@@ -226,6 +235,7 @@ Flight TrainingState::copy(StateCopy& to, Copies& copies, bool overlaps) const {
     for (const auto& group : optimizer->param_groups())
       copied.rates.push_back(group.options().get_lr());
     for (const void* key : copied.params) {
+      if (key == nullptr) continue;
       const auto found = optimizer->state().find(const_cast<void*>(key));  // it compares, no more
       if (found == optimizer->state().end()) continue;
       copied.states.push_back({found->first, found->second->clone()});
@@ -272,7 +282,7 @@ std::string TrainingState::difference(const StateCopy& from) const {
   if (optimizers_.size() != from.optimizers.size()) return "an optimizer is new";
   for (std::size_t i = 0; i < optimizers_.size(); ++i)
     if (identity_of(*optimizers_[i]) != from.optimizers[i].params)
-      return "an optimizer has other parameters";
+      return "an optimizer has other parameters or groups";
   if (user_.size() != from.user.size()) return "a state of the program's own is new";
   return {};
 }

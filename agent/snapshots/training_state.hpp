@@ -29,7 +29,7 @@ struct StateCopy {
   };
   struct OfOptimizer {
     std::vector<double> rates;          ///< by group
-    std::vector<const void*> params;    ///< of all groups in order: their TensorImpls
+    std::vector<const void*> params;    ///< of all groups in order: their TensorImpls, and a null
     std::vector<OfParameter> states{};  ///< of those that have one
   };
 

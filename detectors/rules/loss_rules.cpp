@@ -11,10 +11,15 @@
 namespace gradvane::detectors {
 namespace {
 
+using detectors::words_of;
 using record::IncidentClass;
 
 constexpr double kLearned = 0.6;      // of a random guess's loss: it has learned
 constexpr double kNearGuess = 0.065;  // of it: this is one
+
+std::string words_of(const LossBound& bound) {
+  return detectors::words_of(bound.value) + " (" + std::string(bound.from) + ")";
+}
 
 }  // namespace
 
@@ -33,7 +38,7 @@ void LossRules::observe(const record::StepRecord& step) {
   const bool is_guess = is_random_guess(loss);
   judge_guess(is_guess, step);
   if (is_guess) return;
-  if (has_history() && loss > bound()) return note_outlier(step, loss);
+  if (has_history() && loss > bound().value) return note_outlier(step, loss);
   end_of_outliers(step);
   accepted_.add(loss);
   if (first_count_ >= settings_.window) return;
@@ -64,13 +69,14 @@ void LossRules::judge_guess(bool is_guess, const record::StepRecord& step) {
       report_);
 }
 
-double LossRules::bound() const noexcept {
+LossBound LossRules::bound() const noexcept {
   const double mean = accepted_.mean();
-  const double by_deviation = mean + settings_.sigma * accepted_.deviation();
-  const double by_ratio = mean + (settings_.ratio - 1) * std::abs(mean);
   const double absolute = settings_.absolute.value_or(-std::numeric_limits<double>::infinity());
-  const double floor = mean + kFloor * std::abs(first_mean_);
-  return std::max({by_deviation, by_ratio, absolute, floor});
+  return std::max({LossBound{mean + settings_.sigma * accepted_.deviation(), "loss_sigma"},
+                   LossBound{mean + (settings_.ratio - 1) * std::abs(mean), "loss_ratio"},
+                   LossBound{absolute, "loss_absolute"},
+                   LossBound{mean + kFloor * std::abs(first_mean_), "the loss at the start"}},
+                  [](const LossBound& a, const LossBound& b) { return a.value < b.value; });
 }
 
 void LossRules::note_outlier(const record::StepRecord& step, double loss) {

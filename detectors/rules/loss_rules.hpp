@@ -18,6 +18,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "detectors/incident_slot.hpp"
 #include "detectors/window.hpp"
@@ -33,6 +34,12 @@ struct LossSettings {
   std::optional<double> absolute;
   int in_a_row = 3;
   std::optional<double> random_guess;
+};
+
+/// What a loss may not exceed.
+struct LossBound {
+  double value = 0;
+  std::string_view from{};  ///< the option that it follows from, or words
 };
 
 class LossRules {
@@ -67,8 +74,8 @@ class LossRules {
   }
 
  private:
-  /// How high a loss may be, given its history.
-  [[nodiscard]] double bound() const noexcept;
+  /// How high a loss may be, given its history: the highest of several bounds.
+  [[nodiscard]] LossBound bound() const noexcept;
   [[nodiscard]] bool has_history() const noexcept;
   [[nodiscard]] bool is_random_guess(double loss) const noexcept;
   void judge_guess(bool is_guess, const record::StepRecord& step);
@@ -88,7 +95,7 @@ class LossRules {
   std::int64_t first_outlier_ = 0;  ///< run step
   double worst_ = 0;
   double mean_before_ = 0;
-  double bound_before_ = 0;
+  LossBound bound_before_{};
 };
 
 }  // namespace gradvane::detectors

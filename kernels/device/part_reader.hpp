@@ -69,10 +69,8 @@ class PartReader {
 
     const std::byte* mine = at + before * kSize + thread_ * kVectorBytes;
     auto left = static_cast<int>(vectors / kStep);
-    while (left > 0) {
-      read_plain(mine, left);
-      if (read_counting(mine, left)) read_special(mine, left);
-    }
+    while (left > 0)
+      if (read_plain(mine, left) || read_counting(mine, left)) read_special(mine, left);
     read_rest(mine, static_cast<int>(vectors % kStep));
   }
 
@@ -94,19 +92,22 @@ class PartReader {
     return group;
   }
 
-  /// Groups without zeros, up to the first that holds one in any lane of the warp. Both ways are the
-  /// whole warp's: lanes that differ would make it go both, one after the other.
-  GRADVANE_HOST_DEVICE void read_plain(const std::byte*& mine, int& left) noexcept {
+  /// Groups without zeros, up to the first that holds one in any lane of the warp, or to the one behind a group that
+  /// any lane refuses. Both ways are the whole warp's: lanes that differ would make it go both, one after the other.
+  /// Whether any lane has refused one: data that is all NaN would be loaded twice here, for no zero ends the loop.
+  GRADVANE_HOST_DEVICE bool read_plain(const std::byte*& mine, int& left) noexcept {
+    bool refused = false;
     if constexpr (dtype != DType::f64) {
       for (; left > 0; --left, mine += kStep * kVectorBytes) {
         const Group group = load(mine);
         const auto min = smallest<dtype>(group);
-        if (lane_.any(below_normal<dtype>(min))) return;
+        if (lane_.any(refused || below_normal<dtype>(min))) break;
         if (!add_sums<dtype>(group, min, tally_)) [[unlikely]] {
-          (void)carefully(mine, kGroup);
+          refused = carefully(mine, kGroup);
         }
       }
     }
+    return lane_.any(refused);
   }
 
   /// Groups with zeros, up to the first without, or to the first that every lane refuses. Whether any lane has

@@ -183,14 +183,6 @@ TEST_F(AgentOnCuda, ASkippedStepLeavesTheWeightsOfARunThatNeverTookIt) {
   EXPECT_NE(weights_after(quiet(), {3, 7}), weights_after(quiet(), {}, {3, 7})) << "the control";
 }
 
-TEST_F(AgentOnCuda, SnapshotsAreRefusedThere) {
-  Training training(7, at::kCUDA);
-  Options options = quiet();
-  options.snapshot_every = 10;
-  Agent agent(options);
-  EXPECT_THROW(agent.attach(*training.model, *training.optimizer), std::invalid_argument);
-}
-
 TEST_F(AgentOnCuda, AGraphThatHoldsTheAgentKeepsCountingWhenItIsReplayed) {
   Training training(7, at::kCUDA);
   torch::optim::SGD optimizer(training.model->parameters(), 1e-3);

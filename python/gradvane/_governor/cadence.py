@@ -34,7 +34,7 @@ class Cadence:
         """One that was not refused so far."""
         self._last_step, self._last_at = step, now
 
-    def refused(self) -> None:
+    def lost(self) -> None:
         """The one that was taken last is lost: another is due."""
         self._last_step = None
 

@@ -52,6 +52,7 @@ class Keeper:
         self.snapshots = Snapshots(self._state, self._copies, clock, lambda: self.badness())
         self._restorer = Restorer(self._state, self.snapshots, self._copies, clock)
         self._cadence = Cadence(0, 0.0, 0.0)
+        self.snapshots.note_lost = lambda: self._cadence.lost()
         self._leader = Leader()
         self._callbacks: list[Callable[[Rollback], object]] = []
         self._thread: int | None = None

@@ -63,6 +63,8 @@ class Snapshots:
         """called with `committed`, or with why it was refused"""
         self.note_newest: Callable[[], object] = lambda: None
         """called when the newest good one may be another"""
+        self.note_lost: Callable[[], object] = lambda: None
+        """called when the one that was begun last will not become good"""
 
     @property
     def bytes(self) -> int:
@@ -242,6 +244,7 @@ class Snapshots:
         pending, self._pending = self._pending, None
         pending.generation.void()
         pending.generation.read_by = pending.flight  # what still flies has to land before the next one
+        self.note_lost()
         self.refuse(reason, why)
 
     def refuse(self, reason: str, why: str) -> bool:

@@ -160,6 +160,54 @@ TEST(DeviceSnapshots, OfParametersThatSomethingElseWritesAreGivenUpAndTheNextOne
   EXPECT_EQ(std::count(calls.begin(), calls.end(), "copy on side"), 1) << "all wait at once";
 }
 
+TEST(DeviceSnapshots, OneThatIsLostOnItsWayIsTriedAgainAtTheNextStep) {
+  OnDevice training(rolling_back(100));
+  training.device->lands = false;
+  training.step();
+  {
+    const c10::NoGradGuard no_grad;
+    (void)training.loop.model->parameters()[0].mul_(2);
+  }
+  for (const int copies : {1, 0}) {
+    training.device->log.clear();
+    training.step();
+    const auto calls = training.calls();
+    EXPECT_EQ(std::count(calls.begin(), calls.end(), "copy on side"), copies);
+  }
+  EXPECT_EQ(training.counted(SnapshotResult::written), 1);
+}
+
+TEST(DeviceSnapshots, AreRefusedWhileTheHostHasNoMemoryForWhatTheyLack) {
+  OnDevice training(rolling_back(100));
+  training.step();
+  std::vector<std::int64_t> asked;
+  std::string answer = "there is none";
+  training.snapshots->ask_for_memory([&](std::int64_t bytes) {
+    asked.push_back(bytes);
+    return answer;
+  });
+  const std::int64_t had = training.counted(SnapshotResult::committed);
+  EXPECT_FALSE(training.snapshots->take_now(1));
+  EXPECT_EQ(training.counted(SnapshotResult::memory), 1);
+  EXPECT_EQ(training.snapshots->last_refusal(), "there is none");
+  answer.clear();
+  EXPECT_TRUE(training.snapshots->take_now(2));
+  EXPECT_TRUE(training.snapshots->take_now(3));
+  ASSERT_EQ(asked.size(), 2U) << "with two in memory nothing is lacking";
+  EXPECT_EQ(asked[0], asked[1]);
+  EXPECT_LE(asked[0], training.snapshots->state().bytes() * (had > 0 ? 1 : 2));
+}
+
+TEST(DeviceSnapshots, WhatTheProgramAddsHasToBeFiniteToo) {
+  OnDevice training(rolling_back(100));
+  at::Tensor own = torch::ones({2});
+  training.snapshots->state().add("average", [&] { return std::vector{own}; }, [](const auto&) {});
+  EXPECT_TRUE(training.snapshots->take_now(0));
+  own.index_put_({1}, kNan);
+  EXPECT_FALSE(training.snapshots->take_now(1));
+  EXPECT_THAT(training.snapshots->last_refusal(), HasSubstr("the program's own is not finite"));
+}
+
 TEST(DeviceSnapshots, ThatAreNotFiniteAreRefused) {
   OnDevice training(rolling_back(100));
   {

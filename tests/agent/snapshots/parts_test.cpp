@@ -29,6 +29,7 @@ std::span<const std::byte> bytes_of(const std::vector<Number>& numbers) {
 
 constexpr FloatLayout kFloat{4, 0x7F800000};
 constexpr FloatLayout kDouble{8, 0x7FF0000000000000};
+constexpr FloatLayout kFloat8{1, 0x7F};  // e4m3fn
 
 TEST(Digest, OneNumberThatIsNotFiniteIsSeenWhereverItIs) {
   std::vector<float> numbers(9000, std::numeric_limits<float>::max());
@@ -44,6 +45,10 @@ TEST(Digest, OneNumberThatIsNotFiniteIsSeenWhereverItIs) {
   EXPECT_TRUE(all_finite(bytes_of(doubles), kDouble));
   doubles.push_back(INFINITY);
   EXPECT_FALSE(all_finite(bytes_of(doubles), kDouble));
+  std::vector<std::uint8_t> bytes(5000, 0x7E);
+  EXPECT_TRUE(all_finite(bytes_of(bytes), kFloat8)) << "the largest one";
+  bytes[4999] = 0xFF;
+  EXPECT_FALSE(all_finite(bytes_of(bytes), kFloat8));
   const std::vector<std::int64_t> whole{-1, std::numeric_limits<std::int64_t>::max()};
   EXPECT_TRUE(all_finite(bytes_of(whole), FloatLayout{})) << "whole numbers always are";
 }
@@ -89,8 +94,10 @@ TEST_F(HostMemoryTest, IsThatOfTheTightestControlGroup) {
 
 TEST_F(HostMemoryTest, TooLittleIsASentenceWithTheNumbers) {
   EXPECT_EQ(memory_refusal(1 << 20, root_), "");
-  EXPECT_THAT(memory_refusal(9LL << 30, root_),
-              HasSubstr("two snapshots need 9216 MiB of memory, and 7812 MiB are available"));
+  EXPECT_THAT(
+      memory_refusal(9LL << 30, root_),
+      HasSubstr("two snapshots need 9216 MiB of memory more than they have, and 7812 MiB are "
+                "available"));
   EXPECT_EQ(memory_refusal(1LL << 60, root_ + "nowhere/"), "") << "it is not known";
 }
 
@@ -102,6 +109,15 @@ TEST(SnapshotClockTest, ComesByStepsOrSecondsWhicheverIsFirst) {
   EXPECT_TRUE(clock.is_due(11, 1));
   EXPECT_TRUE(clock.is_due(2, 60));
   EXPECT_FALSE(SnapshotClock({}).is_due(1, 0)) << "none";
+}
+
+TEST(SnapshotClockTest, OneThatIsLostIsDueAgainAtOnce) {
+  SnapshotClock clock({.steps = 10, .seconds = 60, .budget = 0.1});
+  clock.taken(1, 0);
+  clock.tried(0, 0.1);
+  clock.lost();
+  EXPECT_FALSE(clock.is_due(2, 0.5)) << "within the budget";
+  EXPECT_TRUE(clock.is_due(2, 1));
 }
 
 TEST(SnapshotClockTest, WaitsUntilItsCostFitsTheBudget) {

@@ -135,6 +135,27 @@ TEST(Rollback, ToAnotherModelIsRefusedAndChangesNoBit) {
   EXPECT_TRUE(same(loop.everything(), before));
 }
 
+TEST(Rollback, ToAnOptimizerWhoseGroupsWereMergedIsRefusedAndChangesNoBit) {
+  Loop loop([](const Params& params) -> OptimizerPtr {
+    const auto half = params.begin() + static_cast<std::ptrdiff_t>(params.size() / 2);
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(Params(params.begin(), half));
+    groups.emplace_back(Params(half, params.end()));
+    return std::make_unique<torch::optim::AdamW>(groups, torch::optim::AdamWOptions(1e-2));
+  });
+  Agent agent(quiet());
+  agent.attach(*loop.model, *loop.optimizer);
+  agent.step(*loop.optimizer, loop.backward(0));
+  ASSERT_TRUE(agent.snapshot());
+  agent.step(*loop.optimizer, loop.backward(1));
+  const auto before = loop.everything();
+  auto& groups = loop.optimizer->param_groups();
+  for (const at::Tensor& param : groups[1].params()) groups[0].params().push_back(param);
+  groups.pop_back();
+  EXPECT_THROW((void)agent.rollback("a test"), std::runtime_error);
+  EXPECT_TRUE(same(loop.everything(), before));
+}
+
 TEST(Rollback, AStateOfTheProgramsOwnComesBack) {
   Loop loop;
   Agent agent(quiet());
@@ -168,8 +189,11 @@ TEST(Rollback, AFunctionOfTheProgramsOwnThatThrowsHarmsNothing) {
   EXPECT_NO_THROW((void)agent.rollback("a test"));
   EXPECT_TRUE(same(loop.everything(), before));
   saves = false;
-  EXPECT_FALSE(agent.snapshot()) << "and the one before is still there";
+  agent.step(*loop.optimizer, loop.backward(1));
+  EXPECT_FALSE(agent.snapshot()) << "broken off between copy and commit";
+  EXPECT_FALSE(same(loop.everything(), before));
   EXPECT_NO_THROW((void)agent.rollback("a test"));
+  EXPECT_TRUE(same(loop.everything(), before)) << "the one before is still there, to the bit";
 }
 
 TEST(Snapshot, OfAStateThatIsNotFiniteIsRefusedAndTheOneBeforeIsRestored) {

@@ -37,6 +37,10 @@ class LossRulesTest : public test::FakeSteps {
   void observe_many(double loss, int times) {
     for (int i = 0; i < times; ++i) observe(std::optional(loss));
   }
+  void start_anew() {
+    rules_.reset();
+    reports_.clear();
+  }
   /// Mean 2, standard deviation 0.1.
   void learn(int times = 20) {
     for (int i = 0; i < times; ++i) observe(std::optional(i % 2 == 0 ? 1.9 : 2.1));
@@ -62,7 +66,7 @@ TEST_F(LossRulesTest, ThreeOutliersInARowAreADivergenceThatBeganWithTheFirst) {
   EXPECT_EQ(
       reports_[0].evidence,
       "Step 21: the loss rose to 7 and stayed up for 3 steps; the mean before was 2, the limit "
-      "6.");
+      "6 (loss_ratio).");
 }
 
 TEST_F(LossRulesTest, FewerAreASpikeThatIsToldOnceItIsOver) {
@@ -86,12 +90,20 @@ TEST_F(LossRulesTest, AllThreeBoundsHaveToBeExceeded) {
   EXPECT_THAT(reports_, IsEmpty());
 }
 
-TEST_F(LossRulesTest, TheLargestBoundIsTheOneThatIsNamed) {
-  settings_.absolute = 12.0;
-  learn();
-  observe({12.5, 12.5, 12.5});
-  ASSERT_THAT(reports_, SizeIs(1));
-  EXPECT_THAT(reports_[0].evidence, HasSubstr("the limit 12."));
+TEST_F(LossRulesTest, TheHighestBoundIsTheOneThatIsNamed) {
+  const auto evidence_with = [&](double sigma, double ratio, std::optional<double> absolute) {
+    settings_.sigma = sigma;
+    settings_.ratio = ratio;
+    settings_.absolute = absolute;
+    start_anew();
+    learn();
+    observe({90, 90, 90});
+    return reports_.size() == 1 ? reports_[0].evidence : "not one report";
+  };
+  EXPECT_THAT(evidence_with(6, 3, 12.0), HasSubstr("the limit 12 (loss_absolute)."));
+  EXPECT_THAT(evidence_with(6, 3, {}), HasSubstr("the limit 6 (loss_ratio)."));
+  EXPECT_THAT(evidence_with(400, 3, {}), HasSubstr(" (loss_sigma)."));
+  EXPECT_THAT(evidence_with(1e-3, 1.001, {}), HasSubstr("the limit 2.1 (the loss at the start)."));
 }
 
 TEST_F(LossRulesTest, WithNineLossesNothingIsJudgedWithTenItIs) {

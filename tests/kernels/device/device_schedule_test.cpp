@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/device/packed.hpp"
+#include "kernels/device/part_reader.hpp"
 #include "tests/kernels/device/driven_pass.hpp"
 #include "tests/kernels/pass_under_test.hpp"
 #include "tests/kernels/tensor_data.hpp"
@@ -93,6 +94,44 @@ TEST(DeviceSchedule, GivesTheSameBitsForAnyGridOrderOfThreadsAndNumberOfLaunches
     for (std::size_t i = 0; i < stats.size(); ++i)
       EXPECT_TRUE(same_bits(stats[i], expected[i])) << i;
   }
+}
+
+/// Loads of each vector, on average, by a block whose part of a tensor has 24 groups for each thread. Every `each`-th
+/// element has these bits, and the others are 1.
+template <DType dtype>
+double loads_per_vector(std::uint64_t bits, std::int64_t each) {
+  constexpr std::int64_t kVectors = std::int64_t{24} * device::kGroup * kThreads;
+  constexpr std::int64_t kElements =
+      kVectors * static_cast<std::int64_t>(sizeof(device::Vector)) / size_in_bytes(dtype);
+  TensorData tensor(dtype, kElements);
+  const std::uint64_t one = encode(dtype, 1);
+  tensor.fill_bits([&](std::int64_t i) { return i % each == 0 ? bits : one; });
+  const device::Share share{static_cast<const std::byte*>(tensor.data()), {0, 0, kElements}};
+  std::vector<TensorStats> exact(kThreads);
+  FiberLane::loads = 0;
+  FiberBlock fibers(kThreads, FiberBlock::Order::forward);
+  fibers.run([&](int thread) {
+    FiberLane lane(fibers, thread, 0, 1);
+    device::PartReader<dtype, kThreads, FiberLane>(lane, share,
+                                                   exact[static_cast<std::size_t>(thread)])
+        .read();
+  });
+  return static_cast<double>(FiberLane::loads) / static_cast<double>(kVectors);
+}
+
+template <DType dtype>
+void expect_each_loaded_once(const std::vector<std::uint64_t>& kinds) {
+  for (const std::uint64_t bits : kinds)
+    for (const std::int64_t each : {1, 2})
+      EXPECT_LT((loads_per_vector<dtype>(bits, each)), 1.2)
+          << std::hex << bits << ", each of " << each;
+}
+
+TEST(DeviceSchedule, LoadsDataOnceThatIsTheSameFromEndToEnd) {
+  expect_each_loaded_once<DType::bf16>({0x3f80, 0, 0x7fc0, 0x7f80, 0xff80, 0x6000, 0x0001});
+  expect_each_loaded_once<DType::f16>({0x3c00, 0, 0x7e00, 0x7c00, 0xfc00, 0x0001});
+  expect_each_loaded_once<DType::f32>(
+      {0x3f800000, 0, 0x7fc00000, 0x7f800000, 0xff800000, 0x60000000, 0x00000001});
 }
 
 // The order of group.hpp, part_reader.hpp and block_program.hpp, written again as plainly as it can be.

@@ -52,6 +52,7 @@ class FiberLane {
   void raise(std::uint64_t* to, std::uint64_t value) { *to = std::max(*to, value); }
   [[nodiscard]] std::uint32_t arrive(std::uint32_t* counter) { return (*counter)++; }
   [[nodiscard]] static device::Vector load(const std::byte* at) {
+    ++loads;
     return *reinterpret_cast<const device::Vector*>(at);  // aligned, or UBSan says so
   }
   [[nodiscard]] static device::Vector load_to_change(const std::byte* at) { return load(at); }
@@ -62,6 +63,8 @@ class FiberLane {
     std::atomic_ref(*to).store(value, std::memory_order_release);
   }
   void fence_host() {}
+
+  static inline std::int64_t loads = 0;  ///< of vectors, by all lanes
 
  private:
   FiberBlock* fibers_;

@@ -198,6 +198,21 @@ def test_parameters_that_are_written_between_steps_are_no_snapshot_and_from_then
         assert clamped > 0.1, "it is the state right after the step"
 
 
+def test_one_that_is_lost_on_its_way_is_tried_again_at_the_next_step():
+    model, optimizer = training()
+    streams = LazyStreams()
+    streams.lands = False
+    with keeper_of([model], [optimizer], streams=streams, every=100) as keeper:
+        step(model, optimizer)
+        with torch.no_grad():
+            model[0].weight.clamp_(-0.1, 0.1)
+        step(model, optimizer)
+        assert keeper.snapshots.refused == {"written": 1} and keeper.snapshots.is_pending()
+        keeper.snapshots.settle(wait=True)
+        step(model, optimizer)
+        assert keeper.latest().step == 2 and not keeper.snapshots.is_pending(), "the next one is due at step 102"
+
+
 def test_copies_that_have_not_landed_hold_nobody_up():
     model, optimizer = training()
     streams = LazyStreams()

@@ -259,7 +259,7 @@ def test_a_divergence_goes_back_to_before_its_first_step(watching):
         if seen:
             break
     (done,) = seen
-    assert re.search(r"an incident loss_divergence is open: step \d+: the loss rose to .*, the limit [\d.e+]+$", done.reason)
+    assert re.search(r"an incident loss_divergence is open: step \d+: the loss rose to .*, the limit [\d.e+]+ \(loss_\w+\)$", done.reason)
     assert done.to_step <= good and done.step > good + 1
     assert float(model[2].bias.detach().abs()) < 10
 
