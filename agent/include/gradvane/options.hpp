@@ -138,7 +138,8 @@ struct Options {
   DivergencePolicy on_divergence = DivergencePolicy::watch;
   int skip_limit = 5;    ///< steps skipped in a row after which the run goes back, or stops
   double skip_norm = 0;  ///< under `skip`, a gradient norm above it is skipped too; 0: any norm
-  /// Under `skip`: optimizers that can, leave out bad steps on their device, and no step waits for it.
+  /// Python, under `skip`: optimizers that can, leave out bad steps on their device, and no step
+  /// waits for it.
   bool skip_on_device = false;
   /// Python: GradScaler.step() with a fused optimizer takes what the agent's read has found, and reads nothing itself.
   bool found_inf_for_scaler = false;

@@ -264,6 +264,32 @@ def test_a_divergence_goes_back_to_before_its_first_step(watching):
     assert float(model[2].bias.detach().abs()) < 10
 
 
+LEARNED = [2.0, 1.9, 2.1] * 7
+PANICS = {  # of the rollback governor in esper-lite, in its order: losses, and the step that goes back
+    "1: a loss that is not finite, whatever the history": ([2.0, float("nan"), 2.0], 2),
+    "2: a learned loss is that of a random guess again": ([1.0] * 20 + [2.3, 1.0], 22),
+    "3: a short history judges nothing": ([2.0] * 5 + [1e6] * 4, None),
+    "4: three outliers in a row": ([*LEARNED, 90.0, 90.0, 90.0, 2.0], 25),
+    "4: two are none": ([*LEARNED, 90.0, 90.0, 2.0, 2.0], None),
+    "5: what is within one of the bounds is accepted": ([*LEARNED, *[5.5] * 8], None),
+}
+
+
+@pytest.mark.parametrize("case", PANICS)
+def test_the_preset_goes_back_where_the_one_that_it_is_named_for_does(watching, case):
+    losses, expected = PANICS[case]
+    model, optimizer = training()
+    agent = watching(model, optimizer, detect="panic_v1", on_nonfinite="rollback", on_divergence="rollback", snapshot_every=1,
+                     random_guess_loss=2.302585)
+    seen = []
+    agent.on_rollback(seen.append)
+    for loss in losses:
+        agent.log(loss=loss)
+        step(model, optimizer)
+        agent.flush()
+    assert [done.step for done in seen] == ([] if expected is None else [expected])
+
+
 def diverge(agent, model, optimizer, steps):
     """From the 15th step on, something writes nonsense into the weights. Each step is judged before the next."""
     for i in range(steps):

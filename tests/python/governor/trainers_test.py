@@ -95,6 +95,40 @@ def test_the_control_a_trainer_that_is_only_watched_is_ruined(tmp_path, trainer)
     assert told(tmp_path, TRAINERS[trainer].format(policy="watch"))["finite"] == "False"
 
 
+DIVERGES = """
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+    from gradvane.integrations.transformers import GradvaneCallback
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=2, n_head=2))
+    words = torch.randint(0, 50, (12,))
+    data = [{{"input_ids": words, "labels": words}} for _ in range(200)]
+    class Spoils(TrainerCallback):
+        def on_step_begin(self, args, state, control, **_):
+            if state.global_step >= 20:
+                with torch.no_grad():
+                    model.transformer.wte.weight.mul_(3)
+    arguments = TrainingArguments("out", max_steps=40, per_device_train_batch_size=2, report_to=[], use_cpu=True,
+                                  save_strategy="steps", save_steps=1, disable_tqdm=True, learning_rate=1e-3)
+    callback = GradvaneCallback(on_divergence="stop", detect="loss_divergence", loss_window=10, mode="immediate", port=-1,
+                                run_dir="run")
+    {control}
+    trainer = Trainer(model, arguments, train_dataset=data, callbacks=[Spoils(), callback])
+    trainer.train()
+    print("steps", trainer.state.global_step)
+    print("state", callback.agent.status().reason)
+"""
+
+
+@pytest.mark.parametrize("is_control", [False, True])
+def test_a_stop_for_a_divergence_saves_no_checkpoint_of_it(tmp_path, is_control):
+    control = "callback._saves_nothing_bad = lambda control: None" if is_control else ""
+    result = told(tmp_path, DIVERGES.format(control=control))
+    assert "loss_divergence" in result["state"] and 20 < int(result["steps"]) < 40
+    saved = max(int(path.name.split("-")[1]) for path in (tmp_path / "out").iterdir())
+    assert (saved == int(result["steps"])) == is_control
+
+
 DDP = """
     import torch
     import torch.distributed as dist
