@@ -46,6 +46,7 @@ TEST(Rollback, IsInPlace) {
   ASSERT_TRUE(agent.snapshot());
   const auto places = [&] {
     std::vector<const void*> all;
+    for (const at::Tensor& buffer : loop.model->buffers()) all.push_back(buffer.const_data_ptr());
     for (const at::Tensor& param : loop.model->parameters()) {
       all.push_back(param.const_data_ptr());
       auto& state = *loop.optimizer->state().at(param.unsafeGetTensorImpl());
