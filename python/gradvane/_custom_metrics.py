@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradvane._log import logger
-from gradvane._watch.events import loss_roots
+from gradvane._torch_ops import undisturbed
+from gradvane._watch.events import contained, is_one_number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,15 +21,16 @@ _MOST = 2**63 - 1
 
 
 class CustomMetrics:
-    """Of one agent. What is no number is left out: a warning names the first one. It raises nothing, since it is called in
-    the middle of a training."""
+    """Of one agent. What is no number is left out: a warning names the first one."""
 
     def __init__(self, native: Any, watcher: Watcher) -> None:
         self._native = native
         self._watcher = watcher
         self._has_left_out = False
         self._has_refused = False
+        self.faults = 0
 
+    @contained
     def log(self, metrics: Mapping[str, object] | None, loss: object, scalars: dict[str, object]) -> None:
         """As gradvane.log()."""
         scalars.pop("step", None)  # as other loggers take it: here the moment says which one it is
@@ -45,20 +47,21 @@ class CustomMetrics:
                 self._has_left_out = True
                 logger.warning("there are 256 custom metrics already: %s and other new names are left out", name)
 
+    @contained
     def count(self, **work: object) -> None:
         """As gradvane.count()."""
         whole = {name: self._number(name, value, int) for name, value in work.items()}
-        self._native.count(*(min(int(whole[name] or 0), _MOST) for name in ("tokens", "samples")))
+        self._native.count(*(min(max(int(whole[name] or 0), 0), _MOST) for name in ("tokens", "samples")))
 
     def _number(self, name: str, value: Any, kind: type[float] = float) -> Tensor | float | None:
         """A tensor stays one where it is logged: it is read where it is."""
         try:
-            if kind is float and isinstance(value, torch.Tensor):
-                if loss_roots(value):
-                    return value
-                what = "a tensor of several elements, or of none"
-            else:
+            if kind is int or not isinstance(value, torch.Tensor):
                 return kind(value)
+            if is_one_number(value) and value.layout == torch.strided and not value.is_complex() and not value.is_meta:
+                with undisturbed():  # whole numbers and truth values are of a type that no loss has
+                    return value if value.is_floating_point() else value.detach().to(torch.float64)
+            what = "a tensor of several elements, of none, or of another kind"
         except (TypeError, ValueError, OverflowError, RuntimeError):
             what = f"of type {type(value).__name__}"
         self._refuse(name, what)

@@ -37,14 +37,16 @@ def contained(method: _Method) -> _Method:
     return call  # type: ignore[return-value]
 
 
+def roots_of(tensors: Any) -> list[Tensor]:
+    """What a backward pass begins at. None of an iterator, which would be empty for the backward pass."""
+    roots = tensors if isinstance(tensors, (list, tuple)) else [tensors]
+    return list(roots) if all(isinstance(root, torch.Tensor) for root in roots) else []
+
+
 def loss_roots(tensors: Any) -> list[Tensor]:
     """The losses that a backward pass begins at, if each is one number."""
-    if isinstance(tensors, torch.Tensor):
-        return [tensors] if _is_one_number(tensors) else []
-    if not isinstance(tensors, (list, tuple)):  # an iterator would be empty for the backward pass
-        return []
-    are_losses = all(isinstance(root, torch.Tensor) and _is_one_number(root) for root in tensors)
-    return list(tensors) if are_losses else []
+    roots = roots_of(tensors)
+    return roots if all(is_one_number(root) for root in roots) else []
 
 
 def sum_of(losses: list[Tensor]) -> Tensor | None:
@@ -55,6 +57,6 @@ def sum_of(losses: list[Tensor]) -> Tensor | None:
         return sum(loss.detach().reshape(()) for loss in losses)  # type: ignore[return-value]
 
 
-def _is_one_number(tensor: Tensor) -> bool:
+def is_one_number(tensor: Tensor) -> bool:
     with torch._C.DisableTorchFunction():  # a program's overrides see its own calls alone
         return bool(tensor.numel() == 1)

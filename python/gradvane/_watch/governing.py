@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,8 @@ import torch
 from gradvane._errors import GradvaneError, TrainingStopped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import CellType
+    from collections.abc import Callable, Iterator
+    from types import CellType, FrameType
 
     from torch import Tensor
     from torch.optim import Optimizer
@@ -67,10 +68,10 @@ class Governing:
             return False
         return _is_torchs(type(optimizer).step) and not _has_other_pre_hooks(optimizer)
 
-    def begins_late(self, optimizer: Optimizer) -> bool:
+    def begins_late(self, optimizer: Optimizer, frame: FrameType) -> bool:
         """Whether other hooks are to come before the step, and may change its gradients: it begins, for us, when they have
-        run."""
-        return not self._here.running and _has_other_pre_hooks(optimizer) and step_cell(optimizer) is not None
+        run. `frame`: as for cell_in()."""
+        return not self._here.running and _has_other_pre_hooks(optimizer) and cell_in(optimizer, frame) is not None
 
     def carry_out(self, verdict: int, optimizer: Optimizer | None) -> None:
         """After a step was left out. Raises TrainingStopped for a stop, once for each such step."""
@@ -99,11 +100,22 @@ def check_torch() -> None:
 
 def step_cell(optimizer: Optimizer) -> CellType | None:
     """Where torch's wrapper around the optimizer's step() keeps the function itself; None: it is not wrapped."""
-    wrapper = _wrapper_of(type(optimizer).step)
-    if wrapper is None:
+    return next(_step_cells(optimizer), None)
+
+
+def cell_in(optimizer: Optimizer, frame: FrameType) -> CellType | None:
+    """The same of the wrapper whose frame this is, which calls hooks and then the function: it may be around a base class's
+    step(). None: it is another frame."""
+    if frame.f_code is not _wrapper_code():
         return None
-    cell: CellType = wrapper.__closure__[wrapper.__code__.co_freevars.index("func")]
-    return cell
+    function = frame.f_locals.get("func")
+    return next((cell for cell in _step_cells(optimizer) if cell.cell_contents is function), None)
+
+
+def _step_cells(optimizer: Optimizer) -> Iterator[CellType]:
+    for kind in type(optimizer).__mro__:
+        if (wrapper := _wrapper_of(vars(kind).get("step"))) is not None:
+            yield wrapper.__closure__[wrapper.__code__.co_freevars.index("func")]
 
 
 def gate(original: Callable[..., Any], instead: dict[int, Callable[..., Any]]) -> Callable[..., Any]:
@@ -136,6 +148,7 @@ def replayed(closure: Callable[..., Any], loss: Any) -> Callable[..., Any]:
     return evaluate
 
 
+@functools.cache
 def _wrapper_code() -> Any:
     make = getattr(torch.optim.Optimizer, "profile_hook_step", None)
     return None if make is None else make(lambda: None).__code__

@@ -7,6 +7,7 @@ no graph breaks because of us. install() and uninstall() leave other people's ho
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 import types
 from typing import TYPE_CHECKING, Any
@@ -219,11 +220,12 @@ def _before_step(
     closure = kwargs.get("closure")
     if closure is None and len(args) > 1:
         closure = args[1]
+    frame = sys._getframe(1)
     if not callable(closure) or isinstance(closure, torch.nn.Module):
-        if watcher.governing.begins_late(optimizer):
-            _call_instead(optimizer, _beginning_there(watcher))
-        else:
-            _begin_step(watcher, optimizer, None)
+        if watcher.governing.begins_late(optimizer, frame):
+            _call_instead(optimizer, _beginning_there(watcher), frame)
+        elif (call := _begin_step(watcher, optimizer, None)) is not None:
+            _call_instead(optimizer, call, frame)
         return None
     if not _is_plain(closure):
         watcher.before_step(optimizer, True)
@@ -232,7 +234,8 @@ def _before_step(
     if watcher.governing.evaluates_first(optimizer):
         with torch.enable_grad():  # as torch's optimizers do
             loss = closure()
-        _begin_step(watcher, optimizer, loss)
+        if (call := _begin_step(watcher, optimizer, loss)) is not None:
+            _call_instead(optimizer, call, frame)
         return _with_closure(governing.replayed(closure, loss), args, kwargs)
     watcher.before_step(optimizer, True)
     watcher.keeper.before_step()
@@ -261,31 +264,32 @@ def _with_closure(
     return (args[0], closure, *args[2:]), kwargs
 
 
-def _begin_step(watcher: Watcher, optimizer: torch.optim.Optimizer, result: Any) -> None:
-    """`result`: what step() returns."""
+def _begin_step(watcher: Watcher, optimizer: torch.optim.Optimizer, result: Any) -> Callable[..., Any] | None:
+    """What is called in the place of the function in step(), which returns `result`; None: nothing else."""
+    call = None
     if watcher.before_step(optimizer, False):
-        _call_instead(optimizer, governing.leaving_out(result))
+        call = governing.leaving_out(result)
     elif (flag := watcher.device_skips.flag_for(optimizer)) is not None:
-        _call_instead(optimizer, device_skips.heeding(flag))
+        call = device_skips.heeding(flag)
     watcher.keeper.before_step()
+    return call
 
 
 def _beginning_there(watcher: Watcher) -> Callable[..., Any]:
     """For governing.gate(): the step begins where the function is called, which is behind all hooks."""
 
     def step(original: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        _begin_step(watcher, optimizer, None)
-        call = _instead.pop(id(optimizer), None)
+        call = _begin_step(watcher, optimizer, None)
         return original(optimizer, *args, **kwargs) if call is None else call(original, optimizer, *args, **kwargs)
 
     return step
 
 
-def _call_instead(optimizer: torch.optim.Optimizer, call: Callable[..., Any]) -> None:
+def _call_instead(optimizer: torch.optim.Optimizer, call: Callable[..., Any], frame: types.FrameType) -> None:
     """In the place of the step() that is under way. Nothing of an optimizer's class is touched before its first step that
     is left out, that a device decides about, or that other hooks come before."""
     _instead[id(optimizer)] = call
-    cell = governing.step_cell(optimizer)
+    cell = governing.cell_in(optimizer, frame) or governing.step_cell(optimizer)
     if cell is None or getattr(cell.cell_contents, "is_gradvanes", False):
         return
 
@@ -380,9 +384,9 @@ def _scaler_step(original: Callable[..., Any], watching: _Watching) -> Callable[
         watcher = watching()
         if watcher is None or not self._enabled:
             return original(self, optimizer, *args, **kwargs)
-        watcher.before_scaler_step(self, optimizer)
         has_ended = False
-        try:
+        try:  # an interrupt may come at any moment
+            watcher.before_scaler_step(self, optimizer)
             result = original(self, optimizer, *args, **kwargs)
             has_ended = True
         finally:

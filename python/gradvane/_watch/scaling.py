@@ -19,31 +19,35 @@ if TYPE_CHECKING:
     from torch.amp import GradScaler
     from torch.optim import Optimizer
 
+    ScalerRef = weakref.ref[GradScaler]
+
 _MOST_KEPT = 64
 """scaled losses whose backward pass has not come yet"""
 _MOST_NODES = 64
 """of a loss's graph that are looked at: what is made of scaled losses, their mean for example, is near its end"""
+_SMALL = 64
+"""bytes: a loss may be a view of something large, which would be kept with it"""
 
 
 @dataclass
 class _Scaled:
     """What a scaler made of a loss."""
 
-    scaler: weakref.ref[GradScaler]
+    scaler: ScalerRef
     result: TensorWeakRef
     node: tuple[str, int] | None
-    """of autograd, that made the result: its name, and its number in the thread"""
+    """of autograd, that made the result: its kind, and its number in the thread"""
     loss: Tensor | None
-    """if that is one number: others may be large"""
     was_root: bool = False
     """a backward pass has begun at it, or at what was made of it"""
 
 
 class _InThread(threading.local):
     def __init__(self) -> None:
-        self.of_roots: set[weakref.ref[GradScaler] | None] = set()
-        """what scaled the losses of the backward passes since the last step: None, if nothing did"""
-        self.of_step: tuple[GradScaler, Optimizer] | None = None
+        self.scaled: list[_Scaled] = []
+        self.scalers_since_step: set[ScalerRef | None] = set()
+        """those that scaled what the backward passes since the last step began at; None: nothing did"""
+        self.scaler_step: tuple[GradScaler, Optimizer] | None = None
         """whose step() is under way, and with which optimizer"""
 
 
@@ -51,10 +55,9 @@ class Scaling:
     """Follows each scaler: a program may have several, and models without one. A scaler that is switched off is none."""
 
     def __init__(self) -> None:
-        self._scaled: list[_Scaled] = []
-        self._scalers: dict[int, weakref.ref[GradScaler]] = {}
-        self._of: dict[int, weakref.ref[GradScaler] | None] = {}
-        """by the id of an optimizer: whose step() called its last one; None: the program itself"""
+        self._scalers: dict[int, ScalerRef] = {}
+        self._by_optimizer: dict[int, ScalerRef | None] = {}
+        """of watched optimizers, by their ids: whose step() called the last one; None: the program itself"""
         self._here = _InThread()
 
     # Losses ---------------------------------------------------------------------------------------
@@ -62,58 +65,61 @@ class Scaling:
     def scaled(self, scaler: GradScaler, losses: object, results: object) -> None:
         """The scaler made `results` of `losses`: a tensor, or a list or a tuple of them. What it makes of an iterator
         is for the program alone to go through."""
-        self._scalers = {key: of for key, of in self._scalers.items() if of() is not None}
-        self._scalers[id(scaler)] = of = weakref.ref(scaler)
-        self._scaled = [one for one in self._scaled if not one.was_root or one.result() is not None][-_MOST_KEPT + 1 :]
+        known = {key: reference for key, reference in list(self._scalers.items()) if reference() is not None}
+        known[id(scaler)] = reference = weakref.ref(scaler)
+        self._scalers = known
+        waiting = [one for one in self._here.scaled if not one.was_root or one.result() is not None]
         with undisturbed():
             for loss, result in _pairs(losses, results):
-                kept = loss.detach() if loss.numel() == 1 else None
-                self._scaled.append(_Scaled(of, TensorWeakRef(result), _name_of(result.grad_fn), kept))
+                kept = loss.detach() if loss.numel() == 1 and not _is_of_something_large(loss) else None
+                waiting.append(_Scaled(reference, TensorWeakRef(result), _name_of(result.grad_fn), kept))
+        self._here.scaled = waiting[-_MOST_KEPT:]
 
     def pass_ended(self, roots: list[Tensor]) -> list[Tensor]:
-        """A backward pass began at these: the losses that they were scaled from."""
-        if not self._scaled:
-            self._here.of_roots.add(None)
+        """A backward pass began at these: the losses that they were scaled from. Of a root of several numbers, itself."""
+        if not self._here.scaled:
+            self._here.scalers_since_step.add(None)
             return roots
-        losses = []
         with undisturbed():
-            for root in roots:
-                loss, of = self._loss_of(root)
-                losses.append(loss)
-                self._here.of_roots.add(of)
-        return losses
+            return [self._loss_of(root) for root in roots]
 
-    def _loss_of(self, root: Tensor) -> tuple[Tensor, weakref.ref[GradScaler] | None]:
-        for one in self._scaled:
+    def _loss_of(self, root: Tensor) -> Tensor:
+        found = self._scaled_in(root)
+        self._here.scalers_since_step.add(found[0].scaler if found else None)
+        if not found or root.numel() != 1:
+            return root
+        scaler, loss = found[0].scaler, found[0].loss
+        is_itself = found[0].result() is root and found[0].node == _name_of(root.grad_fn)
+        for one in found:
+            one.was_root, one.loss = True, None
+        return loss if is_itself and loss is not None else _divided(root, scaler)
+
+    def _scaled_in(self, root: Tensor) -> list[_Scaled]:
+        """The root itself, or what it was made of."""
+        for one in self._here.scaled:
             if one.result() is root:
-                one.was_root = True
-                return (_divided(root, one.scaler) if one.loss is None else one.loss), one.scaler
-        waiting = {one.node: one for one in self._scaled if one.node is not None and not one.was_root}
-        made_of = [waiting[name] for name in _nodes_of(root) if name in waiting] if waiting else []
-        if not made_of:
-            return root, None
-        for one in made_of:
-            one.was_root = True
-        return _divided(root, made_of[0].scaler), made_of[0].scaler
+                return [one]
+        waiting = {one.node: one for one in self._here.scaled if one.node is not None and not one.was_root}
+        return [waiting[name] for name in _nodes_of(root) if name in waiting] if waiting else []
 
     # Gradients ------------------------------------------------------------------------------------
 
     def step_begins(self, scaler: GradScaler, optimizer: Optimizer) -> None:
         """The scaler's step(), which calls the optimizer's or leaves it out."""
-        self._here.of_step = scaler, optimizer
-        self._here.of_roots.clear()
-        self._of[id(optimizer)] = weakref.ref(scaler)
+        self._here.scaler_step = scaler, optimizer
+        self._here.scalers_since_step.clear()
 
     def step_ended(self) -> None:
-        self._here.of_step = None
+        self._here.scaler_step = None
 
     def at_step(self, optimizer: Optimizer) -> tuple[Tensor | None, bool]:
-        """As state_of(), where the optimizer's step() begins: without a scaler's around it, it takes the gradients as
-        they are."""
-        if self._here.of_step is not None:  # of the optimizer, or of what it is a part of
-            return _state(*self._here.of_step)
-        self._of[id(optimizer)] = None
-        self._here.of_roots.clear()
+        """As state_of(), where the step() of a watched optimizer begins: without a scaler's around it, it takes the
+        gradients as they are."""
+        under_way = self._here.scaler_step  # with the optimizer, or with what it is a part of
+        self._by_optimizer[id(optimizer)] = None if under_way is None else weakref.ref(under_way[0])
+        if under_way is not None:
+            return _state(*under_way)
+        self._here.scalers_since_step.clear()
         return self.state_of(optimizer)
 
     def state_of(self, optimizer: Optimizer | None) -> tuple[Tensor | None, bool]:
@@ -124,22 +130,31 @@ class Scaling:
         return _state(self._scaler_of(optimizer), optimizer)
 
     def _scaler_of(self, optimizer: Optimizer) -> GradScaler | None:
-        if self._here.of_step is not None and self._here.of_step[1] is optimizer:
-            return self._here.of_step[0]
-        for of in list(self._scalers.values()):
-            if (scaler := of()) is not None and _stage(scaler, optimizer) is not None:
+        under_way = self._here.scaler_step
+        if under_way is not None and under_way[1] is optimizer:
+            return under_way[0]
+        for reference in list(self._scalers.values()):
+            if (scaler := reference()) is not None and _stage(scaler, optimizer) is not None:
                 return scaler
-        found = list(self._here.of_roots)
-        last = found[0] if len(found) == 1 else self._of.get(id(optimizer))
-        return None if last is None else last()
+        known = self._by_optimizer
+        last = known.get(id(optimizer))
+        if last is None and id(optimizer) in known:  # a loop that divides by the scale itself is one of these
+            return None
+        since_step = list(self._here.scalers_since_step)
+        reference_of = since_step[0] if len(since_step) == 1 else last
+        return None if reference_of is None else reference_of()
 
     def forget(self, key: int) -> None:
         """The optimizer with this id is gone."""
-        self._of.pop(key, None)
+        self._by_optimizer.pop(key, None)
 
 
-def _divided(root: Tensor, of: weakref.ref[GradScaler]) -> Tensor:
-    scale = getattr(of(), "_scale", None)
+def _is_of_something_large(loss: Tensor) -> bool:
+    return type(loss) is torch.Tensor and loss.untyped_storage().nbytes() > _SMALL
+
+
+def _divided(root: Tensor, scaler: ScalerRef) -> Tensor:
+    scale = getattr(scaler(), "_scale", None)
     is_usable = isinstance(scale, torch.Tensor) and scale.device == root.device
     return root.detach() / scale if is_usable else root
 
@@ -148,6 +163,13 @@ def _state(scaler: GradScaler | None, optimizer: Optimizer) -> tuple[Tensor | No
     if scaler is None or not getattr(scaler, "_enabled", False):
         return None, False
     return getattr(scaler, "_scale", None), _stage(scaler, optimizer) in (None, "READY")
+
+
+def _stage(scaler: GradScaler, optimizer: Optimizer) -> str | None:
+    """How far the scaler is with the gradients; None before it has begun with them."""
+    states = getattr(scaler, "_per_optimizer_states", {})
+    stage = states[id(optimizer)].get("stage") if id(optimizer) in states else None
+    return getattr(stage, "name", None)
 
 
 def _pairs(losses: object, results: object) -> Iterator[tuple[Tensor, Tensor]]:
@@ -159,7 +181,8 @@ def _pairs(losses: object, results: object) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _name_of(node: Any) -> tuple[str, int] | None:
-    return None if node is None else (node.name(), node._sequence_nr())
+    """Not by its name(), which a program's own autograd.Function may have something else for."""
+    return None if node is None else (type(node).__name__, node._sequence_nr())
 
 
 def _nodes_of(root: Tensor) -> Iterator[tuple[str, int] | None]:
@@ -175,10 +198,3 @@ def _nodes_of(root: Tensor) -> Iterator[tuple[str, int] | None]:
         seen.add(name)
         yield name
         nodes += [function for function, _ in node.next_functions]
-
-
-def _stage(scaler: GradScaler, optimizer: Optimizer) -> str | None:
-    """How far the scaler is with the gradients; None before it has begun with them."""
-    states = getattr(scaler, "_per_optimizer_states", {})
-    stage = states[id(optimizer)].get("stage") if id(optimizer) in states else None
-    return getattr(stage, "name", None)

@@ -17,11 +17,11 @@ from gradvane._ranks.courier import NormExchange
 from gradvane._ranks.waiting import Reductions
 from gradvane._watch.clips import Clips
 from gradvane._watch.device_skips import DeviceSkips
-from gradvane._watch.events import contained, loss_roots, sum_of
+from gradvane._watch.events import contained, loss_roots, roots_of, sum_of
 from gradvane._ranks.agreement import Agreement
 from gradvane._watch.governing import TAKE, Governing
 from gradvane._watch.finds import Finds
-from gradvane._watch.known import Known, in_use, optimizers_of
+from gradvane._watch.known import Known, is_part, optimizers_of, shells_of
 from gradvane._watch.left_behind import LeftBehind
 from gradvane._watch.phases import Phases
 from gradvane._watch.running import InThread, Running
@@ -106,7 +106,7 @@ class Watcher:
 
     def only(self) -> int | None:
         """What calls without an optimizer mean."""
-        indices = [known.index for known in in_use(self._known)] + ([] if self.loop is None else [self.loop])
+        indices = [known.index for known in list(self._known.values())] + ([] if self.loop is None else [self.loop])
         return indices[0] if len(indices) == 1 else None
 
     def _adopt(self, optimizer: Optimizer) -> int | None:
@@ -167,12 +167,9 @@ class Watcher:
             return index
 
     def _is_wanted(self, optimizer: Optimizer) -> bool:
-        """It is a part, too, of one that was named and whose own step() no one calls: SAM's first_step and second_step."""
         scopes = [model for reference in self._scopes if (model := reference()) is not None]
-        if self._watches_all or any(_finding.owns_any(optimizer, model) for model in scopes):
-            return True
-        named = [known.optimizer() for known in list(self._known.values()) if not known.steps]
-        return any(optimizer is held for outer in named if outer is not None for held in _finding.held_by(outer))
+        is_meant = self._watches_all or any(_finding.owns_any(optimizer, model) for model in scopes)
+        return is_meant or is_part(optimizer, self._known, self._here.running)
 
     def look_around(self, roots: list[Tensor]) -> None:
         """Once, when training begins."""
@@ -255,7 +252,8 @@ class Watcher:
     def _leave_backward(self, tensors: Any) -> None:
         roots = loss_roots(tensors)
         self._here.last_root = TensorWeakRef(roots[0]) if len(roots) == 1 else None
-        loss = sum_of(self._scaling.pass_ended(roots))
+        losses = self._scaling.pass_ended(roots_of(tensors))
+        loss = sum_of(losses) if roots else None
         self._native.after_backward(loss)
         self.tracer.pass_ended(loss)
         if (swarm := self._swarm) is not None and swarm.is_in_backward:
@@ -361,6 +359,8 @@ class Watcher:
         verdict: int = self._native.step_ends(running.index, running.has_closure, running.verdict != TAKE)
         if (known := self._known.get(id(optimizer))) is not None:
             known.steps += 1
+            for key, index in shells_of(optimizer, self._known) if known.steps == 1 else ():
+                self._forget(key, index)
         return running.verdict or verdict
 
     def read(self, index: int, optimizer: Optimizer | None, where: str) -> bool:

@@ -33,7 +33,11 @@ def main(arguments: list[str]) -> int:
             _say(f"{options.command[0]}: {error.strerror}")
             return _NOT_FOUND if isinstance(error, FileNotFoundError) else _CANNOT_RUN
         found = sync_reports.read(folder)
-    _tell(options, launch, found, status)
+    try:
+        _tell(options, launch, found, status)
+    except telling.OutputError as error:  # the program's own end counts for more
+        _say(str(error))
+        status = status or telling.CANNOT
     if status < 0:
         child_process.die_by(-status)
     if status == 0 and options.fail and (why := sync_reports.failure(found, launch.off)):

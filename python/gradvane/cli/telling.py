@@ -20,10 +20,11 @@ class OutputError(Exception):
 
 class _Stream:
     """A standard stream. Where it is closed, or a pipe that nobody reads, what is written goes nowhere: the exit status
-    still counts. What its encoding lacks is shown as its code. write() and flush() raise OutputError for a full disk and
-    the like, once."""
+    still counts. What its encoding lacks is shown as its code. `reports`: write() and flush() raise OutputError for a
+    full disk and the like, once."""
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: TextIO | None, reports: bool) -> None:
+        self._reports = reports
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
         self._stream = _nowhere() if stream is None else stream
@@ -43,7 +44,7 @@ class _Stream:
 
     def _give_up(self, error: OSError) -> None:
         self._stream = _nowhere()
-        if not isinstance(error, BrokenPipeError):
+        if self._reports and not isinstance(error, BrokenPipeError):
             raise OutputError(f"the output cannot be written: {error.strerror}") from None
 
     def __getattr__(self, name: str) -> Any:
@@ -56,7 +57,7 @@ def _nowhere() -> TextIO:
 
 def begin() -> None:
     """Of a command: what it writes goes through here."""
-    sys.stdout, sys.stderr = cast("TextIO", _Stream(sys.stdout)), cast("TextIO", _Stream(sys.stderr))
+    sys.stdout, sys.stderr = cast("TextIO", _Stream(sys.stdout, True)), cast("TextIO", _Stream(sys.stderr, False))
 
 
 def write(text: str) -> None:

@@ -85,3 +85,14 @@ def test_warnings_of_other_threads_and_filters_of_the_program_stay():
             said_once()
             warnings.warn("by another", stacklevel=1)
         assert [str(one.message) for one in seen] == ["by another"]
+
+
+def test_a_filter_that_another_thread_brings_back_matches_nothing_by_then():
+    unwarned = Unwarned()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        unwarned.begin()
+        with warnings.catch_warnings():  # it restores what it has saved
+            unwarned.end()
+        said_once()
+        assert len(seen) == 1 and any(one[0] == "ignore" for one in warnings.filters), "it is there"

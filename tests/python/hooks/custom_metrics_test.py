@@ -137,6 +137,23 @@ def test_whole_numbers_and_numpys_are_numbers_too(watching, value):
     assert (step["tokens"], step["samples"]) == (7, 2)
 
 
+class Raises:
+    def __float__(self):
+        raise KeyError
+
+    __int__ = __str__ = __float__
+
+
+def test_a_loss_may_be_a_whole_number(watching):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    watching(model, optimizer)
+    for value in (torch.tensor(3), 3, torch.tensor(True)):
+        gradvane.log(loss=value)
+        one_step(model, optimizer)
+    assert [step["loss"] for step in watching.steps()] == [3, 3, 1]
+
+
 def test_what_is_no_number_is_left_out_and_the_first_one_named(watching, caplog):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -145,11 +162,13 @@ def test_what_is_no_number_is_left_out_and_the_first_one_named(watching, caplog)
     gradvane.log(["accuracy"])
     gradvane.log(loss="low", huge=10**400)
     gradvane.count(tokens="many", samples=10**30)
-    gradvane.count(tokens=torch.ones(3), samples=-1)
+    gradvane.count(tokens=torch.ones(3), samples=-(10**30))
+    gradvane.log({Raises(): 1}, raises=Raises(), sparse=torch.ones(1).to_sparse(), meta=torch.ones(1, device="meta"))
+    gradvane.log(loss=torch.ones(1, dtype=torch.complex64))
     loss, _ = one_step(model, optimizer)
     (step,) = watching.steps()
     assert step["user"] == {"3": 4.0, "good": 1.0} and step["loss"] == pytest.approx(float(loss))
-    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    told = [record.getMessage() for record in caplog.records if "number" in record.getMessage()]
     assert told == ["name is no number but of type str: it is left out, and so is what else is none"]
 
 

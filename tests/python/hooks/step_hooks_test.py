@@ -116,6 +116,40 @@ def test_a_class_whose_step_calls_its_base_classs_counts_one_step(watching, regi
     assert not agent._watcher._here.running
 
 
+class StepsByItsBase(torch.optim.AdamW):
+    """Its own step() is wrapped too, and never called."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        raise AssertionError
+
+    def advance(self):
+        torch.optim.AdamW.step(self)
+
+
+@pytest.mark.parametrize("has_hook", [False, True])
+def test_a_step_that_is_its_base_classs_is_seen_and_left_out_as_well(watching, register, has_hook):
+    torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))], 0.1)
+    model = net()
+    optimizer = StepsByItsBase(model.parameters(), 0.1)
+    watching(model, optimizer, on_nonfinite="skip")
+    if has_hook:
+        register(optimizer, halves)
+    norms = []
+    for bad in (False, True, False):
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
+        if bad:
+            model[0].weight.grad[1, 2] = math.nan
+        before = [p.detach().clone() for p in model.parameters()]
+        optimizer.advance()
+        norms.append(norm_of(model))
+        assert all(torch.equal(p, b) for p, b in zip(model.parameters(), before)) == bad
+    steps = watching.steps()
+    assert [s.get("skipped") for s in steps] == [None, "governor", None]
+    assert [s["grad_norm"] for s in steps if "skipped" not in s] == pytest.approx([norms[0], norms[2]], rel=1e-6)
+
+
 def test_a_hook_that_raises_ends_no_step_and_the_class_is_as_it_was_behind_the_run(watching, register):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -192,3 +192,63 @@ def test_a_step_that_is_made_of_two_passes_is_one_with_the_gradients_that_it_tak
     steps = watching.steps()
     assert [step["step"] for step in steps] == [1, 2, 3, 4, 5]
     assert [step["grad_norm"] for step in steps] == pytest.approx(norms, rel=1e-6) == asked
+
+
+def test_a_sam_that_goes_bad_is_reported_by_the_optimizer_that_steps_alone(watching):
+    model = net()
+    optimizer = SAM(model.parameters(), torch.optim.SGD, lr=0.1)
+    watching(model, optimizer)
+    for i in range(6):
+        for second in (False, True):
+            loss = model(torch.randn(4, 6)).square().mean()
+            (loss * float("nan") if i == 4 else loss).backward()
+            optimizer.second_step(zero_grad=True) if second else optimizer.first_step(zero_grad=True)
+    steps = watching.steps()
+    assert [step["step"] for step in steps if "skipped" not in step] == [1, 2, 3, 4, 5, 6]
+    assert len({step["optimizer"] for step in steps}) == 1
+    assert {step["step"] for step in steps if "skipped" in step} == {5, 6}, "its first pass was bad, and cleared"
+
+
+class Look(torch.optim.Optimizer):
+    def __init__(self, inner):
+        super().__init__(inner.param_groups, {})
+        self.inner = inner
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+
+def test_one_inside_that_steps_within_the_outer_ones_step_is_no_second_one(watching):
+    model = net()
+    agent = watching(model, optimizer := Look(torch.optim.AdamW(model.parameters(), 1e-2)))
+    for i in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()
+        if i == 2:
+            model[0].weight.grad[0, 0] = float("nan")
+        assert agent.grad_norm() is not None, "there is one optimizer"
+        optimizer.step()
+    assert [step["step"] for step in watching.steps()] == [1, 2, 3, 4]
+
+
+def test_one_that_is_only_an_attribute_and_trains_something_else_is_not_watched(watching):
+    model, other = net(), net()
+    optimizer, partner = torch.optim.SGD(model.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
+    optimizer.partner = partner
+    watching(model, optimizer)
+    for _ in range(2):
+        for one, stepped in ((other, partner), (model, optimizer)):
+            one(torch.randn(4, 6)).square().mean().backward()
+            stepped.step()
+    assert [(step["step"], step["optimizer"]) for step in watching.steps()] == [(1, 0), (2, 0)]
+
+
+def test_the_norm_of_several_optimizers_is_none_from_the_first_step_on(watching):
+    one, other = net(), net()
+    first, second = torch.optim.SGD(one.parameters(), 0.1), torch.optim.SGD(other.parameters(), 0.1)
+    agent = watching(torch.nn.ModuleList([one, other]), [first, second])
+    for model, optimizer in ((one, first), (other, second)):
+        model(torch.randn(4, 6)).square().mean().backward()
+        assert agent.grad_norm() is None
+        optimizer.step()
+        assert agent.grad_norm() is None
