@@ -19,7 +19,7 @@ class OutputError(Exception):
 
 
 class _Stream:
-    """A standard stream. Where it is closed, or a pipe that nobody reads, what is written goes nowhere: the exit status
+    """A standard stream. Where it is closed, or a pipe without a reader, what is written goes nowhere: the exit status
     still counts. What its encoding lacks is shown as its code. `reports`: write() and flush() raise OutputError for a
     full disk and the like, once."""
 

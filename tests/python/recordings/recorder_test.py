@@ -30,6 +30,8 @@ for step in range(1, 61):
     if step == 40 and how != "signal":
         model[2].weight.grad[0, 11] = math.nan
     gradvane.log(batch=1000 + step)
+    if step % 10 == 0:
+        gradvane.log(seldom=math.nan if step % 20 == 0 else 2.0)
     optimizer.step()
     if step == 50:
         agent.flush()
@@ -113,7 +115,8 @@ def test_a_signal_asks_for_a_recording_and_a_run_that_is_well_leaves_no_other(tm
     assert set(files) == {"signal"}, "and no ring: that is for runs that are killed"
     steps = [json.loads(line) for line in replay(files["signal"], "--steps").splitlines()]
     assert [step["run_step"] for step in steps] == list(range(1, 61)), "up to the signal, and what came after"
-    assert steps[6]["user"]["batch"] == 1007
+    assert steps[6]["user"] == {"batch": 1007}
+    assert [steps[at]["user"]["seldom"] for at in (9, 19, 29)] == [2.0, "nan", 2.0]
     assert all("first_nonfinite" not in step for step in steps)
 
 
