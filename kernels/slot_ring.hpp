@@ -24,7 +24,7 @@
 // Producer, for s = 1, 2, 3, ...: begin = s; payload words, each a release store; end = s (release);
 // latest = s (release). Reader: end (acquire) must be s; payload words, each an acquire load; begin
 // must still be s. A word of a later write makes that write's begin visible, so the check cannot
-// miss it. A device uses its system-scope fences after begin and before end instead.
+// miss it. A device has the payload in order by fences of system scope instead (ring_writer.hpp).
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

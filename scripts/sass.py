@@ -61,6 +61,8 @@ BARS = (
     Bar(r"sm_90 (b?f16|f32) \w+ \w+", "loads_in_flight", at_least=8),
     # A read's roof is at some 14 of a 16-bit element on an H200, and twice that is the bar for data that is sick.
     Bar(r"sm_90 b?f16 careful", "per_element", at_most=28),
+    # Longest way through a vector that has NaN and all else: may not grow.
+    Bar(r"sm_90 b?f16 nonfinite", "per_element", at_most=36.5),
     Bar(r"sm_90 kernel", "registers", at_most=80),
     Bar(r"\w+ kernel", "spill_bytes", at_most=0),
     Bar(r"\w+ \w+ (block|warp) .+", "local_accesses", at_most=0),

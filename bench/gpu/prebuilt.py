@@ -46,18 +46,19 @@ def environment(place):
 def run_tests(names, place, folder):
     env = environment(place)
     log = Log(folder / "gpu_tests.log")
+    about = machine.facts() | {"commit": (place / "commit").read_text().strip()}
     rows = []
     for name in names:
         done = run(command_of(name, place), log, Deadline(SECONDS_EACH), environment=env)
         output = done.out + done.err
         passed = done.code == 0 and "[  SKIPPED ]" not in output
         rows.append({"test": name, "passed": passed, "exit_code": done.code, "seconds": round(done.seconds, 1)})
+        # After each: a call may be cut short.
+        (folder / "gpu_tests.json").write_text(json.dumps({"machine": about, "tests": rows}, indent=1) + "\n")
         print(f"{name:34} {'passed' if passed else f'FAILED {done.code}':10} {done.seconds:6.1f} s", flush=True)
         if not passed:
             said = [line for line in output.splitlines() if "FAILED" in line or "rror" in line or ": Failure" in line]
             print("\n".join(f"    {line[:200]}" for line in said[:6]), flush=True)
-    about = machine.facts() | {"commit": (place / "commit").read_text().strip()}
-    (folder / "gpu_tests.json").write_text(json.dumps({"machine": about, "tests": rows}, indent=1) + "\n")
     return 0 if all(row["passed"] for row in rows) else 1
 
 
@@ -79,7 +80,17 @@ def main():
         shutil.unpack_archive(BUNDLE, place)
         if options.what == "run":
             command = [place / "bin" / options.words[0], *options.words[1:]]
-            return subprocess.run(command, env={**os.environ, **environment(place)}, cwd=place).returncode
+            env = {**os.environ, **environment(place)}
+            if not os.environ.get("OUT"):
+                return subprocess.run(command, env=env, cwd=place).returncode
+            # Whole in a file, line by line: only the end of what is printed comes back.
+            with open(Path(os.environ["OUT"]) / f"{options.words[0]}.txt", "a") as out:
+                program = subprocess.Popen(command, env=env, cwd=place, stdout=subprocess.PIPE, text=True)
+                for line in program.stdout:
+                    print(line, end="", flush=True)
+                    out.write(line)
+                    out.flush()
+                return program.wait()
         results = Path(os.environ.get("OUT") or ROOT / "build")
         names = options.words or (place / "tests").read_text().split()
         return run_tests(names, place, results)

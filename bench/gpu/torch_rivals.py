@@ -25,7 +25,9 @@ ALIGNMENT = 512  # bytes, as in cuda_pass_bench
 
 
 def make_data(count, dtype, kind, device):
-    """Like those of cuda_pass_bench: magnitudes from 2^-10 to 1, or half of them zero or subnormal."""
+    """Like those of cuda_pass_bench: magnitudes from 2^-10 to 1, half of them zero or subnormal, or nothing but NaN."""
+    if kind == "all_nan":
+        return torch.full((count,), float("nan"), dtype=dtype, device=device)
     generator = torch.Generator(device=device).manual_seed(7)
     values = torch.empty(count, dtype=dtype, device=device)
     for begin in range(0, count, 1 << 26):  # in pieces: temporaries would double the memory
@@ -33,7 +35,7 @@ def make_data(count, dtype, kind, device):
         piece.uniform_(2.0 ** -10, 1.0, generator=generator)
         if kind != "uniform":
             chosen = torch.rand(piece.shape, device=device, generator=generator) < 0.5
-            piece[chosen] = 0.0 if kind == "half_zero" else torch.finfo(dtype).tiny / 4
+            piece[chosen] = {"half_zero": 0.0, "half_subnormal": torch.finfo(dtype).tiny / 4}[kind]
     return values
 
 
