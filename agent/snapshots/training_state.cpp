@@ -146,7 +146,8 @@ std::string StateCopy::nonfinite(const std::set<std::string>& masks) const {
     if (!masks.contains(names[i])) return names[i];
   }
   for (const auto& list : user)
-    if (!std::ranges::all_of(list, is_finite)) return "a state of the program's own";
+    for (const at::Tensor& tensor : list)
+      if (!is_finite(tensor)) return "a state of the program's own";
   return {};
 }
 
