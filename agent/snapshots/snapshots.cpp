@@ -76,8 +76,10 @@ bool Snapshots::take(std::int64_t run_step, bool overlaps) noexcept try {
   // The only good one is never overwritten.
   const Generation* newest = newest_good();
   Generation& place = &generations_[0] == newest ? generations_[1] : generations_[0];
-  std::int64_t lacking = 2 * state_.bytes();
-  for (const Generation& one : generations_) lacking -= one.copy.bytes();
+  const std::int64_t needed = state_.bytes();
+  std::int64_t lacking = 0;
+  for (const Generation& one : generations_)
+    lacking += std::max<std::int64_t>(needed - one.copy.bytes(), 0);
   if (lacking > 0)
     if (std::string why = memory_refusal_(lacking); !why.empty())
       return refuse(SnapshotResult::memory, std::move(why));

@@ -103,7 +103,15 @@ TEST_F(LossRulesTest, TheHighestBoundIsTheOneThatIsNamed) {
   EXPECT_THAT(evidence_with(6, 3, 12.0), HasSubstr("the limit 12 (loss_absolute)."));
   EXPECT_THAT(evidence_with(6, 3, {}), HasSubstr("the limit 6 (loss_ratio)."));
   EXPECT_THAT(evidence_with(400, 3, {}), HasSubstr(" (loss_sigma)."));
-  EXPECT_THAT(evidence_with(1e-3, 1.001, {}), HasSubstr("the limit 2.1 (the loss at the start)."));
+  // A loss that stays where it is has no deviation.
+  settings_.sigma = 1;
+  settings_.ratio = 1.01;
+  settings_.absolute.reset();
+  start_anew();
+  observe_many(2, 20);
+  observe({90, 90, 90});
+  ASSERT_THAT(reports_, SizeIs(1));
+  EXPECT_THAT(reports_[0].evidence, HasSubstr("the limit 2.1 (the loss at the start)."));
 }
 
 TEST_F(LossRulesTest, WithNineLossesNothingIsJudgedWithTenItIs) {
