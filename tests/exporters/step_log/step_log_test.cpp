@@ -147,8 +147,10 @@ TEST_F(StepLogTest, NamesTheFirstBadElement) {
 
 TEST_F(StepLogTest, UserMetricsAreThereWhenTheyWereLoggedInThisStep) {
   EXPECT_TRUE(line_after()["user"].contains("accuracy"));
-  EXPECT_FALSE(line_after([](auto& record) { record.user[0] = record::kNotLogged; }).contains("user"));
-  EXPECT_EQ(line_after([](auto& record) { record.user[0] = std::nan(""); })["user"]["accuracy"], "nan");
+  EXPECT_FALSE(
+      line_after([](auto& record) { record.user[0] = record::kNotLogged; }).contains("user"));
+  EXPECT_EQ(line_after([](auto& record) { record.user[0] = std::nan(""); })["user"]["accuracy"],
+            "nan");
 }
 
 TEST(RankPath, PutsTheRankBeforeTheSuffixWhereThereIsMoreThanOne) {
