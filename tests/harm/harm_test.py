@@ -29,7 +29,7 @@ AT_ONCE = {"children": 4, "signals": 2}
 """processes of a group, where most of them wait most of the time"""
 
 
-RUNS = 3
+RUNS = 6
 """of a program that torch crashes by chance, at most"""
 
 

@@ -76,7 +76,7 @@ def result(program: Program) -> str:
 def excused(program: Program) -> str:
     excuses = [f"{what}: {why}" for what, why in program.differs.items()]
     if program.crash_by_chance:
-        excuses.append(f"a run in which torch says \"{program.crash_by_chance}\": it is made again, twice at most")
+        excuses.append(f"a run in which torch says \"{program.crash_by_chance}\": it is made again, five times at most")
     return "; ".join(excuses)
 
 
