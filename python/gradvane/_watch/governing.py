@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +147,6 @@ def replayed(closure: Callable[..., Any], loss: Any) -> Callable[..., Any]:
     return evaluate
 
 
-@functools.cache
 def _wrapper_code() -> Any:
     make = getattr(torch.optim.Optimizer, "profile_hook_step", None)
     return None if make is None else make(lambda: None).__code__
