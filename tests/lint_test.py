@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[1]))
 PARTS = ["scripts/lint.sh", "scripts/lint/check_sources.py", "scripts/lint/standard_names.py",
          ".clang-format", ".clang-tidy", ".gitignore"]
-TOOLS = ["python", "clang-format", "clang-tidy"]
+TOOLS = ["python", "clang-format", "clang-tidy", "ruff"]
 GOOD = "namespace gradvane {\nint twice(int value) { return 2 * value; }\n}  // namespace gradvane\n"
 
 
@@ -55,6 +55,8 @@ MISTAKES = {
     "bug": ("kernels/a.cpp", GOOD.replace("2 * value", "sizeof(sizeof(value)) > 2")),
     "header": ("kernels/a.hpp", "#pragma once\ninline std::size_t one() { return 1; }\n"),
     "shell": ("scripts/a.sh", "#!/bin/bash\nrm -rf $1/*\n"),
+    "undefined": ("kernels/b.py", "print(undefined)\n"),
+    "imported": ("kernels/b.py", "import os\n"),
     "length": ("kernels/b.py", "x = 1\n" * 401),
     "path": ("a.txt", "see /" + "work/main/a.txt\n"),
     "unfinished": ("kernels/b.py", "# TO" + "DO: finish\n"),
