@@ -43,9 +43,8 @@ def roots_of(tensors: Any) -> list[Tensor]:
     return list(roots) if all(isinstance(root, torch.Tensor) for root in roots) else []
 
 
-def loss_roots(tensors: Any) -> list[Tensor]:
-    """The losses that a backward pass begins at, if each is one number."""
-    roots = roots_of(tensors)
+def losses_among(roots: list[Tensor]) -> list[Tensor]:
+    """The roots of a backward pass if they are losses, each one number; else none."""
     return roots if all(is_one_number(root) for root in roots) else []
 
 

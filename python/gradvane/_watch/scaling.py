@@ -136,13 +136,12 @@ class Scaling:
         for reference in list(self._scalers.values()):
             if (scaler := reference()) is not None and _stage(scaler, optimizer) is not None:
                 return scaler
-        known = self._by_optimizer
-        last = known.get(id(optimizer))
-        if last is None and id(optimizer) in known:  # a loop that divides by the scale itself is one of these
+        last = self._by_optimizer.get(id(optimizer))
+        if last is None and id(optimizer) in self._by_optimizer:  # a loop that divides by the scale itself is one of these
             return None
         since_step = list(self._here.scalers_since_step)
-        reference_of = since_step[0] if len(since_step) == 1 else last
-        return None if reference_of is None else reference_of()
+        chosen = since_step[0] if len(since_step) == 1 else last
+        return None if chosen is None else chosen()
 
     def forget(self, key: int) -> None:
         """The optimizer with this id is gone."""

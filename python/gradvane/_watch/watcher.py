@@ -17,7 +17,7 @@ from gradvane._ranks.courier import NormExchange
 from gradvane._ranks.waiting import Reductions
 from gradvane._watch.clips import Clips
 from gradvane._watch.device_skips import DeviceSkips
-from gradvane._watch.events import contained, loss_roots, roots_of, sum_of
+from gradvane._watch.events import contained, losses_among, roots_of, sum_of
 from gradvane._ranks.agreement import Agreement
 from gradvane._watch.governing import TAKE, Governing
 from gradvane._watch.finds import Finds
@@ -219,7 +219,7 @@ class Watcher:
     @contained
     def _enter_backward(self, tensors: Any) -> None:
         if not self.has_looked:
-            self.look_around(loss_roots(tensors))
+            self.look_around(losses_among(roots_of(tensors)))
         self.phases.evaluation.ends()
         self._here.running.forget_left(self._known)
         self.finish_loop()
@@ -250,10 +250,11 @@ class Watcher:
 
     @contained
     def _leave_backward(self, tensors: Any) -> None:
-        roots = loss_roots(tensors)
-        self._here.last_root = TensorWeakRef(roots[0]) if len(roots) == 1 else None
-        losses = self._scaling.pass_ended(roots_of(tensors))
-        loss = sum_of(losses) if roots else None
+        roots = roots_of(tensors)
+        losses = losses_among(roots)
+        self._here.last_root = TensorWeakRef(losses[0]) if len(losses) == 1 else None
+        unscaled = self._scaling.pass_ended(roots)
+        loss = sum_of(unscaled) if losses else None
         self._native.after_backward(loss)
         self.tracer.pass_ended(loss)
         if (swarm := self._swarm) is not None and swarm.is_in_backward:

@@ -52,7 +52,7 @@ COMMANDS = [("status",), ("status", "--check"), ("status", "--json"), ("ls",), (
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_a_pipe_that_nobody_reads_and_a_closed_output_change_no_exit_status(tmp_path, agent, words):
+def test_a_pipe_without_a_reader_and_a_closed_output_change_no_exit_status(tmp_path, agent, words):
     url, _ = agent
     words = [*words, url] if words[0] == "status" else words
     with open(tmp_path / "out", "wb") as file:

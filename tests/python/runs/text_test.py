@@ -13,7 +13,7 @@ import gradvane
 HALF = "\ud83d"
 """of a character: str has it, UTF-8 does not"""
 ODD = os.fsdecode(b"caf\xe9")
-"""a name of a file that somebody wrote in Latin-1"""
+"""the name of a file, in Latin-1"""
 
 
 def train(model, optimizer, steps=2):
