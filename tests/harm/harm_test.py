@@ -46,7 +46,7 @@ def started(group: str) -> dict[str, Future[dict[str, Outcome]]]:
 def outcomes(group: str, key: str) -> dict[str, Outcome]:
     """By way; a watched one has as long as the plain one took, and what it may take besides."""
     programs = table.processes(group)[key]
-    crashes = {program.crash_by_chance for program in programs} - {""}
+    crashes = {program.crash_by_chance for program in programs if not program.crash_is_usual} - {""}
     found: dict[str, Outcome] = {}
     for way in sorted({way for program in programs for way in program.ways}, key=lambda way: way != "plain"):
         limit = four_ways.LIMIT

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import four_ways
 from comparison import differences
 from four_ways import Outcome
-from program import Place, Program, script
+from program import TERMINATED, Place, Program, script
 
 HARMFUL = Path(__file__).parent / "harmful"
 PROGRAM = Program("a training with a child", """
@@ -83,6 +83,26 @@ def test_two_plain_runs_of_a_program_differ_in_nothing():
     for look in again.looks:
         look["environment"].pop("HARM", None)
     assert differences(PROGRAM, "attach, detach", outcome("plain", "none"), again) == []
+
+
+def ended(end: str, *stderr: str) -> Outcome:
+    return Outcome(end, 0.0, [], list(stderr), [], [], {}, {})
+
+
+@pytest.mark.parametrize(("watched", "is_found"), [
+    (ended("exit status 0"), False),
+    (ended("killed by SIGABRT", TERMINATED), False),
+    (ended("killed by SIGABRT"), True),
+    (ended("killed by SIGABRT", "free(): invalid pointer"), True),
+    (ended("killed by SIGSEGV", TERMINATED), True),
+    (ended("still there"), True),
+])
+def test_of_a_usual_crash_only_that_crash_is_excused(watched: Outcome, is_found: bool):
+    crashing = replace(PROGRAM, crash_by_chance=TERMINATED, crash_is_usual=True)
+    for plain in (ended("exit status 0"), ended("killed by SIGABRT", TERMINATED)):
+        assert bool(differences(crashing, "attach", plain, watched)) == is_found
+    strict = replace(crashing, crash_is_usual=False)
+    assert differences(strict, "attach", ended("exit status 0"), ended("killed by SIGABRT", TERMINATED))
 
 
 def test_every_kind_of_harm_of_the_stand_in_is_looked_for():

@@ -95,7 +95,10 @@ class Program:
     """What is not compared, and why: it differs on purpose."""
     crash_by_chance: str = ""
     """What torch says on the standard error where it crashes now and then, watched or not: such a run is not judged, if one
-    of two more ends otherwise."""
+    of five more ends otherwise."""
+    crash_is_usual: bool = False
+    """The crash of `crash_by_chance` is how torch ends this program nearly always: no run is made again, and a program that
+    crashes so is as good as one that ends well."""
     seconds: float = 60.0
     """how much longer than the plain run a watched one may take before it counts as hung"""
     is_cold: bool = False

@@ -146,7 +146,18 @@ PROGRAMS = [
         threading.Thread(target=work, daemon=True).start()
         time.sleep(0.2)
         """, differs={"weights": "how far the thread got", "random numbers": "how far the thread got"},
-            crash_by_chance=TERMINATED),
+            crash_by_chance=TERMINATED, crash_is_usual=True),
+    Program("a daemon thread waits between its steps while the program ends", """
+        trained = threading.Event()
+        def work():
+            tiny.train(model, optimizer)
+            trained.set()
+            while True:
+                time.sleep(1)
+                tiny.step(model, optimizer)
+        threading.Thread(target=work, daemon=True).start()
+        trained.wait()
+        """, crash_by_chance=TERMINATED),
     Program("standard output is a pipe that nobody reads", "print('to nobody', flush=True)",
             place=Place(stdout="closed pipe")),
     Program("started without standard output and standard error", """
