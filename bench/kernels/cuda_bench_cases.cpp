@@ -15,7 +15,8 @@ namespace {
 
 using kernels::DType;
 
-constexpr Data kAllData[] = {Data::uniform, Data::half_zero, Data::half_subnormal, Data::all_nan};
+constexpr Data kAllData[] = {Data::uniform, Data::half_zero, Data::sparse_rows,
+                             Data::half_subnormal, Data::all_nan};
 constexpr DType kAllDTypes[] = {DType::bf16, DType::f16, DType::f32};
 /// Sizes of the one tensor that has no size of its own.
 constexpr std::int64_t kSizes[] = {std::int64_t{64} << 20, std::int64_t{256} << 20,
@@ -158,6 +159,8 @@ std::string_view name(Data data) {
       return "uniform";
     case Data::half_zero:
       return "half_zero";
+    case Data::sparse_rows:
+      return "sparse_rows";
     case Data::half_subnormal:
       return "half_subnormal";
     case Data::all_nan:

@@ -9,8 +9,10 @@
 
 namespace gradvane::bench {
 
+/// sparse_rows: as an embedding's gradient, one row of kSparseRow elements in ten is zero.
 /// all_nan: uniform while results are checked, and NaN from the first timed read on.
-enum class Data { uniform, half_zero, half_subnormal, all_nan };
+enum class Data { uniform, half_zero, sparse_rows, half_subnormal, all_nan };
+inline constexpr std::int64_t kSparseRow = 768;
 [[nodiscard]] std::string_view name(Data data);
 
 struct Case {

@@ -42,13 +42,15 @@ Pattern::Pattern(DType dtype, Data data) {
   const std::uint32_t one = 1u << layout.mantissa;
   std::mt19937 engine(7);
   const auto random = [&] { return static_cast<std::uint32_t>(engine()); };
+  bool is_zero_row = false;
   elements_.resize(kElements);
   bytes_.resize(static_cast<std::size_t>(kElements * size_in_bytes(dtype)));
   for (std::size_t i = 0; i < elements_.size(); ++i) {
     Element& element = elements_[i];
     const bool negative = (random() & 1) != 0;
-    const bool rare =
-        (data == Data::half_zero || data == Data::half_subnormal) && (random() & 1) != 0;
+    const bool is_half = data == Data::half_zero || data == Data::half_subnormal;
+    if (data == Data::sparse_rows && i % kSparseRow == 0) is_zero_row = random() % 10 == 0;
+    const bool rare = is_half ? (random() & 1) != 0 : is_zero_row;
     std::uint32_t magnitude = 0;
     if (rare && data == Data::half_subnormal) {
       magnitude = 1 + random() % (one - 1);

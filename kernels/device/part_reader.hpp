@@ -110,18 +110,20 @@ class PartReader {
     return lane_.any(refused);
   }
 
-  /// Groups with zeros, up to the first without, or to the first that every lane refuses. Whether any lane has
-  /// refused one.
+  /// Groups with zeros, up to the first without that is an eighth one: each way back from the plain loop loads a group
+  /// again, and rows of zeros come and go. Or up to the first that has none and that any lane refuses. Whether any
+  /// lane has refused one.
   GRADVANE_HOST_DEVICE bool read_counting(const std::byte*& mine, int& left) noexcept {
-    bool found = true;
+    bool stays = true;
     bool refused = false;
-    for (; left > 0 && found; --left, mine += kStep * kVectorBytes) {
+    for (; left > 0 && stays; --left, mine += kStep * kVectorBytes) {
       const Group group = load(mine);
+      bool found = false;
       if (!add_counting<dtype>(group, 0, found, tally_)) [[unlikely]] {
         found = false;
         refused = carefully(mine, kGroup);
       }
-      found = lane_.any(found);
+      stays = lane_.any(found || (left % 8 != 0 && !refused));
     }
     return lane_.any(refused);
   }

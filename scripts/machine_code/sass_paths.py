@@ -264,6 +264,18 @@ def loads_in_flight(path: list[Instruction]) -> int:
     return loads
 
 
+def instructions_before_use(path: list[Instruction]) -> int:
+    """How many instructions a loop's one 128-bit load has for its way, before a register that it fills is touched: in
+    this turn or the next, which is as this one."""
+    (at,) = (i for i, it in enumerate(path) if it.is_wide_load)
+    first = REGISTER.match(path[at].operands)
+    if not first:
+        raise SassError(f"a load into no register: {path[at].opcode} {path[at].operands}")
+    filled = set(range(int(first[1]), int(first[1]) + 4))
+    others = [*path[at + 1:], *path[:at]]
+    return next((i for i, it in enumerate(others) if it.registers() & filled), len(others))
+
+
 def load_stride(loads: list[Instruction]) -> int:
     """The distance between loads from one address register; 0 where there is no one distance."""
     found = [WIDE_ADDRESS.search(it.operands) for it in loads]

@@ -6,6 +6,7 @@ A row is named "bf16 block plain": dtype, who reads together (the whole block or
   subnormals  fp16 groups with subnormal numbers
   careful     one vector of a group that the other ways refuse; out of line
   nonfinite   the same, with NaN or infinity in it
+  broken      the same, with nothing else in it
   exact       one element, a normal number, of what is no whole vector, or of fp64; out of line
 One row, "kernel", is of what a thread and a block take.
 """
@@ -15,13 +16,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from sass_paths import (Code, Instruction, Loop, SassError, blocks_of, innermost,
-                        load_stride, loads_in_flight, loops)
+                        instructions_before_use, load_stride, loads_in_flight, loops)
 
 DTYPES = ("f32", "f64", "f16", "bf16")  # as numbered in kernels/dtype.hpp
 ELEMENTS = {"f32": 32, "f64": 16, "f16": 64, "bf16": 64}  # of a thread's eight vectors
 TEAMS = {0x1000: "block", 0x200: "warp"}  # by the distance between a thread's vectors
 EXACT = re.compile(r"read_exactlyILNS\w*5DTypeE(\d)E")
 CAREFUL = re.compile(r"read_carefullyILNS\w*5DTypeE(\d)E")
+SUBNORMALS = re.compile(r"HSET2\.(\w+\.)*LT\b")  # they are counted in fp16 alone
 KERNEL = re.compile(r"read_tensorsILm(\d+)E")
 THREADS = 256
 LOADS = 8
@@ -118,10 +120,10 @@ def loop_rows(code: Code) -> dict[str, dict]:
                             f"{len(paths)} ways through it")
         if place in rows:
             raise SassError(f"{code.name}: two loops are {place}")
-        names = [place] + [f"{dtype} {team} subnormals"] * (dtype == "f16" and kind == "counting")
-        names += [f"{place}, way {i + 1}" for i in range(len(names), len(paths))]
         local = sum(it.is_local for it in held)
-        for name, path in zip(names, paths):
+        for path in paths:
+            name = f"{dtype} {team} subnormals" if any(SUBNORMALS.match(it.opcode) for it in path) else place
+            # Ways that differ in how the loop goes on: the longest counts.
             rows[name] = way_row(path, ELEMENTS[dtype], local)
     if missing := EXPECTED - set(rows):
         raise SassError(f"{code.name}: no loop found for {', '.join(sorted(missing))}")
@@ -152,20 +154,25 @@ def exact_rows(code: Code) -> dict[str, dict]:
 
 
 def careful_rows(code: Code) -> dict[str, dict]:
-    """Of the functions for vectors that the loops refuse: a loop over vectors, and in it one over a vector's halves."""
+    """Of the functions for vectors that the loops refuse: a loop over vectors, and in it one over a vector's halves.
+    Left out are ways that look for the first element that is not finite (FLO): a thread goes there once in a group."""
     rows: dict[str, dict] = {}
     for dtype, entry, whole in functions(code, "read_carefully", CAREFUL, ("f32", "f16", "bf16")):
         every = loops(code, entry)
         vectors = innermost(every, lambda it: it.is_wide_load)
         halves = [loop for loop in every if len(vectors) == 1 and loop.head in vectors[0].body - {vectors[0].head}]
-        ways = vectors[0].paths() if len(halves) == 1 else []
-        if not ways:
+        ways = [way for way in vectors[0].paths() if not any(it.name == "FLO" for it in way)] if len(halves) == 1 else []
+        adding = [way for way in ways if any(it.name == "DFMA" for it in way)]
+        passing = [way for way in ways if way not in adding]
+        if not adding or not passing:
             raise SassError(f"{code.name}: no loop over vectors and their halves in read_carefully of {dtype}")
         second_half = len(halves[0].paths()[0])
-        for name, way in (("careful", ways[0]), ("nonfinite", ways[-1])):
-            count = len(way) + second_half
+        for name, way, more in (("careful", adding[0], second_half), ("nonfinite", adding[-1], second_half),
+                                ("broken", passing[-1], 0)):
+            count = len(way) + more
             rows[f"{dtype} {name}"] = {
-                "instructions": count, "per_element": round(count / (ELEMENTS[dtype] / LOADS), 4), **whole}
+                "instructions": count, "per_element": round(count / (ELEMENTS[dtype] / LOADS), 4),
+                "before_use": instructions_before_use(way), **whole}
     return rows
 
 
@@ -209,7 +216,7 @@ def usage_rows(usage: str, arch: str) -> dict[str, dict]:
 
 # Which way a number is worse. Others are only told of.
 MORE_IS_WORSE = ("instructions", "registers", "spill_bytes", "stack_bytes", "local_accesses")
-FEWER_IS_WORSE = ("loads_in_flight", "resident_blocks")
+FEWER_IS_WORSE = ("loads_in_flight", "before_use", "resident_blocks")
 
 
 def worse_of(a: dict, b: dict) -> dict:

@@ -96,16 +96,15 @@ TEST(DeviceSchedule, GivesTheSameBitsForAnyGridOrderOfThreadsAndNumberOfLaunches
   }
 }
 
-/// Loads of each vector, on average, by a block whose part of a tensor has 24 groups for each thread. Every `each`-th
-/// element has these bits, and the others are 1.
-template <DType dtype>
-double loads_per_vector(std::uint64_t bits, std::int64_t each) {
-  constexpr std::int64_t kVectors = std::int64_t{24} * device::kGroup * kThreads;
-  constexpr std::int64_t kElements =
+/// Loads of each vector, on average, by a block whose part of a tensor has `groups` groups for each thread.
+/// @param bits  the bits of an element, by its index
+template <DType dtype, class BitsOf>
+double loads_per_vector(int groups, BitsOf&& bits) {
+  const std::int64_t kVectors = std::int64_t{groups} * device::kGroup * kThreads;
+  const std::int64_t kElements =
       kVectors * static_cast<std::int64_t>(sizeof(device::Vector)) / size_in_bytes(dtype);
   TensorData tensor(dtype, kElements);
-  const std::uint64_t one = encode(dtype, 1);
-  tensor.fill_bits([&](std::int64_t i) { return i % each == 0 ? bits : one; });
+  tensor.fill_bits(bits);
   const device::Share share{static_cast<const std::byte*>(tensor.data()), {0, 0, kElements}};
   std::vector<TensorStats> exact(kThreads);
   FiberLane::loads = 0;
@@ -121,9 +120,12 @@ double loads_per_vector(std::uint64_t bits, std::int64_t each) {
 
 template <DType dtype>
 void expect_each_loaded_once(const std::vector<std::uint64_t>& kinds) {
+  const std::uint64_t one = encode(dtype, 1);
   for (const std::uint64_t bits : kinds)
     for (const std::int64_t each : {1, 2})
-      EXPECT_LT((loads_per_vector<dtype>(bits, each)), 1.2)
+      EXPECT_LT(
+          loads_per_vector<dtype>(24, [&](std::int64_t i) { return i % each == 0 ? bits : one; }),
+          1.2)
           << std::hex << bits << ", each of " << each;
 }
 
@@ -132,6 +134,27 @@ TEST(DeviceSchedule, LoadsDataOnceThatIsTheSameFromEndToEnd) {
   expect_each_loaded_once<DType::f16>({0x3c00, 0, 0x7e00, 0x7c00, 0xfc00, 0x0001});
   expect_each_loaded_once<DType::f32>(
       {0x3f800000, 0, 0x7fc00000, 0x7f800000, 0xff800000, 0x60000000, 0x00000001});
+}
+
+/// As the gradient of an embedding: rows of 1,536 bytes, of which `share` in a thousand are zero.
+template <DType dtype>
+double loads_with_zero_rows(std::uint32_t share) {
+  std::mt19937 random(3);
+  const std::int64_t row = 1536 / size_in_bytes(dtype);
+  std::vector<bool> is_zero;
+  const std::uint64_t one = encode(dtype, 1);
+  return loads_per_vector<dtype>(48, [&](std::int64_t i) {
+    const auto which = static_cast<std::size_t>(i / row);
+    while (is_zero.size() <= which) is_zero.push_back(random() % 1000 < share);
+    return is_zero[which] ? std::uint64_t{0} : one;
+  });
+}
+
+TEST(DeviceSchedule, LoadsNearlyEachVectorOnceWhereSomeRowsAreZero) {
+  for (const std::uint32_t share : {1u, 5u, 10u, 50u, 100u, 200u, 500u, 900u}) {
+    EXPECT_LT(loads_with_zero_rows<DType::bf16>(share), 1.1) << share;
+    EXPECT_LT(loads_with_zero_rows<DType::f32>(share), 1.1) << share;
+  }
 }
 
 // The order of group.hpp, part_reader.hpp and block_program.hpp, written again as plainly as it can be.

@@ -85,8 +85,10 @@ def kernel(changed: str = "", first=(), then=(), pointers: int = 480) -> str:
         if refusal(dtype) == "read_carefully":
             label = f".L_x_80{number}"
             lines += [f"$k$_ZN14read_carefullyILNS0_5DTypeE{number}EEv:", f"{label}0:", loads(0x200)[0],
-                      f"{label}1:", "DFMA R8, R6, R6, R8", f"@P0 BRA `({label}1)",  # its halves
-                      f"@!P1 BRA `({label}2)", "POPC R5, R5", f"{label}2:", f"@P0 BRA `({label}0)", "RET.REL.NODEC R20 `(k)"]
+                      *["NOP"] * 30, f"@!P1 BRA `({label}1)", "POPC R5, R5",  # something is not finite
+                      f"@!P3 BRA `({label}4)", "FLO.U32 R5, R5", f"{label}4:", f"@!P2 BRA `({label}2)",  # nothing is
+                      f"{label}1:", "DFMA R80, R6, R6, R80", f"@P0 BRA `({label}1)",  # its halves
+                      f"{label}2:", f"@P0 BRA `({label}0)", "RET.REL.NODEC R20 `(k)"]
     return listing(*lines, name=f"_ZN12read_tensorsILm{pointers}EEE")
 
 
@@ -163,8 +165,7 @@ def test_a_good_kernel_meets_the_bars_and_its_own_table():
     rows = rows_of(kernel())
     assert {name.removeprefix("sm_90 ") for name in rows} == (
         sass_rows.EXPECTED | scale_rows.EXPECTED | {f"{dtype} exact" for dtype in NUMBERS} | {"kernel", "clip kernel"} |
-        {f"{dtype} {way}" for dtype in NUMBERS if dtype != "f64" for way in ("careful", "nonfinite")})
-    assert [rows[f"sm_90 f32 {way}"]["per_element"] for way in ("careful", "nonfinite")] == [7 / 4, 8 / 4]
+        {f"{dtype} {way}" for dtype in NUMBERS if dtype != "f64" for way in ("careful", "nonfinite", "broken")})
     assert sass.missed_bars(rows) == []
     assert sass.judge("13.0", rows, {"nvcc": "13.0", "rows": rows}, "13.0") == ([], [])
 
@@ -196,8 +197,8 @@ def test_a_spill_that_ptxas_tells_of_is_a_fault():
 
 
 @pytest.mark.parametrize(("way", "elements", "bar"), [
-    ("f32 block plain", 32, 6.2), ("f32 warp counting", 32, 8.3), ("bf16 warp plain", 64, 5.2),
-    ("bf16 block counting", 64, 6.6), ("f16 block plain", 64, 5.2), ("f16 warp counting", 64, 6.6)])
+    ("f32 block plain", 32, 6.2), ("f32 warp counting", 32, 8.6), ("bf16 warp plain", 64, 5.2),
+    ("bf16 block counting", 64, 6.7), ("f16 block plain", 64, 5.2), ("f16 warp counting", 64, 6.7)])
 def test_too_many_instructions_are_a_fault(way, elements, bar):
     good = rows_of(kernel())
     room = int(bar * elements) - good[f"sm_90 {way}"]["instructions"]
@@ -257,10 +258,10 @@ def test_better_numbers_are_told_of_and_are_no_fault():
     assert notes[0].startswith("sm_90 f32 warp plain: instructions") and "--write" in notes[-1]
 
 
-def test_a_new_way_through_a_loop_is_a_fault():
+def test_a_new_way_through_a_loop_is_a_fault_if_it_is_longer():
     more = rows_of(kernel("bf16 block plain", then=["@P5 BRA `(.L_x_777)", "NOP", ".L_x_777:"]))
     worse, _ = sass.compare(rows_of(kernel()), more)
-    assert "sm_90 bf16 block plain, way 2: new" in worse
+    assert any(line.startswith("sm_90 bf16 block plain: instructions") for line in worse)
 
 
 def test_another_compiler_is_held_to_the_bars_alone():
@@ -274,6 +275,22 @@ def test_another_compiler_is_held_to_the_bars_alone():
     assert faults == ["sm_90 kernel: registers 96, the bar is 80 at most"]
 
 
+def test_of_what_is_read_carefully_each_way_through_is_told_apart():
+    rows = rows_of(kernel())
+    # The load, 30 more, two branches; the sums of two halves, or what is counted instead, or both; the way back.
+    ways = {"careful": 1 + 30 + 1 + 2 + 2 + 1, "nonfinite": 1 + 30 + 1 + 1 + 1 + 1 + 2 + 2 + 1, "broken": 1 + 30 + 1 + 1 + 1 + 1 + 1}
+    for way, instructions in ways.items():
+        assert rows[f"sm_90 f32 {way}"]["instructions"] == instructions, way
+        assert rows[f"sm_90 f32 {way}"]["per_element"] == instructions / 4
+
+
+def test_a_load_that_is_waited_for_is_a_fault():
+    text = kernel()
+    late = text.replace("NOP ;", "IADD3 R90, R8, R9, RZ ;", 1)
+    assert text != late
+    assert any("before_use 0" in fault for fault in sass.missed_bars(rows_of(late)))
+
+
 def test_a_bar_without_a_row_is_a_fault():
     rows = {name: row for name, row in rows_of(kernel()).items() if name != "sm_90 kernel"}
     assert len(sass.missed_bars(rows)) == 2
@@ -284,7 +301,7 @@ def test_a_bar_without_a_row_is_a_fault():
     ("FMNMX R50", "IMNMX R50", "computes in no known dtype"),
     ("+0x7000]", "+0x7010]", "is none of ours"),
     ("LDG.E.NA.128.CONSTANT R36", "LDG.E.NA.64.CONSTANT R36", "no loop found for"),
-    ("DFMA R8", "FFMA R8", "no loop over elements in read_exactly of f32"),
+    ("DFMA R8,", "FFMA R8,", "no loop over elements in read_exactly of f32"),
     ("BRA `(.L_x_8001)", "BRA `(.L_x_8002)", "no loop over vectors and their halves in read_carefully of f32"),
     ("EXIT", "BRX R4", "is not understood here")])
 def test_code_of_another_shape_is_refused(was, becomes, said):
