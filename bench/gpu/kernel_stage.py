@@ -6,7 +6,7 @@ import sys
 import machine
 from process import ROOT, StageError, run
 
-RIVALS = ("foreach_norm", "clip_grad", "amp_check", "eager")
+RIVALS = ("foreach_norm", "clip_grad", "amp_check", "stacked_check", "stacked_norms", "cat_statistics", "eager")
 EXIT_NO_DEVICE = 77
 
 
@@ -57,12 +57,12 @@ def print_tables(cases, compared):
     names = ("roofline", "naive", *RIVALS)
     print("GB/s of the pass, and its device time over that of each:")
     print(f"{'shape':11} {'dtype':5} {'MB':>7} {'us':>9} {'GB/s':>6} {'host us':>8}",
-          *(f"{name:>13}" for name in names))
+          *(f"{name:>14}" for name in names))
     for row in compared:
         if (row["data"], row["offset"]) != ("uniform", 0):
             continue
         ours = cases[key(row)]["gradvane"]
-        values = (f"{row['device'][name]:13.4f}" if name in row["device"] else f"{'-':>13}" for name in names)
+        values = (f"{row['device'][name]:14.4f}" if name in row["device"] else f"{'-':>14}" for name in names)
         print(f"{row['shape']:11} {row['dtype']:5} {row['bytes'] / 2**20:7.0f} "
               f"{1e6 * ours['device_seconds']:9.1f} {ours['gigabytes_per_second']:6.0f} "
               f"{1e6 * ours['host_seconds']:8.1f}", *values)

@@ -1,15 +1,22 @@
 """What torch offers for some of the numbers that the CUDA pass gives, on the same tensors.
 
-  foreach_norm  torch._foreach_norm: one number a tensor
-  clip_grad     torch.nn.utils.clip_grad_norm_: one norm of all; reads and writes every element
-  amp_check     torch._amp_foreach_non_finite_check_and_unscale_: one flag; reads and writes every element
-  eager         isnan().any(), isinf().any(), norm(), abs().max(), (== 0).sum() a tensor, .item() each
+  foreach_norm    torch._foreach_norm: one number a tensor
+  clip_grad       torch.nn.utils.clip_grad_norm_: one norm of all; reads and writes every element
+  amp_check       torch._amp_foreach_non_finite_check_and_unscale_: one flag; reads and writes every element
+  stacked_check   torch.stack of isfinite().all() of each tensor, .all(), one .item(): one flag
+  stacked_norms   torch.stack of torch._foreach_norm, isfinite().all(), one .item(): one flag
+  cat_statistics  torch.cat of all tensors, in fp32, then norm, min, max and NaN count, one .tolist()
+  eager           isnan().any(), isinf().any(), norm(), abs().max(), (== 0).sum() a tensor, .item() each
 
 Reads cases from `cuda_pass_bench --list` (a file, or standard input) and prints one JSON object a line.
 As there, device_seconds is between two events behind a kernel that keeps the device waiting while the host
 enqueues; host_bound says that it could not, as where .item() makes the host wait. Before each run the L2
 cache is filled with something else. extra_device_bytes is the peak beside the tensors. With --device cpu it
 only shows that it runs: device_seconds is the host's, and there are no bytes.
+
+After all times come rows without times, one for each rival, shape, dtype and size: kernels, launch_calls,
+device_copies, and host_syncs, which are calls that wait for the device. torch's profiler counts them in one run. Where
+it cannot, as on a CPU, they are null, and not_counted has the reason.
 """
 
 import argparse
@@ -19,6 +26,7 @@ import sys
 import time
 
 import torch
+from device_calls import Counting
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 ALIGNMENT = 512  # bytes, as in cuda_pass_bench
@@ -60,6 +68,21 @@ def eager(tensors):
     return found
 
 
+def stacked_check(tensors):
+    return torch.stack([torch.isfinite(tensor).all() for tensor in tensors]).all().item()
+
+
+def stacked_norms(tensors):
+    """The cheaper way to one flag. A norm that overflows its type, as one of fp16 may, counts as not finite."""
+    return torch.isfinite(torch.stack(torch._foreach_norm(tensors, 2))).all().item()
+
+
+def cat_statistics(tensors):
+    """Temporaries are as large as all gradients in their own type, and again in fp32."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors]).float()
+    return torch.stack([torch.linalg.vector_norm(flat), flat.min(), flat.max(), flat.isnan().sum().float()]).tolist()
+
+
 def contenders(tensors):
     device = tensors[0].device
     params = []
@@ -75,6 +98,9 @@ def contenders(tensors):
         # So large a norm is never reached: it multiplies by 1, as it does without need.
         "clip_grad": lambda: torch.nn.utils.clip_grad_norm_(params, 1e30, foreach=True),
         "amp_check": lambda: torch._amp_foreach_non_finite_check_and_unscale_(tensors, found, scale),
+        "stacked_check": lambda: stacked_check(tensors),
+        "stacked_norms": lambda: stacked_norms(tensors),
+        "cat_statistics": lambda: cat_statistics(tensors),
         "eager": lambda: eager(tensors),
     }
 
@@ -127,11 +153,28 @@ def quantile(values, share):
     return sorted(values)[round(share * (len(values) - 1))]
 
 
+def label_of(case):
+    return {"bench": "torch_rivals", **{k: v for k, v in case.items() if k != "numels"}}
+
+
+def count(case, device, counting):
+    """What one run of each rival asks of the device."""
+    for name, work in contenders(make_tensors(case, device)).items():
+        try:
+            work()  # what is made once
+            counts = counting.of(work)
+            if counts["kernels"] == 0:  # no rival does without: CUPTI is not there, or another tool has it
+                counts = dict.fromkeys(counts) | {"not_counted": "torch's profiler saw no kernel"}
+            yield {**label_of(case), "contender": name, **counts}
+        except RuntimeError as error:
+            yield {**label_of(case), "contender": name, "skipped": str(error)[:200]}
+
+
 def measure(case, device, clock, seconds):
     """Every rival in turn, round by round, so that a slow moment falls on all of them."""
     tensors = make_tensors(case, device)
     rivals = contenders(tensors)
-    label = {"bench": "torch_rivals", **{k: v for k, v in case.items() if k != "numels"}}
+    label = label_of(case)
     extra = {}
     for name, work in list(rivals.items()):  # a warm-up, too
         try:
@@ -165,22 +208,35 @@ def main():
     parser.add_argument("--cases", type=argparse.FileType(), default=sys.stdin)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--seconds", type=float, default=0.6, help="for the timed rounds of one case")
+    parser.add_argument("--count-seconds", type=float, default=60, help="for counting calls; 0: they are not counted")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         print("torch_rivals: torch sees no CUDA device", file=sys.stderr)
         return 77
     device = torch.device(options.device)
     clock = Clock(device)
-    for line in options.cases:
-        case = json.loads(line)
+    cases = [json.loads(line) for line in options.cases]
+
+    def emit(case, rows_of):
         try:
-            for row in measure(case, device, clock, options.seconds):
+            for row in rows_of(case):
                 print(json.dumps(row), flush=True)
-        except torch.cuda.OutOfMemoryError as error:
-            label = {k: v for k, v in case.items() if k != "numels"}
-            print(json.dumps({"bench": "torch_rivals", **label, "skipped": str(error)[:200]}), flush=True)
+        except torch.OutOfMemoryError as error:
+            print(json.dumps({**label_of(case), "skipped": str(error)[:200]}), flush=True)
         if device.type == "cuda":
             torch.cuda.empty_cache()
+
+    for case in cases:
+        emit(case, lambda case: measure(case, device, clock, options.seconds))
+    if options.count_seconds <= 0:
+        return 0
+    counting, start = Counting(device), time.perf_counter()
+    clock.other_data = None  # its memory is free for the rivals
+    for case in {(case["shape"], case["dtype"], case["numel"]): case for case in reversed(cases)}.values():
+        if time.perf_counter() - start > options.count_seconds:
+            print(json.dumps({**label_of(case), "skipped": "no time left to count calls: --count-seconds"}), flush=True)
+            continue
+        emit(case, lambda case: count(case, device, counting))
     return 0
 
 
