@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Proves and measures the CUDA pass and the sync ledger on a machine with a GPU and no network.
 #
-#   bench/gpu/run.sh [--quick] [--minutes N] [STAGE...]     default: test kernel sync train sanitize
+#   bench/gpu/run.sh [--quick] [--minutes N] [STAGE...]     default: test kernel sync train gpt2 sanitize
 #
 #   build     unpack, configure, compile; every other stage does what it needs of this first
 #   test      the tests labelled gpu, none of which may skip
 #   kernel    the pass against a plain read, against four kernels a tensor, and against torch
 #   sync      what CUPTI, CUDA and torch's profiler do: the questions of docs/internals/sync-ledger.md
 #   train     char_gpt --size gpt2 with and without the agent, in turns
+#   gpt2      GPT-2 in Python without an agent and with several settings of it, at three lengths of a step
 #   sanitize  compute-sanitizer's four tools over the kernel's tests
 #
 # A stage takes nine minutes at most and goes on after another one failed; the exit code says whether all

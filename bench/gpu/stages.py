@@ -10,6 +10,7 @@ import traceback
 import xml.etree.ElementTree as ElementTree
 
 import building
+import gpt2_stage
 import kernel_stage
 import machine
 import sync_stage
@@ -119,8 +120,9 @@ def sanitize_stage(context):
 
 
 STAGES = {"build": build_stage, "test": test_stage, "kernel": kernel_stage.run_stage,
-          "sync": sync_stage.run_stage, "train": train_stage.run_stage, "sanitize": sanitize_stage}
-DEFAULT = ("test", "kernel", "sync", "train", "sanitize")
+          "sync": sync_stage.run_stage, "train": train_stage.run_stage,
+          "gpt2": gpt2_stage.run_stage, "sanitize": sanitize_stage}
+DEFAULT = ("test", "kernel", "sync", "train", "gpt2", "sanitize")
 
 
 def run_one(name, context, about, folder):
