@@ -2,8 +2,10 @@
 
   python3 bench/gpu/prebuilt.py tests [NAME...]   the tests labelled gpu, one after the other; none may skip
   python3 bench/gpu/prebuilt.py run PROGRAM...    a program of the bundle, such as cuda_pass_bench --quick
+  python3 bench/gpu/prebuilt.py python SCRIPT...  a Python script of the checkout with the bundle's package
 
-Results go to $OUT: gpu_tests.json, and gpu_tests.log with what each test printed. --list is for the script.
+Results go to $OUT: gpu_tests.json, gpu_tests.log with what each test printed, and what a program or a script printed in
+a file of its name. --list is for the script that builds the bundle.
 """
 
 import argparse
@@ -43,6 +45,19 @@ def environment(place):
             "GRADVANE_VENV_PYTHON": sys.executable, "GRADVANE_SANITIZE": "", "GRADVANE_SERVERS_DIR": ""}
 
 
+def run_and_keep(command, env, folder, name):
+    """Its exit status. What it prints is whole in a file, line by line: only the end of what is printed comes back."""
+    if not os.environ.get("OUT"):
+        return subprocess.run(command, env=env, cwd=folder).returncode
+    with open(Path(os.environ["OUT"]) / f"{name}.txt", "a") as out:
+        program = subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.PIPE, text=True)
+        for line in program.stdout:
+            print(line, end="", flush=True)
+            out.write(line)
+            out.flush()
+        return program.wait()
+
+
 def run_tests(names, place, folder):
     env = environment(place)
     log = Log(folder / "gpu_tests.log")
@@ -69,7 +84,7 @@ def main():
             [ctest, "--test-dir", build, *building.LIST_GPU_TESTS], capture_output=True, text=True, check=True).stdout)))
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("tests", "run"))
+    parser.add_argument("what", choices=("tests", "run", "python"))
     parser.add_argument("words", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if not BUNDLE.is_file():
@@ -78,19 +93,12 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         shutil.unpack_archive(BUNDLE, place)
+        env = {**os.environ, **environment(place)}
         if options.what == "run":
-            command = [place / "bin" / options.words[0], *options.words[1:]]
-            env = {**os.environ, **environment(place)}
-            if not os.environ.get("OUT"):
-                return subprocess.run(command, env=env, cwd=place).returncode
-            # Whole in a file, line by line: only the end of what is printed comes back.
-            with open(Path(os.environ["OUT"]) / f"{options.words[0]}.txt", "a") as out:
-                program = subprocess.Popen(command, env=env, cwd=place, stdout=subprocess.PIPE, text=True)
-                for line in program.stdout:
-                    print(line, end="", flush=True)
-                    out.write(line)
-                    out.flush()
-                return program.wait()
+            return run_and_keep([place / "bin" / options.words[0], *options.words[1:]], env, place, options.words[0])
+        if options.what == "python":
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(place / "python"), env.get("PYTHONPATH")]))
+            return run_and_keep([sys.executable, "-B", *options.words], env, ROOT, Path(options.words[0]).stem)
         results = Path(os.environ.get("OUT") or ROOT / "build")
         names = options.words or (place / "tests").read_text().split()
         return run_tests(names, place, results)
