@@ -65,7 +65,7 @@ BARS = (
     # A run that has broken has nothing but NaN: as fast as any other.
     Bar(r"sm_90 b?f16 broken", "per_element", at_most=14),
     Bar(r"sm_90 f32 broken", "per_element", at_most=27),
-    Bar(r"\w+ (b?f16|f32) (careful|nonfinite|broken)", "before_use", at_least=30),
+    Bar(r"\w+ (b?f16|f32) (careful|nonfinite|broken)", "prefetches", at_least=1),
     Bar(r"sm_90 kernel", "registers", at_most=80),
     Bar(r"\w+ kernel", "spill_bytes", at_most=0),
     Bar(r"\w+ \w+ (block|warp) .+", "local_accesses", at_most=0),

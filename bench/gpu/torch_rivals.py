@@ -30,10 +30,12 @@ from device_calls import Counting
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 ALIGNMENT = 512  # bytes, as in cuda_pass_bench
+SPARSE_ROW = 768  # elements, as there
 
 
 def make_data(count, dtype, kind, device):
-    """Like those of cuda_pass_bench: magnitudes from 2^-10 to 1, half of them zero or subnormal, or nothing but NaN."""
+    """Like those of cuda_pass_bench: magnitudes from 2^-10 to 1, half of them zero or subnormal, a tenth of the rows zero,
+    or nothing but NaN."""
     if kind == "all_nan":
         return torch.full((count,), float("nan"), dtype=dtype, device=device)
     generator = torch.Generator(device=device).manual_seed(7)
@@ -41,7 +43,10 @@ def make_data(count, dtype, kind, device):
     for begin in range(0, count, 1 << 26):  # in pieces: temporaries would double the memory
         piece = values[begin:begin + (1 << 26)]
         piece.uniform_(2.0 ** -10, 1.0, generator=generator)
-        if kind != "uniform":
+        if kind == "sparse_rows":
+            rows = torch.rand(-(-piece.numel() // SPARSE_ROW), 1, device=device, generator=generator) < 0.1
+            piece[rows.expand(-1, SPARSE_ROW).flatten()[:piece.numel()]] = 0
+        elif kind != "uniform":
             chosen = torch.rand(piece.shape, device=device, generator=generator) < 0.5
             piece[chosen] = {"half_zero": 0.0, "half_subnormal": torch.finfo(dtype).tiny / 4}[kind]
     return values

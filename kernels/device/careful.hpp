@@ -198,7 +198,7 @@ GRADVANE_HOST_DEVICE inline void note_first(const Vector& vector, std::int64_t i
 
 }  // namespace detail
 
-/// Reads `vectors` vectors that are `stride` bytes apart, one at least and the first at `at`; in ascending order. fp32,
+/// Reads `vectors` vectors that are `stride` bytes apart, the first at `at`; in ascending order. fp32,
 /// fp16, bf16. Out of line: its code would be in the way of the loops.
 /// @param tensor    its first element
 /// @param is_first  nothing was read into `into` yet
@@ -212,12 +212,13 @@ GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE bool read_carefully(const std::byte* t
   if (is_first) into = TensorStats{};
   detail::FiniteSums<dtype> sums;
   detail::NonfiniteCounts counts;
-  // The next one is on its way while this one is worked on: by itself each would be a wait for memory.
-  Vector next = Lane::load(at);
+  // All are on their way to the L2 cache before the first is worked on, without a register for them: loaded one after
+  // the other, each would be a wait for memory.
+  GRADVANE_ROLL
+  for (int v = 0; v < vectors; ++v) Lane::prefetch(at + v * stride);
   GRADVANE_ROLL
   for (int v = 0; v < vectors; ++v, at += stride) {
-    Vector vector = next;
-    if (v + 1 < vectors) next = Lane::load(at + stride);
+    Vector vector = Lane::load(at);
     if (detail::is_any_nonfinite<dtype>(vector)) {
       if (counts.packed == 0)
         detail::note_first<dtype>(vector, (at - tensor) / size_in_bytes(dtype), into);

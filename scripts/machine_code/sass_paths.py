@@ -58,6 +58,10 @@ class Instruction:
         return self.name == "LDG" and "128" in self.opcode.split(".")
 
     @property
+    def is_prefetch(self) -> bool:
+        return self.name == "CCTL" and any(part.startswith("PF") for part in self.opcode.split("."))
+
+    @property
     def is_local(self) -> bool:
         return self.name in ("LDL", "STL")
 
@@ -262,18 +266,6 @@ def loads_in_flight(path: list[Instruction]) -> int:
         elif it.registers() & filled:
             break
     return loads
-
-
-def instructions_before_use(path: list[Instruction]) -> int:
-    """How many instructions a loop's one 128-bit load has for its way, before a register that it fills is touched: in
-    this turn or the next, which is as this one."""
-    (at,) = (i for i, it in enumerate(path) if it.is_wide_load)
-    first = REGISTER.match(path[at].operands)
-    if not first:
-        raise SassError(f"a load into no register: {path[at].opcode} {path[at].operands}")
-    filled = set(range(int(first[1]), int(first[1]) + 4))
-    others = [*path[at + 1:], *path[:at]]
-    return next((i for i, it in enumerate(others) if it.registers() & filled), len(others))
 
 
 def load_stride(loads: list[Instruction]) -> int:

@@ -15,8 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from sass_paths import (Code, Instruction, Loop, SassError, blocks_of, innermost,
-                        instructions_before_use, load_stride, loads_in_flight, loops)
+from sass_paths import (Code, Instruction, Loop, SassError, blocks_of, innermost, load_stride, loads_in_flight, loops)
 
 DTYPES = ("f32", "f64", "f16", "bf16")  # as numbered in kernels/dtype.hpp
 ELEMENTS = {"f32": 32, "f64": 16, "f16": 64, "bf16": 64}  # of a thread's eight vectors
@@ -130,14 +129,17 @@ def loop_rows(code: Code) -> dict[str, dict]:
     return rows
 
 
+def whole_of(code: Code, entry: int) -> list[Instruction]:
+    return [it for block in blocks_of(code, entry).values() for it in code.instructions[block.begin:block.end]]
+
+
 def functions(code: Code, name: str, pattern: re.Pattern[str], dtypes: tuple[str, ...]) -> Iterator[tuple[str, int, dict]]:
     """Out of line, one for each dtype: where it begins, and what all of it takes."""
     entries = {DTYPES[int(match[1])]: entry for label, entry in code.labels.items() if (match := pattern.search(label))}
     if missing := set(dtypes) - set(entries):
         raise SassError(f"{code.name}: no function {name} of {', '.join(sorted(missing))}")
     for dtype, entry in entries.items():
-        whole = [it for block in blocks_of(code, entry).values()
-                 for it in code.instructions[block.begin:block.end]]
+        whole = whole_of(code, entry)
         yield dtype, entry, {"function": len(whole), "local_accesses": sum(it.is_local for it in whole)}
 
 
@@ -167,12 +169,13 @@ def careful_rows(code: Code) -> dict[str, dict]:
         if not adding or not passing:
             raise SassError(f"{code.name}: no loop over vectors and their halves in read_carefully of {dtype}")
         second_half = len(halves[0].paths()[0])
+        whole["prefetches"] = sum(it.is_prefetch for it in whole_of(code, entry))
         for name, way, more in (("careful", adding[0], second_half), ("nonfinite", adding[-1], second_half),
                                 ("broken", passing[-1], 0)):
             count = len(way) + more
             rows[f"{dtype} {name}"] = {
                 "instructions": count, "per_element": round(count / (ELEMENTS[dtype] / LOADS), 4),
-                "before_use": instructions_before_use(way), **whole}
+                **whole}
     return rows
 
 
@@ -216,7 +219,7 @@ def usage_rows(usage: str, arch: str) -> dict[str, dict]:
 
 # Which way a number is worse. Others are only told of.
 MORE_IS_WORSE = ("instructions", "registers", "spill_bytes", "stack_bytes", "local_accesses")
-FEWER_IS_WORSE = ("loads_in_flight", "before_use", "resident_blocks")
+FEWER_IS_WORSE = ("loads_in_flight", "prefetches", "resident_blocks")
 
 
 def worse_of(a: dict, b: dict) -> dict:

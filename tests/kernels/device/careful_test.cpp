@@ -12,7 +12,14 @@ namespace gradvane::kernels::device {
 namespace {
 
 struct HostLane {
+  static inline std::vector<const std::byte*> asked_for;  // before the first load
+  static inline bool has_loaded = false;
+
+  static void prefetch(const std::byte* at) {
+    if (!has_loaded) asked_for.push_back(at);
+  }
   static Vector load(const std::byte* at) {
+    has_loaded = true;
     Vector vector;
     std::memcpy(&vector, at, sizeof(vector));
     return vector;
@@ -121,6 +128,18 @@ TEST(Careful, WhatTheFastPathRefusesIsSpecial) {
   EXPECT_TRUE(is_special<DType::f32>(0x007fffff, 0x3f800000)) << "subnormal";
   EXPECT_TRUE(is_special<DType::f32>(0x60000000, 0x3f800000)) << "2^65, squared";
   EXPECT_TRUE(is_special<DType::f32>(0x20000000, 0x20000000)) << "2^-63, squared";
+}
+
+TEST(Careful, AllVectorsAreAskedForBeforeTheFirstIsLoaded) {
+  alignas(sizeof(Vector)) std::array<std::byte, kBytes> data{};
+  HostLane::asked_for.clear();
+  HostLane::has_loaded = false;
+  TensorStats stats;
+  (void)read_carefully<DType::f32, HostLane>(data.data(), data.data(), 4, 2 * sizeof(Vector), true,
+                                             stats);
+  EXPECT_EQ(stats.zero, 16);
+  const std::vector<const std::byte*> all{&data[0], &data[32], &data[64], &data[96]};
+  EXPECT_EQ(HostLane::asked_for, all);
 }
 
 TEST(Careful, WhatWasReadBeforeStays) {

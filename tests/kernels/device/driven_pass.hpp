@@ -55,6 +55,7 @@ class FiberLane {
     ++loads;
     return *reinterpret_cast<const device::Vector*>(at);  // aligned, or UBSan says so
   }
+  static void prefetch(const std::byte*) {}
   [[nodiscard]] static device::Vector load_to_change(const std::byte* at) { return load(at); }
   static void store(std::byte* at, const device::Vector& vector) {
     *reinterpret_cast<device::Vector*>(at) = vector;
