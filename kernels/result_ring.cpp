@@ -8,7 +8,7 @@ namespace gradvane::kernels {
 namespace {
 
 std::size_t payload_bytes(std::int64_t max_tensors) noexcept {
-  return sizeof(SlotHeader) + static_cast<std::size_t>(max_tensors) * sizeof(TensorStats);
+  return record_offset(static_cast<std::size_t>(max_tensors));
 }
 
 std::int64_t checked(std::int64_t max_tensors) {
@@ -59,7 +59,12 @@ std::uint64_t RingProducer::publish(std::uint64_t plan_id, std::span<const Site>
   header.tensors = static_cast<std::int64_t>(carried.size());
   header.token = token != 0 ? token : sequence;
   header.totals = state_.totals;
-  ring_->slots().write(sequence, header, carried);
+  SlotRing& slots = ring_->slots();
+  slots.begin(sequence);
+  slots.put(sequence, 0, std::as_bytes(std::span(&header, 1)));
+  for (std::size_t i = 0; i < carried.size(); ++i)
+    slots.put(sequence, record_offset(i), std::as_bytes(carried.subspan(i, 1)));
+  slots.end(sequence);
   return sequence;
 }
 
@@ -99,7 +104,9 @@ ReadStatus RingReader::read(std::uint64_t sequence, SlotHeader& header,
   if (status != SlotStatus::ok) return meaning(status);
   const std::int64_t tensors = std::clamp<std::int64_t>(header.tensors, 0, ring_->max_tensors());
   stats.resize(static_cast<std::size_t>(tensors));
-  status = slots.read(sequence, std::as_writable_bytes(std::span(stats)), sizeof(SlotHeader));
+  for (std::size_t i = 0; i < stats.size() && status == SlotStatus::ok; ++i)
+    status =
+        slots.read(sequence, std::as_writable_bytes(std::span(&stats[i], 1)), record_offset(i));
   return meaning(status);
 }
 

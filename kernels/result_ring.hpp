@@ -1,6 +1,6 @@
 #pragma once
-// Where a read's results wait for the worker: a SlotRing whose slots are a SlotHeader and one
-// TensorStats per tensor. The producer is a thread here, or a device that writes the same bytes; there
+// Where a read's results wait for the worker: a SlotRing whose slots are a SlotHeader and a record per
+// tensor, its TensorStats. The producer is a thread here, or a device that writes the same bytes; there
 // is one reader for both.
 #include <cstddef>
 #include <cstdint>
@@ -8,13 +8,14 @@
 #include <type_traits>
 #include <vector>
 
+#include "kernels/host_device.hpp"
 #include "kernels/running_totals.hpp"
 #include "kernels/slot_ring.hpp"
 #include "kernels/tensor_stats.hpp"
 
 namespace gradvane::kernels {
 
-/// The first bytes of a slot's payload; TensorStats[tensors] follow.
+/// The first bytes of a slot's payload.
 struct SlotHeader {
   std::uint64_t sequence = 0;  ///< counts reads from 1
   std::uint64_t plan_id = 0;
@@ -26,6 +27,18 @@ static_assert(std::is_trivially_copyable_v<SlotHeader> && std::is_standard_layou
 static_assert(offsetof(SlotHeader, plan_id) == 8 && offsetof(SlotHeader, tensors) == 16);
 static_assert(offsetof(SlotHeader, token) == 24 && offsetof(SlotHeader, totals) == 32);
 static_assert(sizeof(SlotHeader) == 248);
+
+/// A record begins a line of memory and has it to itself: what a device stores into one goes over the bus as one piece,
+/// not as a part of each of five sectors.
+inline constexpr std::size_t kRecordBytes = 128;
+/// Of a tensor's record in the payload.
+[[nodiscard]] GRADVANE_HOST_DEVICE constexpr std::size_t record_offset(
+    std::size_t tensor) noexcept {
+  constexpr std::size_t kBefore = sizeof(RingHeader) + sizeof(SlotLock) + sizeof(SlotHeader);
+  constexpr std::size_t kGap = (kRecordBytes - kBefore % kRecordBytes) % kRecordBytes;
+  return sizeof(SlotHeader) + kGap + tensor * kRecordBytes;
+}
+static_assert(sizeof(TensorStats) <= kRecordBytes && SlotRing::kAlignment % kRecordBytes == 0);
 
 class ResultRing {
  public:

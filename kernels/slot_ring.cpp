@@ -108,17 +108,32 @@ bool SlotRing::write_spans(std::uint64_t sequence,
   for (const auto& part : parts) total += round_up(part.size(), kWord);
   if (sequence == 0 || total > payload_bytes_) return false;
 
-  std::uint64_t* words = words_of(sequence);
-  std::atomic_ref(words[kBegin]).store(sequence, std::memory_order_relaxed);
-  std::uint64_t* to = words + kPayload;
+  begin(sequence);
+  std::size_t offset = 0;
   for (const auto& part : parts) {
-    const std::size_t whole = part.size() / kWord * kWord;
-    for (std::size_t at = 0; at < whole; at += kWord) store_word(to++, part.data() + at, kWord);
-    if (whole < part.size()) store_word(to++, part.data() + whole, part.size() - whole);
+    put(sequence, offset, part);
+    offset += round_up(part.size(), kWord);
   }
-  std::atomic_ref(words[kEnd]).store(sequence, std::memory_order_release);
-  latest_of(memory_).store(sequence, std::memory_order_release);
+  end(sequence);
   return true;
+}
+
+void SlotRing::begin(std::uint64_t sequence) noexcept {
+  std::atomic_ref(words_of(sequence)[kBegin]).store(sequence, std::memory_order_relaxed);
+}
+
+void SlotRing::put(std::uint64_t sequence, std::size_t offset,
+                   std::span<const std::byte> bytes) noexcept {
+  if (offset > payload_bytes_ || bytes.size() > payload_bytes_ - offset) return;
+  std::uint64_t* to = words_of(sequence) + kPayload + offset / kWord;
+  const std::size_t whole = bytes.size() / kWord * kWord;
+  for (std::size_t at = 0; at < whole; at += kWord) store_word(to++, bytes.data() + at, kWord);
+  if (whole < bytes.size()) store_word(to, bytes.data() + whole, bytes.size() - whole);
+}
+
+void SlotRing::end(std::uint64_t sequence) noexcept {
+  std::atomic_ref(words_of(sequence)[kEnd]).store(sequence, std::memory_order_release);
+  latest_of(memory_).store(sequence, std::memory_order_release);
 }
 
 SlotStatus SlotRing::read(std::uint64_t sequence, std::span<std::byte> out,

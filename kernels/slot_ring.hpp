@@ -4,13 +4,13 @@
 // the reader learns how many it missed from the sequence numbers.
 //
 // The memory, so that a device can be the producer. Little-endian 64-bit words, the whole aligned to
-// 64 bytes (kAlignment):
+// 128 bytes (kAlignment):
 //
 //   offset  size  RingHeader
 //        0     8  magic "GVRING01"
 //        8     8  slots
 //       16     8  payload_bytes   of one slot, a multiple of 8
-//       24     8  stride_bytes    from one slot to the next, a multiple of 64
+//       24     8  stride_bytes    from one slot to the next, a multiple of 128
 //       32    32  0
 //       64     8  latest          the highest finished sequence number, 0 before the first
 //       72    56  0
@@ -65,7 +65,7 @@ enum class SlotStatus : std::uint8_t {
 /// allocated after construction.
 class SlotRing {
  public:
-  static constexpr std::size_t kAlignment = 64;
+  static constexpr std::size_t kAlignment = 128;
 
   /// Owns its memory. Throws std::invalid_argument if either number is not positive.
   SlotRing(int slots, std::size_t payload_bytes);
@@ -96,6 +96,12 @@ class SlotRing {
     const std::span<const std::byte> spans[] = {bytes_of(parts)...};
     return write_spans(sequence, spans);
   }
+
+  /// Producer, for parts that are not side by side: begin(), any number of put(), end(), all with one sequence number, as
+  /// write() takes it. `offset` is a multiple of 8; what does not fit is left out.
+  void begin(std::uint64_t sequence) noexcept;
+  void put(std::uint64_t sequence, std::size_t offset, std::span<const std::byte> bytes) noexcept;
+  void end(std::uint64_t sequence) noexcept;
 
   /// Reader. Copies out.size() bytes of the payload from `offset`, a multiple of 8. `out` is whole
   /// only with ok. Reading past the payload's end answers not_yet.

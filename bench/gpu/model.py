@@ -2,13 +2,14 @@
 """How long the pass should take on a GPU: from its instructions, its bytes, and what begins and ends it.
 
 Written for the next run on a GPU to refute it. The constants come from the clocks of one trace on an H200
-(bench/gpu/notes.md) and from docs/internals/sass.json; two are fitted, and say so. With --write it writes its tables into
+(bench/gpu/notes.md) and from docs/internals/sass.json; those that are fitted or guessed say so. With --write it writes its tables into
 docs/internals/kernel.md.
 
     python3 bench/gpu/model.py [--write]
 """
 
 import argparse
+import dataclasses
 import json
 import math
 from dataclasses import dataclass
@@ -23,13 +24,22 @@ END = "<!-- model: end -->"
 
 BLOCKS = 396
 CHUNK = 32768
+VECTORS = 8  # of a thread, in flight together or asked for together
+WARP_VECTOR = 512  # bytes that a warp loads at once
 # In cycles of the H200's trace, at 1.93 GHz: until a block's first load, merging and handing in, joining the
-# records of a tensor that is split, the last ticket with the norm.
+# records of a tensor that is split in two rounds of loads, the last ticket with the norm.
 FIRST_LOAD, HAND_IN, JOIN, LAST_TICKET = 5400, 2700, 6950, 6400
+RECORDS_OF_A_ROUND = 208  # that are loaded together where they are joined
 # Seconds: until the first block runs and after the last one; the fence to the host.
 LAUNCH, FENCE = 2.4e-6, 2.2e-6
-# Fitted to the 10,000 tensors: a record of 104 bytes into the host's memory, and a launch behind another.
-RECORD, NEXT_LAUNCH = 5.5e-9, 4e-6
+# Fitted to the 10,000 tensors: a record of 104 bytes that lay in five sectors of the host's memory, and a launch behind
+# another. If each sector is a packet with a header of some 26 bytes, that was 42 GB/s, and a record in one line takes:
+RECORD_IN_SECTORS, NEXT_LAUNCH = 5.5e-9, 4e-6
+RECORD = RECORD_IN_SECTORS * (128 + 26) / (104 + 5 * 26)
+# Fitted to 1 GB that 132 blocks read in 296 us, one on a multiprocessor: a load from memory under load.
+LATENCY = 0.96e-6
+# A guess: a load that finds its bytes in the L2 cache.
+CACHED = 0.2e-6
 
 
 @dataclass(frozen=True)
@@ -50,56 +60,104 @@ DEVICES = (
     Device("H200", "sm_90", 132, 1.93e9, 4.80e12),
     Device("B200", "sm_100", 148, 1.85e9, 8.00e12),
 )
+H200 = DEVICES[2]
 
 
 @dataclass(frozen=True)
 class Case:
-    """Tensors that are read together."""
+    """Tensors that are read together, all of whose groups go one way through the machine code (scripts/machine_code)."""
 
     title: str
     dtype: str
     bytes: int
-    tensors: int
+    tensors: int = 1
+    way: str = "plain"
+    most_blocks: int = BLOCKS
+    chunks_of_a_block: int = 1  # at least
+    is_current: bool = True  # else as it was when it was measured: as many blocks as there may be, records in sectors
 
     @property
-    def elements(self) -> int:
-        return self.bytes // (4 if self.dtype == "f32" else 2)
+    def chunks(self) -> int:
+        return max(math.ceil(self.bytes / CHUNK), 1)
+
+    @property
+    def blocks(self) -> int:
+        """As in chunk_plan.cpp: as few as there can be without one that has more."""
+        if not self.is_current:
+            return min(self.most_blocks, self.chunks)
+        of_a_block = max(math.ceil(self.chunks / self.most_blocks), self.chunks_of_a_block)
+        return math.ceil(self.chunks / of_a_block)
 
     @property
     def launches(self) -> int:
         return math.ceil(self.tensors / 4064) if self.tensors > 480 else 1
 
 
+MEGABYTE = 1 << 20
 CASES = (
-    Case("64 MB, bf16", "bf16", 1 << 26, 1), Case("256 MB, bf16", "bf16", 1 << 28, 1),
-    Case("1 GB, bf16", "bf16", 1 << 30, 1), Case("64 MB, fp32", "f32", 1 << 26, 1),
-    Case("256 MB, fp32", "f32", 1 << 28, 1), Case("1 GB, fp32", "f32", 1 << 30, 1),
+    Case("64 MB, bf16", "bf16", 1 << 26), Case("256 MB, bf16", "bf16", 1 << 28),
+    Case("1 GB, bf16", "bf16", 1 << 30), Case("64 MB, fp32", "f32", 1 << 26),
+    Case("256 MB, fp32", "f32", 1 << 28), Case("1 GB, fp32", "f32", 1 << 30),
     Case("GPT-2, bf16, 148 tensors", "bf16", 248_879_616, 148), Case("ResNet-50, bf16, 161 tensors", "bf16", 51_114_064, 161),
     Case("10,000 tensors of 272 bytes, bf16", "bf16", 2_720_800, 10_000),
 )
+WAYS = {"plain": "normal numbers", "counting": "half of them zero", "careful": "half of them subnormal",
+        "nonfinite": "half of them NaN", "broken": "all NaN"}
+SMALL = (4, 8, 16, 24, 32)  # megabytes
 
 
-def instructions_per_element(device: Device, dtype: str, way: str = "plain") -> float:
-    rows = json.loads(SASS.read_text())["rows"]
-    return rows[f"{device.architecture} {dtype} block {way}"]["per_element"]
+def rows(device: Device) -> dict[str, dict]:
+    every = json.loads(SASS.read_text())["rows"]
+    of_it = device.architecture + " "
+    return {name.removeprefix(of_it): row for name, row in every.items() if name.startswith(of_it)}
+
+
+def group_seconds(device: Device, case: Case, warps: int) -> float:
+    """Until a warp is done with its next group, where `warps` share a scheduler. Either they issue instructions all
+    the time, or each waits for its loads: of a whole group from memory, then, where the group is read carefully, of
+    each vector from the L2 cache."""
+    found = rows(device)
+    if case.way in ("plain", "counting"):
+        issuing = found[f"{case.dtype} block {case.way}"]["instructions"] / device.clock
+        return max(warps * issuing, LATENCY + issuing)
+    issuing = found[f"{case.dtype} {case.way}"]["instructions"] / device.clock
+    return max(warps * VECTORS * issuing, LATENCY + VECTORS * (CACHED + issuing))
 
 
 def data_seconds(device: Device, case: Case) -> float:
-    """Reading, where memory or issuing instructions is the limit. Blocks have whole chunks: all wait for the fullest."""
-    chunks = max(math.ceil(case.bytes / CHUNK), 1)
-    evenly = math.ceil(chunks / BLOCKS) * BLOCKS / chunks if chunks >= BLOCKS else 1.0
-    memory = case.bytes * evenly / (device.bytes_per_second * device.reached)
-    warp_instructions = case.elements * evenly * instructions_per_element(device, case.dtype) / 32
-    return max(memory, warp_instructions / (4 * device.multiprocessors * device.clock))
+    """Reading, where memory is the limit, or what multiprocessors have in flight, or issuing instructions. Blocks have
+    whole chunks: all wait for the fullest."""
+    resident = min(rows(device)["kernel"]["resident_blocks"], math.ceil(case.blocks / device.multiprocessors))
+    warps = resident * 8
+    in_flight = warps * VECTORS * WARP_VECTOR * min(device.multiprocessors, case.blocks)
+    by_multiprocessors = in_flight / group_seconds(device, case, warps // 4)
+    evenly = math.ceil(case.chunks / case.blocks) * case.blocks / case.chunks
+    by_memory = device.bytes_per_second * device.reached
+    return max(case.bytes * evenly / min(by_memory, by_multiprocessors),
+               math.ceil(case.chunks / case.blocks) * group_seconds(device, case, 1))
 
 
 def fixed_seconds(device: Device, case: Case) -> float:
-    cycles = FIRST_LOAD + HAND_IN + JOIN + LAST_TICKET
-    return LAUNCH + FENCE + cycles / device.clock + case.tensors * RECORD + (case.launches - 1) * NEXT_LAUNCH
+    rounds = math.ceil(case.blocks / RECORDS_OF_A_ROUND)
+    record = RECORD if case.is_current else RECORD_IN_SECTORS
+    cycles = FIRST_LOAD + HAND_IN + JOIN / 2 * rounds + LAST_TICKET
+    return LAUNCH + FENCE + cycles / device.clock + case.tensors * record + (case.launches - 1) * NEXT_LAUNCH
 
 
 def seconds(device: Device, case: Case) -> float:
     return data_seconds(device, case) + fixed_seconds(device, case)
+
+
+def as_measured(case: Case) -> Case:
+    return dataclasses.replace(case, is_current=False)
+
+
+def sick(dtype: str, way: str) -> Case:
+    return Case(WAYS[way], dtype, 1 << 28, way=way)
+
+
+def small(megabytes: int, chunks_of_a_block: int) -> Case:
+    return Case(f"{megabytes} MB", "bf16", megabytes * MEGABYTE, chunks_of_a_block=chunks_of_a_block)
 
 
 def measured() -> dict[str, float]:
@@ -115,14 +173,27 @@ def measured() -> dict[str, float]:
     return found
 
 
+def table(titles: list[str], lines: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in (titles, ["---"] * len(titles), *lines)) + "\n"
+
+
+def micro(device: Device, case: Case) -> str:
+    return f"{seconds(device, case) * 1e6:.0f}"
+
+
 def to_markdown() -> str:
     known = measured()
-    lines = ["| microseconds | " + " | ".join(device.name for device in DEVICES) + " | measured on the H200 |",
-             "|---" * (len(DEVICES) + 2) + "|"]
-    for case in CASES:
-        cells = [f"{seconds(device, case) * 1e6:.0f}" for device in DEVICES]
-        lines.append(f"| {case.title} | " + " | ".join(cells) + f" | {known[case.title] * 1e6:.0f} |")
-    return "\n".join(lines) + "\n"
+    devices = table(["microseconds", *(device.name for device in DEVICES), "H200, before", "measured then"],
+                    [[case.title, *(micro(device, case) for device in DEVICES), micro(H200, as_measured(case)),
+                      f"{known[case.title] * 1e6:.0f}"] for case in CASES])
+    data = table(["256 MB on the H200, microseconds", "bf16", "over normal numbers", "fp32", "over normal numbers"],
+                 [[WAYS[way], *(cell for dtype in ("bf16", "f32") for cell in (
+                     micro(H200, sick(dtype, way)),
+                     f"{seconds(H200, sick(dtype, way)) / seconds(H200, sick(dtype, 'plain')):.2f}"))] for way in WAYS])
+    blocks = table(["a small model in bf16 on the H200, microseconds", *(f"{size} MB" for size in SMALL)],
+                   [[f"at least {chunks} chunk{'s' * (chunks > 1)} a block",
+                     *(f"{seconds(H200, small(size, chunks)) * 1e6:.1f}" for size in SMALL)] for chunks in (1, 2, 4)])
+    return f"{devices}\n{data}\n{blocks}"
 
 
 def main() -> None:

@@ -33,13 +33,14 @@ class RingWriter {
 
   /// By the threads of one warp. What does not fit into the slot is left out.
   GRADVANE_HOST_DEVICE void write_stats(std::int64_t tensor, const TensorStats& stats) noexcept {
+    constexpr int kWords = kRecordBytes / sizeof(std::uint64_t);
     const int word = lane_.thread() % kWarp;
-    if (tensor >= ring_.max_tensors || word >= kStatsWords) return;
-    const std::size_t at =
-        (sizeof(SlotHeader) + static_cast<std::size_t>(tensor) * sizeof(TensorStats)) /
-        sizeof(std::uint64_t);
-    std::uint64_t* to = payload() + at;
-    lane_.store_host(to + word, reinterpret_cast<const std::uint64_t*>(&stats)[word]);
+    if (tensor >= ring_.max_tensors || word >= kWords) return;
+    std::uint64_t* to =
+        payload() + record_offset(static_cast<std::size_t>(tensor)) / sizeof(std::uint64_t);
+    // The whole record, so that no line is written in part.
+    const auto* words = reinterpret_cast<const std::uint64_t*>(&stats);
+    lane_.store_host(to + word, word < kStatsWords ? words[word] : 0);
   }
 
   /// By the threads of one warp, when all statistics are written and known to be. `latest` may be seen

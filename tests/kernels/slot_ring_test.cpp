@@ -119,7 +119,7 @@ TEST(SlotRing, RefusesSizesAndMemoryThatCannotBe) {
   EXPECT_THROW(SlotRing(0, 8), std::invalid_argument);
   EXPECT_THROW(SlotRing(-1, 8), std::invalid_argument);
   EXPECT_THROW(SlotRing(1, 0), std::invalid_argument);
-  alignas(64) std::array<std::byte, 1024> memory{};
+  alignas(128) std::array<std::byte, 1024> memory{};
   EXPECT_THROW(SlotRing(4, 64, std::span(memory).subspan(8)), std::invalid_argument);
   EXPECT_THROW(SlotRing(100, 64, memory), std::invalid_argument);
 }
@@ -127,27 +127,27 @@ TEST(SlotRing, RefusesSizesAndMemoryThatCannotBe) {
 // What a device writes, and a host of another build reads: offsets as the header documents them.
 TEST(SlotRing, LaysItsMemoryOutAsDocumented) {
   constexpr std::size_t kPayload = 24;
-  EXPECT_EQ(SlotRing::bytes_needed(3, kPayload), 128u + 3 * 64);
-  EXPECT_EQ(SlotRing::bytes_needed(3, 49), 128u + 3 * 128);
-  alignas(64) std::array<std::uint64_t, 40> memory;
+  EXPECT_EQ(SlotRing::bytes_needed(3, kPayload), 128u + 3 * 128);
+  EXPECT_EQ(SlotRing::bytes_needed(3, 113), 128u + 3 * 256);
+  alignas(128) std::array<std::uint64_t, 64> memory;
   memory.fill(~std::uint64_t{0});
   SlotRing ring(3, kPayload, std::as_writable_bytes(std::span(memory)));
   EXPECT_EQ(std::memcmp(memory.data(), "GVRING01", 8), 0);
   EXPECT_EQ(memory[1], 3u);
   EXPECT_EQ(memory[2], kPayload);
-  EXPECT_EQ(memory[3], 64u);
+  EXPECT_EQ(memory[3], 128u);
   EXPECT_EQ(memory[8], 0u);
 
   ASSERT_TRUE(ring.write(4, std::array<std::uint64_t, 3>{10, 11, 12}));
   EXPECT_EQ(memory[8], 4u);
-  const std::size_t slot = (128 + 4 % 3 * 64) / 8;
+  const std::size_t slot = (128 + 4 % 3 * 128) / 8;
   EXPECT_EQ(memory[slot], 4u);
   EXPECT_EQ(memory[slot + 1], 4u);
   EXPECT_EQ(memory[slot + 2], 10u);
   EXPECT_EQ(memory[slot + 4], 12u);
 
   // A foreign producer's write, by hand: begun, then finished.
-  const std::size_t next = (128 + 5 % 3 * 64) / 8;
+  const std::size_t next = (128 + 5 % 3 * 128) / 8;
   memory[next] = 5;
   memory[next + 2] = 42;
   std::uint64_t value = 0;

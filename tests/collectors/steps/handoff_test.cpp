@@ -252,7 +252,7 @@ TEST(Handoff, ManyEntriesGetFewerSlotsInsteadOfMoreMemory) {
   constexpr std::size_t kEntries = 20'000;
   Handoff handoff(kAsked);
   set_plan(handoff, 1, kEntries);
-  const std::size_t slot = kEntries * sizeof(TensorStats);
+  const std::size_t slot = kEntries * kernels::kRecordBytes;
   for (std::uint64_t n = 1; n <= kAsked; ++n) publish(handoff, 1, entries_of(n, kEntries));
   SlotHeader header;
   std::vector<TensorStats> stats;

@@ -1,8 +1,12 @@
 // What the device writes into a ring, read by the reader of every ring.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "tests/kernels/device/driven_pass.hpp"
@@ -57,6 +61,27 @@ TEST_F(DeviceRing, ASlotHasTheHeaderAndTheStatisticsOfItsRead) {
     for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(stats_[i], pass.stats()[i]));
   }
   EXPECT_EQ(reader.read_next(header_, stats_).status, ReadStatus::empty);
+}
+
+TEST_F(DeviceRing, ARecordIsAWholeLineOfMemoryThatNothingElseIsIn) {
+  constexpr std::size_t kLine = 128;
+  DrivenPass pass(shapes_, sites_, {.ring_slots = 2});
+  const SlotRing& ring = pass.ring().slots();
+  const std::span<std::byte> memory = ring.memory();
+  std::vector<std::size_t> records;  // of the first read's slot
+  for (std::size_t i = 0; i < 3; ++i)
+    records.push_back(sizeof(RingHeader) + ring.stride_bytes() + sizeof(SlotLock) +
+                      record_offset(i));
+  for (const std::size_t at : records) {
+    ASSERT_EQ(reinterpret_cast<std::uintptr_t>(&memory[at]) % kLine, 0u);
+    std::fill_n(&memory[at], kLine, std::byte{0xff});
+  }
+  read(pass);
+  for (std::size_t i = 0; i < 3; ++i) {
+    std::array<std::byte, kLine> expected{};
+    std::memcpy(expected.data(), &pass.stats()[i], sizeof(TensorStats));
+    EXPECT_EQ(std::memcmp(expected.data(), &memory[records[i]], kLine), 0) << i;
+  }
 }
 
 TEST_F(DeviceRing, AFullRingLosesTheOldestAndTheReaderCountsThem) {

@@ -12,7 +12,8 @@ sys.path.insert(0, str(ROOT / "bench" / "gpu"))
 
 import model  # noqa: E402
 
-H200 = next(device for device in model.DEVICES if device.name == "H200")
+H200 = model.H200
+SICK = ("careful", "nonfinite", "broken")
 # Why is not known.
 TOO_LITTLE = {"ResNet-50, bf16, 161 tensors": 0.25}
 
@@ -20,13 +21,31 @@ TOO_LITTLE = {"ResNet-50, bf16, 161 tensors": 0.25}
 @pytest.mark.parametrize("case", model.CASES, ids=lambda case: case.title)
 def test_the_model_is_near_what_an_h200_took(case):
     within = TOO_LITTLE.get(case.title, 0.1)
-    assert model.seconds(H200, case) == pytest.approx(model.measured()[case.title], rel=within)
+    assert model.seconds(H200, model.as_measured(case)) == pytest.approx(model.measured()[case.title], rel=within)
 
 
 def test_a_device_of_half_the_bandwidth_would_be_seen():
     slow = dataclasses.replace(H200, bytes_per_second=H200.bytes_per_second / 2)
     case = next(case for case in model.CASES if case.title == "1 GB, bf16")
     assert model.seconds(slow, case) > 1.5 * model.measured()[case.title]
+
+
+def test_too_few_blocks_take_what_they_took():
+    """Of which LATENCY is fitted: bench/gpu/notes.md."""
+    assert model.seconds(H200, model.Case("", "bf16", 1 << 30, most_blocks=132, is_current=False)) == pytest.approx(296e-6, rel=0.03)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
+@pytest.mark.parametrize("way", SICK)
+@pytest.mark.parametrize("device", model.DEVICES[1:3], ids=lambda device: device.name)
+def test_sick_data_should_take_at_most_twice_as_long(device, way, dtype):
+    assert model.seconds(device, model.sick(dtype, way)) < 2 * model.seconds(device, model.sick(dtype, "plain"))
+
+
+def test_that_nobody_asks_for_the_vectors_before_would_be_seen(monkeypatch):
+    """The control: each load is a wait for memory, as it was."""
+    monkeypatch.setattr(model, "CACHED", model.LATENCY)
+    assert model.seconds(H200, model.sick("bf16", "broken")) > 2 * model.seconds(H200, model.sick("bf16", "plain"))
 
 
 def test_where_instructions_are_the_limit_they_count():
