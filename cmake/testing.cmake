@@ -106,7 +106,7 @@ function(gradvane_python_test name)
     message(FATAL_ERROR "gradvane_python_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
   endif()
   list(TRANSFORM arg_SCRIPT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
-  add_test(NAME ${name} COMMAND ${GRADVANE_VENV_PYTHON} -B -m pytest -q -p no:cacheprovider
+  add_test(NAME ${name} COMMAND ${GRADVANE_VENV_PYTHON} -B -m pytest -q -rs -p no:cacheprovider
     ${arg_SCRIPT} ${arg_ARGS})
   gradvane_test_properties(${name} "${arg_TIMEOUT}" "${arg_LABELS}" "${arg_ENVIRONMENT}" ${arg_SERIAL})
   if(arg_COST)
