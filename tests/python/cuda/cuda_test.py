@@ -53,7 +53,7 @@ def test_losses_norms_and_clips_are_torchs_and_no_hook_waits():
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     import gradvane
 
-    watched = Watched(model, optimizer, weight_every=2)
+    watched = Watched(model, optimizer, weight_every=2, sync="require")
     truth = []
     for i in range(6):
         optimizer.zero_grad()
@@ -74,8 +74,8 @@ def test_losses_norms_and_clips_are_torchs_and_no_hook_waits():
         close(step["clip_coefficient"], min(1.0, 0.05 / (norm + 1e-6)))
         close(step["user"]["mean"], 2 * loss)
         assert step["read_at"] == "clip"
-        if "syncs" in step:  # a pass that is set up has one, which its budget knows
-            assert step["syncs"]["gradvane"]["calls"] <= step["own_sync_budget"], step
+        # A pass that is set up has one, which its budget knows.
+        assert step["syncs"]["gradvane"]["calls"] <= step["own_sync_budget"], step
 
 
 def test_tensors_logged_behind_a_step_are_that_steps_and_no_hook_waits():
