@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace gradvane::agent {
 
@@ -34,6 +35,11 @@ void OptimizerState::make_room(const std::vector<collectors::Tensor>& params, st
   device_gradients.resize(gradient_sites, options.ring_slots, plan_id, params);
   device_weights.resize(weight_sites, options.ring_slots, plan_id, params);
   if (enabled) device_gradients.make_ahead();
+  if (enabled && options.weight_every > 0) {
+    std::vector<collectors::Tensor> changes(count);
+    for (std::size_t i = 0; i < count; ++i) changes[i] = device_sample.room_for_changes(i);
+    device_weights.make_ahead(changes);
+  }
   weight_stats.assign(2 * count, kernels::TensorStats{});
   stamps.assign(count, GradientStamp{});
   parts.clear();

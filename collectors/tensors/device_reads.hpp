@@ -32,9 +32,11 @@ class DeviceReads {
   void resize(std::vector<kernels::Site> sites, int ring_slots, std::uint64_t plan_id,
               std::span<const Tensor> expected = {});
 
-  /// Makes the passes of gradients now that what is expected needs, with a loss and a scaler's factor, so that the first read allocates nothing on a device: by
-  /// then the program may have all of its memory. Where one cannot be made, the first read tries again.
-  void make_ahead() noexcept;
+  /// Makes the passes that what is expected needs, so that the first read allocates nothing on a device: by then the program
+  /// may have all of its memory. Where one cannot be made, the first read tries again.
+  /// @param behind  tensors that the entries behind those of resize() will look like, undefined where nothing will come. If
+  ///                it is empty, a loss and a scaler's factor are expected, by their sites.
+  void make_ahead(std::span<const Tensor> behind = {}) noexcept;
 
   /// Whether a tensor is on a device that this build reads, and which still answers.
   [[nodiscard]] bool takes(const Tensor& tensor) const noexcept;

@@ -28,6 +28,8 @@ class DeviceSample {
   /// Δw over the sample of parameter i, fp64, on its device; valid until the next difference() in stream
   /// order. Undefined where it was not kept, or changed its size or dtype since.
   [[nodiscard]] Tensor changes(std::size_t i) const noexcept;
+  /// The same tensor, whatever is in it: as changes() will be where the parameter is kept.
+  [[nodiscard]] Tensor room_for_changes(std::size_t i) const noexcept;
 
  private:
   struct State;

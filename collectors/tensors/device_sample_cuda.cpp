@@ -44,7 +44,8 @@ class SampledDevice {
         places_(std::move(places)),
         sample_(device, places_),
         data_(places_.size(), nullptr),
-        kept_(places_.size(), false) {}
+        kept_(places_.size(), false),
+        changes_(places_.size()) {}
 
   void keep(std::span<const Tensor> params) noexcept {
     for (std::size_t i = 0; i < places_.size(); ++i) {
@@ -66,10 +67,16 @@ class SampledDevice {
     if (sample_.difference(data_, stream) != cudaSuccess) forget();
   }
 
-  [[nodiscard]] Tensor changes(std::size_t i) const {
-    if (i >= kept_.size() || !kept_[i]) return {};
-    return tensor_over(sample_.differences() + places_[i].begin, places_[i].count, device_);
+  /// Its memory stays where it is, so each tensor is made once: torch may ask the driver where memory lies.
+  [[nodiscard]] Tensor room_for_changes(std::size_t i) {
+    if (i >= places_.size() || places_[i].count == 0) return {};
+    if (!changes_[i].defined()) {
+      changes_[i] =
+          tensor_over(sample_.differences() + places_[i].begin, places_[i].count, device_);
+    }
+    return changes_[i];
   }
+  [[nodiscard]] bool is_kept(std::size_t i) const { return i < kept_.size() && kept_[i]; }
 
  private:
   [[nodiscard]] const void* address_of(std::span<const Tensor> params,
@@ -87,6 +94,7 @@ class SampledDevice {
   kernels::CudaSample sample_;
   std::vector<const void*> data_;
   std::vector<bool> kept_;
+  std::vector<Tensor> changes_;
 };
 
 }  // namespace
@@ -131,9 +139,17 @@ void DeviceSample::difference(std::span<const Tensor> params) noexcept {
 
 Tensor DeviceSample::changes(std::size_t i) const noexcept try {
   for (const auto& one : state_->devices)
-    if (Tensor changes = one->changes(i); changes.defined()) return changes;
+    if (one->is_kept(i)) return one->room_for_changes(i);
   return {};
 } catch (...) {  // no memory for a tensor's head
+  return {};
+}
+
+Tensor DeviceSample::room_for_changes(std::size_t i) const noexcept try {
+  for (const auto& one : state_->devices)
+    if (Tensor room = one->room_for_changes(i); room.defined()) return room;
+  return {};
+} catch (...) {  // as above
   return {};
 }
 

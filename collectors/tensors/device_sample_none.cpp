@@ -11,5 +11,6 @@ void DeviceSample::resize(std::span<const Tensor> /*params*/, std::int64_t /*per
 void DeviceSample::keep(std::span<const Tensor> /*params*/) noexcept {}
 void DeviceSample::difference(std::span<const Tensor> /*params*/) noexcept {}
 Tensor DeviceSample::changes(std::size_t /*i*/) const noexcept { return {}; }
+Tensor DeviceSample::room_for_changes(std::size_t /*i*/) const noexcept { return {}; }
 
 }  // namespace gradvane::collectors

@@ -320,6 +320,32 @@ TEST_F(DeviceReadsTest, PassesAreMadeAheadOfTheFirstReadIfTheirTensorsAreKnown) 
   EXPECT_EQ(take_set_up_waits(), 0);
 }
 
+TEST_F(DeviceReadsTest, PassesOfWeightsAreMadeAheadWithTheFrozenOnesAndWhatHasBecomeOfTheTraining) {
+  std::vector tensors{tensor({4, 2}).set_requires_grad(true), tensor({3})};  // the second is frozen
+  const std::vector changes{tensor({6}, at::kDouble), at::Tensor()};
+  reads_.resize({Site::weight, Site::weight, Site::scalar, Site::scalar}, 4, 7, tensors);
+  (void)take_set_up_waits();
+  reads_.make_ahead(changes);
+  EXPECT_EQ(take_set_up_waits(), 1);
+  const int allocations = fake_cuda().allocations;
+  tensors.push_back(changes[0]);
+  set(tensors, {0, 1, 2});
+  EXPECT_EQ(tags_of(read()), (std::vector{kRead, kRead, kRead, kMissing}));
+  EXPECT_EQ(sources_.size(), 1u);
+  EXPECT_EQ(take_set_up_waits(), 0);
+  EXPECT_EQ(fake_cuda().allocations, allocations);
+}
+
+TEST_F(DeviceReadsTest, ChangesOfAnotherSizeThanWasExpectedTakeOneMorePass) {
+  std::vector tensors{tensor({4, 2}).set_requires_grad(true)};
+  reads_.resize({Site::weight, Site::scalar}, 4, 7, tensors);
+  reads_.make_ahead(std::vector{tensor({6}, at::kDouble)});
+  tensors.push_back(tensor({7}, at::kDouble));
+  set(tensors, {0, 1});
+  EXPECT_EQ(tags_of(read()), (std::vector{kRead, kRead}));
+  EXPECT_EQ(sources_.size(), 2u);
+}
+
 /// Three gradients, one behind the other, that were read once: of two elements, two and four.
 class DeviceClipTest : public DeviceReadsTest {
  protected:

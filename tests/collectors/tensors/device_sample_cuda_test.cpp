@@ -51,6 +51,7 @@ TEST_F(DeviceSampleOnCuda, ChangesAreThoseThatTheCpuSamples) {
     const at::Tensor changes = device.changes(i);
     ASSERT_EQ(changes.defined(), expected[i].numel > 0);
     if (!changes.defined()) continue;
+    EXPECT_TRUE(device.changes(i).is_same(changes)) << "torch is not asked for another";
     EXPECT_EQ(changes.numel(), expected[i].numel);
     const double sum_sq = changes.square().sum().item<double>();
     EXPECT_NEAR(sum_sq, expected[i].sum_sq, 1e-12 * expected[i].sum_sq);
