@@ -186,6 +186,11 @@ class Agent:
         """Whether a policy asks the loop to stop. Only for loops that set raise_at_stop(False)."""
         return bool(self._native.governor().should_stop)
 
+    def _leaves_out_checkpoints(self, ranks: int) -> bool:
+        """Whether a trainer on so many ranks should save none now: a policy stops the run, and its state is bad. Where ranks
+        do not agree, another one may save, and wait for this one."""
+        return self.should_stop and not self.is_state_good() and (ranks <= 1 or self._native.agrees())
+
     def raise_at_stop(self, raises: bool) -> None:
         """Whether optimizer.step() raises TrainingStopped where a policy stops the run, as it does by default. A
         trainer that can end its loop by itself asks should_stop after each step instead."""

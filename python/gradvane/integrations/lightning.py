@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 import gradvane
 from gradvane._errors import described
@@ -58,8 +59,13 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
             self.agent.log({name: value for name, value in trainer.logged_metrics.items() if name != "loss"})
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        if self.agent is not None and self.agent.should_stop:
-            trainer.should_stop = True
+        if self.agent is None or not self.agent.should_stop:
+            return
+        trainer.should_stop = True
+        if self.agent._leaves_out_checkpoints(trainer.world_size):
+            for callback in trainer.checkpoint_callbacks:
+                if isinstance(callback, ModelCheckpoint):
+                    _save_no_more(callback, trainer.global_step)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self._validation.enter_context(gradvane.phase("evaluation"))
@@ -74,6 +80,13 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if self.agent is not None:
             self.agent.fail(described(exception))
+
+
+def _save_no_more(callback: Any, step: int) -> None:
+    """As if this step, the last one, were saved already. A ModelCheckpoint saves no step twice, and at the end a last one
+    only if it has saved none before."""
+    callback._last_global_step_saved = step
+    callback._last_checkpoint_saved = getattr(callback, "_last_checkpoint_saved", "") or callback.last_model_path or "none"
 
 
 def _work_in(batch: Any) -> tuple[int, int]:

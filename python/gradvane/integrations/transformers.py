@@ -66,12 +66,12 @@ class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if self.agent is not None and self.agent.should_stop:
             control.should_training_stop = True
-            self._saves_nothing_bad(control)
+            self._saves_nothing_bad(args, control)
         if control.should_save and not control.should_evaluate and not control.should_log:
             self._enter("checkpoint")
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self._saves_nothing_bad(control)
+        self._saves_nothing_bad(args, control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if not self._is_evaluating:
@@ -94,9 +94,9 @@ class GradvaneCallback(TrainerCallback):  # type: ignore[misc]
         if self.agent is not None:
             self.agent.detach()
 
-    def _saves_nothing_bad(self, control: Any) -> None:
+    def _saves_nothing_bad(self, args: Any, control: Any) -> None:
         """Where a policy stops the run because it diverges, the state is bad: no checkpoint of it replaces a good one."""
-        if self.agent is not None and self.agent.should_stop and not self.agent.is_state_good():
+        if self.agent is not None and self.agent._leaves_out_checkpoints(args.world_size):
             control.should_save = False
 
     def _enter(self, phase: gradvane.Phase) -> None:

@@ -122,11 +122,57 @@ DIVERGES = """
 
 @pytest.mark.parametrize("is_control", [False, True])
 def test_a_stop_for_a_divergence_saves_no_checkpoint_of_it(tmp_path, is_control):
-    control = "callback._saves_nothing_bad = lambda control: None" if is_control else ""
+    control = "callback._saves_nothing_bad = lambda args, control: None" if is_control else ""
     result = told(tmp_path, DIVERGES.format(control=control))
     assert "loss_divergence" in result["state"] and 20 < int(result["steps"]) < 40
     saved = max(int(path.name.split("-")[1]) for path in (tmp_path / "out").iterdir())
     assert (saved == int(result["steps"])) == is_control
+
+
+LIGHTNING_DIVERGES = """
+    import torch
+    import lightning
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from gradvane.integrations.lightning import GradvaneCallback
+    class Model(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+        def training_step(self, batch, index):
+            return (self.net(batch[0]) - 1).square().mean()
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), 1e-3)
+        def on_train_batch_start(self, batch, index):
+            if self.trainer.global_step >= 20:
+                with torch.no_grad():
+                    self.net[2].weight.mul_(3)
+    lightning.seed_everything(0)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(400, 8)), batch_size=4)
+    callback = GradvaneCallback(on_divergence="stop", detect="loss_divergence", loss_window=10, mode="immediate", port=-1,
+                                run_dir="run")
+    {control}
+    saves = [ModelCheckpoint("each", every_n_train_steps=1, save_top_k=-1), ModelCheckpoint("epoch", save_last=True),
+             ModelCheckpoint("end", every_n_train_steps=1000, save_last=True)]
+    trainer = lightning.Trainer(max_steps=40, accelerator="cpu", logger=False, enable_progress_bar=False,
+                                enable_model_summary=False, callbacks=[*saves, callback])
+    trainer.fit(Model(), loader)
+    print("steps", trainer.global_step)
+    print("state", callback.agent.status().reason)
+"""
+
+
+@pytest.mark.parametrize("is_control", [False, True])
+def test_nor_does_the_trainer_of_lightning(tmp_path, is_control):
+    control = "import gradvane.integrations.lightning as ours; ours._save_no_more = lambda *_: None" if is_control else ""
+    result = told(tmp_path, LIGHTNING_DIVERGES.format(control=control))
+    assert "loss_divergence" in result["state"] and 20 < int(result["steps"]) < 40
+    import torch
+
+    last = int(result["steps"])
+    saved = {folder: {torch.load(path, weights_only=False)["global_step"] for path in (tmp_path / folder).glob("*.ckpt")}
+             for folder in ("each", "epoch", "end")}
+    assert [last in steps for steps in saved.values()] == [is_control] * 3
+    assert last - 1 in saved["each"]
 
 
 DDP = """
