@@ -167,6 +167,12 @@ def print_python_tables(hooks, steps):
               f"{row['weights_identical']}")
 
 
+def print_governor_table(rows):
+    for row in rows:
+        over = ", ".join(f"{ratio:.3f} of {rival}" for rival, ratio in row["extra_over_rival"].items())
+        print(f"{row['case']:28} {row['arm']:24} {1e6 * row['extra_seconds']:9.1f} us a step more  {over}")
+
+
 def print_pass_table(rows):
     print(f"{'shapes':12} {'threads':>7} {'contender':14} {'ms':>10} {'GB/s':>8} {'ours / it':>10} "
           f"{'bytes allocated':>16}")
@@ -220,6 +226,10 @@ def main():
     for row in tracing:
         print(f"{row['case']:28} {row['arm']:40} {1e3 * row['seconds']:9.2f} ms, {row['over_off']:.3f} of unwatched")
     paths.append(save(about, "tracing_cost", tracing))
+    for name in ("skip_cost", "snapshot_cost"):
+        rows = python_lines(f"{name}.py")
+        print_governor_table(rows)
+        paths.append(save(about, name, rows))
     paths += [save(about, "python_hooks", in_python), save(about, "python_step_time", python_steps)]
     print("raw numbers:", ", ".join(str(path.relative_to(ROOT)) for path in paths))
     return 0

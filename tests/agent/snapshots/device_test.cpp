@@ -177,6 +177,32 @@ TEST(DeviceSnapshots, OneThatIsLostOnItsWayIsTriedAgainAtTheNextStep) {
   EXPECT_EQ(training.counted(SnapshotResult::written), 1);
 }
 
+TEST(DeviceSnapshots, ThatADeviceFailsInTheMiddleOfLeaveTheOneBefore) {
+  int calls = 0;
+  for (bool has_failed = true; has_failed; ++calls) {
+    SCOPED_TRACE(calls);
+    OnDevice training(rolling_back(2));
+    std::vector states{training.loop.everything()};  // by step
+    const auto step = [&] {
+      training.step();
+      states.push_back(training.loop.everything());
+    };
+    while (training.counted(SnapshotResult::committed) == 0) step();
+    training.device->fails_in = calls;
+    for (int i = 0; i < 2; ++i) step();
+    has_failed = training.device->fails_in < 0;
+    training.device->fails_in = -1;
+    EXPECT_EQ(training.counted(SnapshotResult::failed), has_failed ? 1 : 0);
+    const Rollback done = training.snapshots->go_back("a test", training.run_step, {});
+    training.device->run_all();
+    EXPECT_TRUE(same(training.loop.everything(), states.at(static_cast<std::size_t>(done.to_step))));
+    const auto committed = training.counted(SnapshotResult::committed);
+    for (int i = 0; i < 6; ++i) training.step();
+    EXPECT_GT(training.counted(SnapshotResult::committed), committed) << "later ones are taken";
+  }
+  EXPECT_GT(calls, 6) << "each of the calls failed once";
+}
+
 TEST(DeviceSnapshots, AreRefusedWhileTheHostHasNoMemoryForWhatTheyLack) {
   OnDevice training(rolling_back(100));
   training.step();

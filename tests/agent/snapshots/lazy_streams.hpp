@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,7 @@ class LazyStreams : public agent::Streams {
   std::vector<std::string> log{};  ///< the calls in their order
   bool lands = true;               ///< false: no event is ever found to have happened by asking
   bool forgets_waits = false;      ///< the control
+  int fails_in = -1;               ///< after so many calls one throws; below 0: none does
   int blocks = 0;                  ///< of host memory that were asked for
   std::shared_ptr<int> host_waits = std::make_shared<int>(0);
 
@@ -59,6 +61,7 @@ class LazyStreams : public agent::Streams {
   c10::Stream side(c10::Device) override { return stream(kSide); }
 
   Event record(c10::Stream stream) override {
+    may_fail();
     const auto number = static_cast<int>(stream.id());
     auto event = std::make_shared<Mark>();
     event->stream = number;
@@ -67,12 +70,14 @@ class LazyStreams : public agent::Streams {
     return event;
   }
   void wait(c10::Stream stream, const Event& event) override {
+    may_fail();
     const auto number = static_cast<int>(stream.id());
     log.push_back(name(number) + " waits for " + name(mark(event).stream));
     if (!forgets_waits) put(number, [this, event] { run_to(mark(event)); });
   }
   void copy(c10::Stream stream, std::span<const at::Tensor> to,
             std::span<const at::Tensor> from) override {
+    may_fail();
     const auto number = static_cast<int>(stream.id());
     log.push_back("copy on " + name(number));
     put(number, [targets = std::vector(to.begin(), to.end()),
@@ -82,11 +87,13 @@ class LazyStreams : public agent::Streams {
     });
   }
   bool has_landed(const Event& event) override {
+    may_fail();
     log.emplace_back("query");
     if (lands) run_to(mark(event));
     return queues_[mark(event).stream].done >= mark(event).position;
   }
   void wait_on_host(const Event& event) override {
+    may_fail();
     log.emplace_back("host waits");
     ++*host_waits;
     run_to(mark(event));
@@ -106,6 +113,9 @@ class LazyStreams : public agent::Streams {
     std::size_t done = 0;
   };
 
+  void may_fail() {
+    if (fails_in >= 0 && fails_in-- == 0) throw std::runtime_error("the device failed");
+  }
   static const Mark& mark(const Event& event) { return static_cast<const Mark&>(*event); }
   static std::string name(int number) {
     return number == kMain ? "main" : number == kSide ? "side" : "second";
