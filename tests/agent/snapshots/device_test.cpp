@@ -182,7 +182,7 @@ TEST(DeviceSnapshots, ThatADeviceFailsInTheMiddleOfLeaveTheOneBefore) {
   for (bool has_failed = true; has_failed; ++calls) {
     SCOPED_TRACE(calls);
     OnDevice training(rolling_back(2));
-    std::vector states{training.loop.everything()};  // by step
+    std::vector<std::vector<at::Tensor>> states{training.loop.everything()};  // by step
     const auto step = [&] {
       training.step();
       states.push_back(training.loop.everything());
@@ -195,7 +195,8 @@ TEST(DeviceSnapshots, ThatADeviceFailsInTheMiddleOfLeaveTheOneBefore) {
     EXPECT_EQ(training.counted(SnapshotResult::failed), has_failed ? 1 : 0);
     const Rollback done = training.snapshots->go_back("a test", training.run_step, {});
     training.device->run_all();
-    EXPECT_TRUE(same(training.loop.everything(), states.at(static_cast<std::size_t>(done.to_step))));
+    EXPECT_TRUE(
+        same(training.loop.everything(), states.at(static_cast<std::size_t>(done.to_step))));
     const auto committed = training.counted(SnapshotResult::committed);
     for (int i = 0; i < 6; ++i) training.step();
     EXPECT_GT(training.counted(SnapshotResult::committed), committed) << "later ones are taken";
