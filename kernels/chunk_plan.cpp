@@ -11,8 +11,6 @@ namespace {
 constexpr std::int64_t kFullChunkCost = kChunkBytes + ChunkPlan::kChunkOverheadBytes;
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 62;
 
-std::int64_t divided_up(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0); }
-
 std::int64_t cost_of(const TensorShape& tensor) {
   return tensor.numel * size_in_bytes(tensor.dtype) +
          chunk_count(tensor) * ChunkPlan::kChunkOverheadBytes;
@@ -58,10 +56,8 @@ ChunkPlan::ChunkPlan(std::span<const TensorShape> tensors, int max_blocks) {
   }
 
   const auto tensor_count = static_cast<std::int64_t>(tensors.size());
-  // As few as there can be without one that has more: all wait for the fullest, and each leaves a record to be joined.
-  const std::int64_t chunks = divided_up(total_cost, kFullChunkCost);
-  const std::int64_t of_a_block = std::max<std::int64_t>(divided_up(chunks, max_blocks), 1);
-  const int blocks = static_cast<int>(divided_up(chunks, of_a_block));
+  const int blocks = static_cast<int>(std::min<std::int64_t>(
+      max_blocks, total_cost / kFullChunkCost + (total_cost % kFullChunkCost != 0)));
   tables->starts.reserve(static_cast<std::size_t>(blocks) + 1);
 
   // One walk over the tensors: a chunk belongs to the block in whose share of the cost it begins.

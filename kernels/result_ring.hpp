@@ -28,8 +28,7 @@ static_assert(offsetof(SlotHeader, plan_id) == 8 && offsetof(SlotHeader, tensors
 static_assert(offsetof(SlotHeader, token) == 24 && offsetof(SlotHeader, totals) == 32);
 static_assert(sizeof(SlotHeader) == 248);
 
-/// A record begins a line of memory and has it to itself: what a device stores into one goes over the bus as one piece,
-/// not as a part of each of five sectors.
+/// A record begins a line of memory and has it to itself: what a device stores into one may go over the bus as one piece.
 inline constexpr std::size_t kRecordBytes = 128;
 /// Of a tensor's record in the payload.
 [[nodiscard]] GRADVANE_HOST_DEVICE constexpr std::size_t record_offset(

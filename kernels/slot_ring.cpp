@@ -124,7 +124,8 @@ void SlotRing::begin(std::uint64_t sequence) noexcept {
 
 void SlotRing::put(std::uint64_t sequence, std::size_t offset,
                    std::span<const std::byte> bytes) noexcept {
-  if (offset > payload_bytes_ || bytes.size() > payload_bytes_ - offset) return;
+  if (offset % kWord != 0 || offset > payload_bytes_ || bytes.size() > payload_bytes_ - offset)
+    return;
   std::uint64_t* to = words_of(sequence) + kPayload + offset / kWord;
   const std::size_t whole = bytes.size() / kWord * kWord;
   for (std::size_t at = 0; at < whole; at += kWord) store_word(to++, bytes.data() + at, kWord);

@@ -98,7 +98,7 @@ class SlotRing {
   }
 
   /// Producer, for parts that are not side by side: begin(), any number of put(), end(), all with one sequence number, as
-  /// write() takes it. `offset` is a multiple of 8; what does not fit is left out.
+  /// write() takes it. `offset` is a multiple of 8; a part at another one, or that does not fit, is left out.
   void begin(std::uint64_t sequence) noexcept;
   void put(std::uint64_t sequence, std::size_t offset, std::span<const std::byte> bytes) noexcept;
   void end(std::uint64_t sequence) noexcept;

@@ -125,7 +125,8 @@ def run_block(training, arm, steps, plain):
 
 
 def host_syncs(training, arm, plain):
-    """Per step, by whose they are, in steps of their own that are not timed; None where nothing is counted.
+    """Per step, by whose they are, in steps of their own that are not timed; None where nothing is counted. And what went
+    wrong.
 
     An agent counts them in every arm; of its own only those of the arm are said.
     """
@@ -136,10 +137,10 @@ def host_syncs(training, arm, plain):
         for _ in range(WARM_UP + COUNTED):
             training.step(check_of(arm))
         agent.flush()
-        leave(agent, training, plain)
+        problems = leave(agent, training, plain)
         rows = [json.loads(line) for line in log.read_text().splitlines()]
     counted = [row["syncs"] for row in rows[WARM_UP:] if "syncs" in row]
     if not counted:
-        return None
+        return None, problems
     origins = ("training", "gradvane") if arm in OPTIONS else ("training",)
-    return {origin: statistics.fmean(syncs.get(origin, {}).get("calls", 0) for syncs in counted) for origin in origins}
+    return {origin: statistics.fmean(syncs.get(origin, {}).get("calls", 0) for syncs in counted) for origin in origins}, problems

@@ -133,7 +133,10 @@ def measure(training, work, rounds, steps, plain, label, deadline):
             emit({"kind": "block", "target_seconds": work["target_seconds"], "round": number, "arm": arm,
                   **blocks[arm][-1]})
         longest = max(longest, time.monotonic() - start)
-    syncs = {arm: host_syncs(training, arm, plain) for arm in ("lagged", "immediate", NAIVE)}
+    syncs = {}
+    for arm in ("lagged", "immediate", NAIVE):
+        syncs[arm], problems = host_syncs(training, arm, plain)
+        blocks["lagged"][0]["problems"] += problems
     syncs["ledger"] = syncs["lagged"]
     rows = []
     for arm in ARMS:

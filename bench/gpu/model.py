@@ -9,7 +9,6 @@ docs/internals/kernel.md.
 """
 
 import argparse
-import dataclasses
 import json
 import math
 from dataclasses import dataclass
@@ -32,10 +31,9 @@ FIRST_LOAD, HAND_IN, JOIN, LAST_TICKET = 5400, 2700, 6950, 6400
 RECORDS_OF_A_ROUND = 208  # that are loaded together where they are joined
 # Seconds: until the first block runs and after the last one; the fence to the host.
 LAUNCH, FENCE = 2.4e-6, 2.2e-6
-# Fitted to the 10,000 tensors: a record of 104 bytes that lay in five sectors of the host's memory, and a launch behind
-# another. If each sector is a packet with a header of some 26 bytes, that was 42 GB/s, and a record in one line takes:
-RECORD_IN_SECTORS, NEXT_LAUNCH = 5.5e-9, 4e-6
-RECORD = RECORD_IN_SECTORS * (128 + 26) / (104 + 5 * 26)
+# Fitted to the 10,000 tensors: a record of 104 bytes into the host's memory, as they lay side by side, and a launch behind
+# another.
+RECORD, NEXT_LAUNCH = 5.5e-9, 4e-6
 # Fitted to 1 GB that 132 blocks read in 296 us, one on a multiprocessor: a load from memory under load.
 LATENCY = 0.96e-6
 # A guess: a load that finds its bytes in the L2 cache.
@@ -74,7 +72,6 @@ class Case:
     way: str = "plain"
     most_blocks: int = BLOCKS
     chunks_of_a_block: int = 1  # at least
-    is_current: bool = True  # else as it was when it was measured: as many blocks as there may be, records in sectors
 
     @property
     def chunks(self) -> int:
@@ -82,11 +79,7 @@ class Case:
 
     @property
     def blocks(self) -> int:
-        """As in chunk_plan.cpp: as few as there can be without one that has more."""
-        if not self.is_current:
-            return min(self.most_blocks, self.chunks)
-        of_a_block = max(math.ceil(self.chunks / self.most_blocks), self.chunks_of_a_block)
-        return math.ceil(self.chunks / of_a_block)
+        return min(self.most_blocks, math.ceil(self.chunks / self.chunks_of_a_block))
 
     @property
     def launches(self) -> int:
@@ -139,17 +132,12 @@ def data_seconds(device: Device, case: Case) -> float:
 
 def fixed_seconds(device: Device, case: Case) -> float:
     rounds = math.ceil(case.blocks / RECORDS_OF_A_ROUND)
-    record = RECORD if case.is_current else RECORD_IN_SECTORS
     cycles = FIRST_LOAD + HAND_IN + JOIN / 2 * rounds + LAST_TICKET
-    return LAUNCH + FENCE + cycles / device.clock + case.tensors * record + (case.launches - 1) * NEXT_LAUNCH
+    return LAUNCH + FENCE + cycles / device.clock + case.tensors * RECORD + (case.launches - 1) * NEXT_LAUNCH
 
 
 def seconds(device: Device, case: Case) -> float:
     return data_seconds(device, case) + fixed_seconds(device, case)
-
-
-def as_measured(case: Case) -> Case:
-    return dataclasses.replace(case, is_current=False)
 
 
 def sick(dtype: str, way: str) -> Case:
@@ -183,9 +171,8 @@ def micro(device: Device, case: Case) -> str:
 
 def to_markdown() -> str:
     known = measured()
-    devices = table(["microseconds", *(device.name for device in DEVICES), "H200, before", "measured then"],
-                    [[case.title, *(micro(device, case) for device in DEVICES), micro(H200, as_measured(case)),
-                      f"{known[case.title] * 1e6:.0f}"] for case in CASES])
+    devices = table(["microseconds", *(device.name for device in DEVICES), "measured on the H200"],
+                    [[case.title, *(micro(device, case) for device in DEVICES), f"{known[case.title] * 1e6:.0f}"] for case in CASES])
     data = table(["256 MB on the H200, microseconds", "bf16", "over normal numbers", "fp32", "over normal numbers"],
                  [[WAYS[way], *(cell for dtype in ("bf16", "f32") for cell in (
                      micro(H200, sick(dtype, way)),

@@ -49,13 +49,13 @@ def facts(place):
     return machine.facts() | {"commit": (place / "commit").read_text().strip()}
 
 
-def run_and_keep(command, env, folder, name, about):
+def run_and_keep(command, words, env, folder, name, about):
     """Its exit status. What it prints is whole in a file, line by line: only the end of what is printed comes back. The
     first line says what ran where: of which commit, on which device and day."""
     if not os.environ.get("OUT"):
         return subprocess.run(command, env=env, cwd=folder).returncode
     with open(Path(os.environ["OUT"]) / f"{name}.txt", "a") as out:
-        out.write(json.dumps({"kind": "run", "command": [name, *command[1:]], **about}, default=str) + "\n")
+        out.write(json.dumps({"kind": "run", "command": words, **about}) + "\n")
         program = subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.PIPE, text=True)
         for line in program.stdout:
             print(line, end="", flush=True)
@@ -101,10 +101,12 @@ def main():
         shutil.unpack_archive(BUNDLE, place)
         env = {**os.environ, **environment(place)}
         if options.what == "run":
-            return run_and_keep([place / "bin" / options.words[0], *options.words[1:]], env, place, options.words[0], facts(place))
+            command = [place / "bin" / options.words[0], *options.words[1:]]
+            return run_and_keep(command, options.words, env, place, options.words[0], facts(place))
         if options.what == "python":
             env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(place / "python"), env.get("PYTHONPATH")]))
-            return run_and_keep([sys.executable, "-B", *options.words], env, ROOT, Path(options.words[0]).stem, facts(place))
+            command = [sys.executable, "-B", *options.words]
+            return run_and_keep(command, options.words, env, ROOT, Path(options.words[0]).stem, facts(place))
         results = Path(os.environ.get("OUT") or ROOT / "build")
         names = options.words or (place / "tests").read_text().split()
         return run_tests(names, place, results)

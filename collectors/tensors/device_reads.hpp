@@ -34,9 +34,9 @@ class DeviceReads {
 
   /// Makes the passes that what is expected needs, so that the first read allocates nothing on a device: by then the program
   /// may have all of its memory. Where one cannot be made, the first read tries again.
-  /// @param behind  tensors that the entries behind those of resize() will look like, undefined where nothing will come. If
-  ///                it is empty, a loss and a scaler's factor are expected, by their sites.
-  void make_ahead(std::span<const Tensor> behind = {}) noexcept;
+  /// @param last  tensors that the last entries are likely to look like, undefined where nothing will come. If it is empty,
+  ///              a loss and a scaler's factor are expected, by their sites.
+  void make_ahead(std::span<const Tensor> last = {}) noexcept;
 
   /// Whether a tensor is on a device that this build reads, and which still answers.
   [[nodiscard]] bool takes(const Tensor& tensor) const noexcept;

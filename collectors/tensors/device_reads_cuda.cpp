@@ -57,10 +57,10 @@ void DeviceReads::resize(std::vector<kernels::Site> sites, int ring_slots, std::
     if (entry.device >= 0) (void)state.at(entry.device);
 }
 
-void DeviceReads::make_ahead(std::span<const Tensor> behind) noexcept try {
+void DeviceReads::make_ahead(std::span<const Tensor> last) noexcept try {
   std::vector<ExpectedEntry> entries;
-  entries.reserve(behind.size());
-  for (const Tensor& tensor : behind)
+  entries.reserve(last.size());
+  for (const Tensor& tensor : last)
     entries.push_back(tensor.defined() ? expected_entry(tensor) : ExpectedEntry{});
   for (const auto& one : state_->devices) one->make_ahead(entries, state_->new_sources);
 } catch (...) {  // no memory on the host

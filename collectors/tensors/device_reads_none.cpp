@@ -11,7 +11,7 @@ DeviceReads::DeviceReads() : state_(std::make_unique<State>()) {}
 DeviceReads::~DeviceReads() = default;
 void DeviceReads::resize(std::vector<kernels::Site> /*sites*/, int /*ring_slots*/,
                          std::uint64_t /*plan_id*/, std::span<const Tensor> /*expected*/) {}
-void DeviceReads::make_ahead(std::span<const Tensor> /*behind*/) noexcept {}
+void DeviceReads::make_ahead(std::span<const Tensor> /*last*/) noexcept {}
 bool DeviceReads::takes(const Tensor& /*tensor*/) const noexcept { return false; }
 EntryTag DeviceReads::set(std::size_t /*entry*/, const Tensor& /*tensor*/) noexcept {
   return EntryTag::unsupported;

@@ -56,15 +56,15 @@ OneDevice::OneDevice(int device, const std::vector<kernels::Site>& sites,
       layouts_[i] = expected_[i].layout;
 }
 
-void OneDevice::make_ahead(std::span<const ExpectedEntry> behind,
+void OneDevice::make_ahead(std::span<const ExpectedEntry> last,
                            std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept {
   const auto is_known = [](const EntryLayout& layout) { return layout.shape.numel > 0; };
   if (!made_.empty() || std::ranges::none_of(layouts_, is_known)) return;
-  const std::size_t first = layouts_.size() - std::min(behind.size(), layouts_.size());
+  const std::size_t first = layouts_.size() - std::min(last.size(), layouts_.size());
   for (std::size_t i = first; i < layouts_.size(); ++i)
-    if (behind[i - first].device == device_) layouts_[i] = behind[i - first].layout;
+    if (last[i - first].device == device_) layouts_[i] = last[i - first].layout;
   // As Losses::device_sum() and a gradient scaler have them; where there is none, these are left out of each read.
-  for (std::size_t i = 0; behind.empty() && i < layouts_.size(); ++i) {
+  for (std::size_t i = 0; last.empty() && i < layouts_.size(); ++i) {
     if (sites_[i] == kernels::Site::loss) layouts_[i].shape = {1, kernels::DType::f64};
     if (sites_[i] == kernels::Site::scalar) layouts_[i].shape = {1, kernels::DType::f32};
   }

@@ -33,7 +33,7 @@ class OneDevice {
   void belong_to(std::uint64_t plan_id) noexcept { plan_id_ = plan_id; }
 
   // As those of DeviceReads.
-  void make_ahead(std::span<const ExpectedEntry> behind,
+  void make_ahead(std::span<const ExpectedEntry> last,
                   std::vector<std::shared_ptr<const DeviceSource>>& new_sources) noexcept;
   EntryTag set(std::size_t entry, const Tensor& tensor) noexcept;
   EntryTag leave_out(std::size_t entry, EntryTag tag) noexcept;

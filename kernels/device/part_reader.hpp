@@ -110,9 +110,9 @@ class PartReader {
     return lane_.any(refused);
   }
 
-  /// Groups with zeros, up to the first without that is an eighth one: each way back from the plain loop loads a group
-  /// again, and rows of zeros come and go. Or up to the first that has none and that any lane refuses. Whether any
-  /// lane has refused one.
+  /// Groups with zeros. It leaves at a group that has none, but looks only at each eighth one: each way back from the plain
+  /// loop loads a group again, and rows of zeros come and go. Where a lane has refused a group, it leaves at the first that
+  /// has no zeros. Whether any lane has refused one.
   GRADVANE_HOST_DEVICE bool read_counting(const std::byte*& mine, int& left) noexcept {
     bool stays = true;
     bool refused = false;
@@ -123,7 +123,8 @@ class PartReader {
         found = false;
         refused = carefully(mine, kGroup);
       }
-      stays = lane_.any(found || (left % 8 != 0 && !refused));
+      stays = lane_.any(found);
+      if (!stays && left % 8 != 0) stays = !lane_.any(refused);
     }
     return lane_.any(refused);
   }

@@ -187,9 +187,9 @@ class Agent:
         return bool(self._native.governor().should_stop)
 
     def _leaves_out_checkpoints(self, ranks: int) -> bool:
-        """Whether a trainer on so many ranks should save none now: a policy stops the run, and its state is bad. Where ranks
-        do not agree, another one may save, and wait for this one."""
-        return self.should_stop and not self.is_state_good() and (ranks <= 1 or self._native.agrees())
+        """Whether a trainer on so many ranks should save none now: a policy stops the run, and its state is bad. Each of
+        several ranks knows its own incidents only: another one might save, and wait for this one."""
+        return ranks <= 1 and self.should_stop and not self.is_state_good()
 
     def raise_at_stop(self, raises: bool) -> None:
         """Whether optimizer.step() raises TrainingStopped where a policy stops the run, as it does by default. A

@@ -122,8 +122,9 @@ def loop_rows(code: Code) -> dict[str, dict]:
         local = sum(it.is_local for it in held)
         for path in paths:
             name = f"{dtype} {team} subnormals" if any(SUBNORMALS.match(it.opcode) for it in path) else place
-            # Ways that differ in how the loop goes on: the longest counts.
-            rows[name] = way_row(path, ELEMENTS[dtype], local)
+            # Ways that differ in how the loop goes on: of each number the worst.
+            row = way_row(path, ELEMENTS[dtype], local)
+            rows[name] = worse_of(rows.get(name, row), row)
     if missing := EXPECTED - set(rows):
         raise SassError(f"{code.name}: no loop found for {', '.join(sorted(missing))}")
     return rows

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <random>
 #include <stdexcept>
-#include <utility>
 #include <vector>
 
 #include "kernels/cpu_pass.hpp"
@@ -138,24 +137,6 @@ TEST(ChunkPlan, LittleWorkIsNotSpreadOverManyBlocks) {
   EXPECT_EQ(ChunkPlan(biases).blocks(), 1);
   const std::vector<TensorShape> tiny(10'000, TensorShape{64, DType::f32});
   EXPECT_GT(ChunkPlan(tiny).blocks(), 100);
-}
-
-TEST(ChunkPlan, NoBlockMoreThanTheWorkOfTheFullestNeeds) {
-  constexpr int kMost = 396;
-  const std::int64_t chunk = chunk_elements(DType::bf16);
-  for (const auto& [chunks, blocks] : std::vector<std::pair<std::int64_t, int>>{
-           {1, 1}, {396, 396}, {397, 199}, {512, 256}, {2048, 342}, {8192, 391}}) {
-    const TensorShape shape{chunks * chunk, DType::bf16};
-    const ChunkPlan plan({&shape, 1}, kMost);
-    EXPECT_EQ(plan.blocks(), blocks) << chunks;
-    std::int64_t fullest = 0;
-    for (int block = 0; block < plan.blocks(); ++block) {
-      plan.view().for_each_part(block, [&](const TensorPart& part) {
-        fullest = std::max(fullest, (part.end - part.begin) / chunk);
-      });
-    }
-    EXPECT_EQ(fullest, (chunks + kMost - 1) / kMost) << chunks;
-  }
 }
 
 TEST(ChunkPlan, RefusesANegativeSizeAndAnUnknownDtypeByName) {

@@ -120,7 +120,7 @@ TEST(SlotRing, RefusesSizesAndMemoryThatCannotBe) {
   EXPECT_THROW(SlotRing(-1, 8), std::invalid_argument);
   EXPECT_THROW(SlotRing(1, 0), std::invalid_argument);
   alignas(128) std::array<std::byte, 1024> memory{};
-  EXPECT_THROW(SlotRing(4, 64, std::span(memory).subspan(8)), std::invalid_argument);
+  EXPECT_THROW(SlotRing(4, 64, std::span(memory).subspan(64)), std::invalid_argument);
   EXPECT_THROW(SlotRing(100, 64, memory), std::invalid_argument);
 }
 

@@ -38,6 +38,7 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
         self._tokens = tokens
         self.agent: gradvane.Agent | None = None
         self._validation = contextlib.ExitStack()
+        self._saves_nothing = False
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self.agent = gradvane.attach(pl_module, list(trainer.optimizers), **self._options)
@@ -62,10 +63,10 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
         if self.agent is None or not self.agent.should_stop:
             return
         trainer.should_stop = True
-        if self.agent._leaves_out_checkpoints(trainer.world_size):
-            for callback in trainer.checkpoint_callbacks:
-                if isinstance(callback, ModelCheckpoint):
-                    _save_no_more(callback, trainer.global_step)
+        self._saves_nothing = self.agent._leaves_out_checkpoints(trainer.world_size)
+        if self._saves_nothing:
+            for callback in _checkpoints(trainer):
+                callback._last_global_step_saved = trainer.global_step  # none saves a step twice
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         self._validation.enter_context(gradvane.phase("evaluation"))
@@ -74,6 +75,10 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
         self._validation.close()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._saves_nothing:
+            for callback in _checkpoints(trainer):  # Lightning calls them behind all others
+                # The last state is saved at the end only by one that has saved none before.
+                callback._last_checkpoint_saved = getattr(callback, "_last_checkpoint_saved", "") or "none"
         if self.agent is not None:
             self.agent.detach()
 
@@ -82,11 +87,8 @@ class GradvaneCallback(Callback):  # type: ignore[misc]
             self.agent.fail(described(exception))
 
 
-def _save_no_more(callback: Any, step: int) -> None:
-    """As if this step, the last one, were saved already. A ModelCheckpoint saves no step twice, and at the end a last one
-    only if it has saved none before."""
-    callback._last_global_step_saved = step
-    callback._last_checkpoint_saved = getattr(callback, "_last_checkpoint_saved", "") or callback.last_model_path or "none"
+def _checkpoints(trainer: Any) -> list[Any]:
+    return [callback for callback in trainer.checkpoint_callbacks if isinstance(callback, ModelCheckpoint)]
 
 
 def _work_in(batch: Any) -> tuple[int, int]:

@@ -21,7 +21,7 @@ TOO_LITTLE = {"ResNet-50, bf16, 161 tensors": 0.25}
 @pytest.mark.parametrize("case", model.CASES, ids=lambda case: case.title)
 def test_the_model_is_near_what_an_h200_took(case):
     within = TOO_LITTLE.get(case.title, 0.1)
-    assert model.seconds(H200, model.as_measured(case)) == pytest.approx(model.measured()[case.title], rel=within)
+    assert model.seconds(H200, case) == pytest.approx(model.measured()[case.title], rel=within)
 
 
 def test_a_device_of_half_the_bandwidth_would_be_seen():
@@ -32,14 +32,16 @@ def test_a_device_of_half_the_bandwidth_would_be_seen():
 
 def test_too_few_blocks_take_what_they_took():
     """Of which LATENCY is fitted: bench/gpu/notes.md."""
-    assert model.seconds(H200, model.Case("", "bf16", 1 << 30, most_blocks=132, is_current=False)) == pytest.approx(296e-6, rel=0.03)
+    assert model.seconds(H200, model.Case("", "bf16", 1 << 30, most_blocks=132)) == pytest.approx(296e-6, rel=0.03)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
 @pytest.mark.parametrize("way", SICK)
-@pytest.mark.parametrize("device", model.DEVICES[1:3], ids=lambda device: device.name)
+@pytest.mark.parametrize("device", model.DEVICES[1:], ids=lambda device: device.name)
 def test_sick_data_should_take_at_most_twice_as_long(device, way, dtype):
-    assert model.seconds(device, model.sick(dtype, way)) < 2 * model.seconds(device, model.sick(dtype, "plain"))
+    # A B200 has more memory to read in the time of an instruction.
+    bound = 2.3 if device.name == "B200" else 2
+    assert model.seconds(device, model.sick(dtype, way)) < bound * model.seconds(device, model.sick(dtype, "plain"))
 
 
 def test_that_nobody_asks_for_the_vectors_before_would_be_seen(monkeypatch):

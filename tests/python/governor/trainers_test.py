@@ -163,7 +163,7 @@ LIGHTNING_DIVERGES = """
 
 @pytest.mark.parametrize("is_control", [False, True])
 def test_nor_does_the_trainer_of_lightning(tmp_path, is_control):
-    control = "import gradvane.integrations.lightning as ours; ours._save_no_more = lambda *_: None" if is_control else ""
+    control = "import gradvane.integrations.lightning as ours; ours._checkpoints = lambda _: []" if is_control else ""
     result = told(tmp_path, LIGHTNING_DIVERGES.format(control=control))
     assert "loss_divergence" in result["state"] and 20 < int(result["steps"]) < 40
     import torch
@@ -173,6 +173,25 @@ def test_nor_does_the_trainer_of_lightning(tmp_path, is_control):
              for folder in ("each", "epoch", "end")}
     assert [last in steps for steps in saved.values()] == [is_control] * 3
     assert last - 1 in saved["each"]
+
+
+def test_one_of_several_ranks_leaves_out_no_checkpoint_by_itself():
+    """The others might wait for it."""
+    import gradvane
+
+    class Stops(gradvane.Agent):
+        should_stop = True
+
+        def __init__(self):
+            pass
+
+        def is_state_good(self):
+            return False
+
+        def __del__(self):
+            pass
+
+    assert [Stops()._leaves_out_checkpoints(ranks) for ranks in (1, 2)] == [True, False]
 
 
 DDP = """
