@@ -28,18 +28,20 @@ HUGGING_FACE = """
     print("state", callback.agent.status().state, callback.agent.status().reason)
     print("incidents", *(one.kind for one in callback.agent.incidents))
 """
-LIGHTNING = """
+LIGHTNING_MODEL = """
     import torch
     import lightning
     from gradvane.integrations.lightning import GradvaneCallback
     class Model(lightning.LightningModule):
         def __init__(self):
             super().__init__()
-            self.net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+            self.net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
         def training_step(self, batch, index):
-            return self.net(batch[0]).square().mean()
+            return (self.net(batch[0]) - 1).square().mean()
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), 1e-2)
+"""
+LIGHTNING = LIGHTNING_MODEL + """\
         def on_before_optimizer_step(self, optimizer):
             if self.trainer.global_step == 2:
                 next(self.parameters()).grad[0, 0] = float("nan")
@@ -129,23 +131,12 @@ def test_a_stop_for_a_divergence_saves_no_checkpoint_of_it(tmp_path, is_control)
     assert (saved == int(result["steps"])) == is_control
 
 
-LIGHTNING_DIVERGES = """
-    import torch
-    import lightning
-    from lightning.pytorch.callbacks import ModelCheckpoint
-    from gradvane.integrations.lightning import GradvaneCallback
-    class Model(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
-        def training_step(self, batch, index):
-            return (self.net(batch[0]) - 1).square().mean()
-        def configure_optimizers(self):
-            return torch.optim.AdamW(self.parameters(), 1e-3)
+LIGHTNING_DIVERGES = LIGHTNING_MODEL + """\
         def on_train_batch_start(self, batch, index):
             if self.trainer.global_step >= 20:
                 with torch.no_grad():
                     self.net[2].weight.mul_(3)
+    from lightning.pytorch.callbacks import ModelCheckpoint
     lightning.seed_everything(0)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(400, 8)), batch_size=4)
     callback = GradvaneCallback(on_divergence="stop", detect="loss_divergence", loss_window=10, mode="immediate", port=-1,
