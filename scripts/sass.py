@@ -68,6 +68,9 @@ BARS = (
     Bar(r"\w+ (b?f16|f32) (careful|nonfinite|broken)", "prefetches", at_least=1),
     Bar(r"sm_90 kernel", "registers", at_most=80),
     Bar(r"\w+ kernel", "spill_bytes", at_most=0),
+    # Before the host may look; a ticket for a tensor's parts, and one for the end.
+    Bar(r"\w+ kernel", "system_fences", at_most=1),
+    Bar(r"\w+ kernel", "device_fences", at_most=2),
     Bar(r"\w+ \w+ (block|warp) .+", "local_accesses", at_most=0),
     # A clip reads and writes four bytes of a 16-bit element: at 3 instructions memory is the limit by far.
     Bar(r"\w+ clip \w+ \w+", "loads_in_flight", at_least=8),
@@ -117,7 +120,8 @@ WAYS = (("plain", "no zeros"), ("counting", "zeros counted"),
         ("subnormals", "zeros and subnormals counted"))
 KERNEL_FIELDS = (("registers", "registers of a thread"), ("spill_bytes", "bytes spilled"),
                  ("stack_bytes", "bytes of stack"), ("shared_bytes", "bytes of shared memory"),
-                 ("resident_blocks", "blocks on a multiprocessor"))
+                 ("resident_blocks", "blocks on a multiprocessor"), ("system_fences", "fences to the host's memory"),
+                 ("device_fences", "fences on the device"), ("barriers", "barriers of a block"))
 
 
 def to_markdown(nvcc: str, rows: dict) -> str:

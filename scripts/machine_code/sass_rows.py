@@ -8,7 +8,7 @@ A row is named "bf16 block plain": dtype, who reads together (the whole block or
   nonfinite   the same, with NaN or infinity in it
   broken      the same, with nothing else in it
   exact       one element, a normal number, of what is no whole vector, or of fp64; out of line
-One row, "kernel", is of what a thread and a block take.
+One row, "kernel", is of what a thread and a block take, and of the fences and barriers in all of the code.
 """
 
 import re
@@ -219,8 +219,17 @@ def usage_rows(usage: str, arch: str) -> dict[str, dict]:
 
 
 # Which way a number is worse. Others are only told of.
-MORE_IS_WORSE = ("instructions", "registers", "spill_bytes", "stack_bytes", "local_accesses")
+MORE_IS_WORSE = ("instructions", "registers", "spill_bytes", "stack_bytes", "local_accesses", "system_fences",
+                 "device_fences", "barriers")
 FEWER_IS_WORSE = ("loads_in_flight", "prefetches", "resident_blocks")
+
+
+def waits(code: Code) -> dict:
+    """Of a kernel and its functions: what its end has to wait for, wherever it stands."""
+    fences = [it.opcode for it in code.instructions if it.name == "MEMBAR"]
+    system = sum("SYS" in opcode.split(".") for opcode in fences)
+    return {"system_fences": system, "device_fences": len(fences) - system,
+            "barriers": sum(it.name == "BAR" for it in code.instructions)}
 
 
 def worse_of(a: dict, b: dict) -> dict:
@@ -234,7 +243,7 @@ def kernel_rows(codes: list[Code], resources: dict[str, dict],
                 arch: str) -> tuple[dict[str, dict], list[str]]:
     """All rows of one architecture, by name with the architecture; and notes on them."""
     return of_both(codes, resources, arch, KERNEL,
-                   lambda code: {**loop_rows(code), **careful_rows(code), **exact_rows(code), "kernel": resources[code.name]})
+                   lambda code: {**loop_rows(code), **careful_rows(code), **exact_rows(code), "kernel": {**resources[code.name], **waits(code)}})
 
 
 def of_both(codes: list[Code], resources: dict[str, dict], arch: str, pattern: re.Pattern[str],

@@ -289,9 +289,19 @@ def test_vectors_that_nobody_asks_for_before_they_are_loaded_are_a_fault():
     assert any("prefetches 0" in fault for fault in sass.missed_bars(rows_of(text.replace("CCTL.E.PF2", "CCTL.E.IVALL"))))
 
 
+@pytest.mark.parametrize(("fences", "field"), [(["MEMBAR.SC.SYS"] * 2, "system_fences 2"), (["MEMBAR.ALL.GPU"] * 3, "device_fences 3")])
+def test_one_fence_more_is_a_fault(fences, field):
+    def with_them(count):
+        return kernel().replace("EXIT ;", " ;\n        /*0000*/  ".join([*fences[:count], "EXIT ;"]))
+
+    assert sass.missed_bars(rows_of(with_them(len(fences) - 1))) == []
+    (fault,) = sass.missed_bars(rows_of(with_them(len(fences))))
+    assert field in fault
+
+
 def test_a_bar_without_a_row_is_a_fault():
     rows = {name: row for name, row in rows_of(kernel()).items() if name != "sm_90 kernel"}
-    assert len(sass.missed_bars(rows)) == 2
+    assert len(sass.missed_bars(rows)) == 4
 
 
 @pytest.mark.parametrize(("was", "becomes", "said"), [
