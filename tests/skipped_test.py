@@ -1,4 +1,4 @@
-"""A case that was skipped is told of, whichever framework skipped it."""
+"""A skipped case is reported, whichever framework skipped it."""
 
 import os
 import subprocess

@@ -49,11 +49,7 @@ def emit(row):
 
 
 def facts(device):
-    about = machine.facts()
-    built = os.environ.get("GRADVANE_BUILD_DIR")
-    if built and (Path(built) / "commit").is_file():  # of bench/gpu/prebuilt.py
-        about["commit"] = (Path(built) / "commit").read_text().strip()
-    return about | ({} if device.type == "cuda" else {"device": "cpu"})
+    return machine.facts() | ({} if device.type == "cuda" else {"device": "cpu"})
 
 
 def plain_seconds(training, batch, micro_batches, steps):

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from datetime import datetime, timezone
+from pathlib import Path
 
 from process import ROOT
 
@@ -56,7 +57,11 @@ def torch_facts():
 
 
 def commit():
-    """Where the tree came without its history, the one that the bundle was made at, and marked so."""
+    """That of the build that runs, where it says so; where the tree came without its history, the one that the bundle was
+    made at, and marked so."""
+    built = Path(os.environ.get("GRADVANE_BUILD_DIR", "")) / "commit"  # of bench/gpu/prebuilt.py
+    if os.environ.get("GRADVANE_BUILD_DIR") and built.is_file():
+        return built.read_text().strip()
     here = ask("git", "describe", "--always", "--dirty", "--abbrev=12")
     return here or bundle().get("commit", "unknown") + " (of the bundle)"
 

@@ -46,7 +46,7 @@ GRADVANE_HOST_DEVICE inline float element_of(const Vector& vector, std::size_t i
   }
 }
 
-/// A word's elements at once: two of a 16-bit dtype, one fp32. What is true of an element is told by its sign bit.
+/// A word's elements at once: two of a 16-bit dtype, one fp32. An element's sign bit says whether something is true of it.
 template <DType dtype>
 struct Lanes {
   static_assert(dtype != DType::f64);

@@ -130,18 +130,19 @@ def loop_rows(code: Code) -> dict[str, dict]:
     return rows
 
 
-def whole_of(code: Code, entry: int) -> list[Instruction]:
-    return [it for block in blocks_of(code, entry).values() for it in code.instructions[block.begin:block.end]]
-
-
-def functions(code: Code, name: str, pattern: re.Pattern[str], dtypes: tuple[str, ...]) -> Iterator[tuple[str, int, dict]]:
-    """Out of line, one for each dtype: where it begins, and what all of it takes."""
+def functions(code: Code, name: str, pattern: re.Pattern[str], dtypes: tuple[str, ...]) -> Iterator[tuple[str, int, list[Instruction]]]:
+    """Out of line, one for each dtype: where it begins, and all of it."""
     entries = {DTYPES[int(match[1])]: entry for label, entry in code.labels.items() if (match := pattern.search(label))}
     if missing := set(dtypes) - set(entries):
         raise SassError(f"{code.name}: no function {name} of {', '.join(sorted(missing))}")
     for dtype, entry in entries.items():
-        whole = whole_of(code, entry)
-        yield dtype, entry, {"function": len(whole), "local_accesses": sum(it.is_local for it in whole)}
+        whole = [it for block in blocks_of(code, entry).values()
+                 for it in code.instructions[block.begin:block.end]]
+        yield dtype, entry, whole
+
+
+def function_row(whole: list[Instruction]) -> dict:
+    return {"function": len(whole), "local_accesses": sum(it.is_local for it in whole)}
 
 
 def exact_rows(code: Code) -> dict[str, dict]:
@@ -152,7 +153,8 @@ def exact_rows(code: Code) -> dict[str, dict]:
         paths = found[0].paths(through="DFMA") if len(found) == 1 else []
         if not paths:
             raise SassError(f"{code.name}: no loop over elements in read_exactly of {dtype}")
-        rows[f"{dtype} exact"] = {"instructions": len(paths[0]), "per_element": float(len(paths[0])), **whole}
+        rows[f"{dtype} exact"] = {"instructions": len(paths[0]), "per_element": float(len(paths[0])),
+                                   **function_row(whole)}
     return rows
 
 
@@ -170,13 +172,12 @@ def careful_rows(code: Code) -> dict[str, dict]:
         if not adding or not passing:
             raise SassError(f"{code.name}: no loop over vectors and their halves in read_carefully of {dtype}")
         second_half = len(halves[0].paths()[0])
-        whole["prefetches"] = sum(it.is_prefetch for it in whole_of(code, entry))
+        function = {**function_row(whole), "prefetches": sum(it.is_prefetch for it in whole)}
         for name, way, more in (("careful", adding[0], second_half), ("nonfinite", adding[-1], second_half),
                                 ("broken", passing[-1], 0)):
             count = len(way) + more
             rows[f"{dtype} {name}"] = {
-                "instructions": count, "per_element": round(count / (ELEMENTS[dtype] / LOADS), 4),
-                **whole}
+                "instructions": count, "per_element": round(count / (ELEMENTS[dtype] / LOADS), 4), **function}
     return rows
 
 
@@ -243,7 +244,8 @@ def kernel_rows(codes: list[Code], resources: dict[str, dict],
                 arch: str) -> tuple[dict[str, dict], list[str]]:
     """All rows of one architecture, by name with the architecture; and notes on them."""
     return of_both(codes, resources, arch, KERNEL,
-                   lambda code: {**loop_rows(code), **careful_rows(code), **exact_rows(code), "kernel": {**resources[code.name], **waits(code)}})
+                   lambda code: {**loop_rows(code), **careful_rows(code), **exact_rows(code),
+                                 "kernel": {**resources[code.name], **waits(code)}})
 
 
 def of_both(codes: list[Code], resources: dict[str, dict], arch: str, pattern: re.Pattern[str],
