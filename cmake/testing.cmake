@@ -64,6 +64,22 @@ function(gradvane_test_flags target)
   endif()
 endfunction()
 
+# gradvane_take_headers(<target> <headers>): what gradvane_shared_headers(<headers>) has precompiled. GoogleTest is linked
+# for its flags, which must be those of the headers.
+function(gradvane_take_headers target headers)
+  gradvane_test_flags(${target})
+  if(NOT TARGET ${headers})
+    return()
+  endif()
+  target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest)
+  target_precompile_headers(${target} REUSE_FROM ${headers})
+  get_target_property(type ${target} TYPE)
+  if(NOT type STREQUAL EXECUTABLE)  # what is compiled for a library would not take headers that are compiled for a program
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIE)
+  endif()
+endfunction()
+
 # gradvane_test(<name> SOURCES ... [LINK ...] [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
 #               [ARGS ...] [HEADERS target] [SERIAL] [OWN_MAIN] [OPTIMIZED])
 # One program of GoogleTest cases, one ctest entry. OWN_MAIN leaves GoogleTest out: for programs

@@ -21,8 +21,6 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
-constexpr int kClearAfter = SyncBudgetDetector::kClearAfter;
-
 class SyncBudgetTest : public testing::Test {
  protected:
   void set_budget(std::optional<std::int32_t> training, std::int32_t after = 0) {
@@ -91,13 +89,13 @@ TEST_F(SyncBudgetTest, AStepOverItsBudgetIsOneIncidentWithThePlaces) {
 TEST_F(SyncBudgetTest, ItClosesAfterAWhileWithinTheBudgetAndMayOpenAgain) {
   set_budget(0);
   observe(step(1));
-  for (int i = 0; i < kClearAfter - 1; ++i) observe(step(0));
+  for (int i = 0; i < SyncBudgetDetector::kClearAfter - 1; ++i) observe(step(0));
   observe(step(1));  // not yet over
-  for (int i = 0; i < kClearAfter; ++i) observe(step(0));
+  for (int i = 0; i < SyncBudgetDetector::kClearAfter; ++i) observe(step(0));
   ASSERT_THAT(reports_, SizeIs(2));
   EXPECT_EQ(reports_[1].id, reports_[0].id);
   EXPECT_EQ(reports_[1].steps, 2);
-  EXPECT_EQ(reports_[1].last_step, kClearAfter + 1);
+  EXPECT_EQ(reports_[1].last_step, SyncBudgetDetector::kClearAfter + 1);
   EXPECT_TRUE(reports_[1].closed_at.has_value());
   observe(step(1));
   ASSERT_THAT(reports_, SizeIs(3));

@@ -1,9 +1,11 @@
 #pragma once
-// A directory of one's own that goes with the test.
+// A directory of one's own that goes with the test, and what is in its files.
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace gradvane::exporters::fakes {
 
@@ -27,5 +29,12 @@ class Scratch {
  private:
   std::filesystem::path path_;
 };
+
+inline std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::vector<std::string> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
 
 }  // namespace gradvane::exporters::fakes

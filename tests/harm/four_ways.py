@@ -71,7 +71,8 @@ def run(program: Program, way: str, text: str, folder: Path, limit: float = LIMI
             if program.place.prepare:
                 subprocess.run(["sh", "-c", program.place.prepare], cwd=work, env=env, check=True)
             with open(os.devnull) as nothing:
-                process = pythons.Process(words(program, way), work, env, (nothing.fileno(), out.fileno(), err.fileno()), session=True)
+                process = pythons.Process(words(program, way), work, env, (nothing.fileno(), out.fileno(), err.fileno()),
+                                          session=True, whole_end=True)
         else:
             process = subprocess.Popen(
                 command(program, way), cwd=work, stdin=subprocess.DEVNULL, env=env, start_new_session=True,

@@ -9,11 +9,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/kernels/indices.hpp"
+
 namespace gradvane::kernels {
 namespace {
 
-constexpr auto kGrad = static_cast<int>(Site::grad);
-constexpr auto kNan = static_cast<int>(NonfiniteKind::nan);
+using test::kGrad;
+using test::kNan;
 
 // A read whose every number follows from its sequence number, so that a mixture of two shows. Every
 // third one has a NaN.

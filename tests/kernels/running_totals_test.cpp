@@ -4,15 +4,17 @@
 
 #include <vector>
 
+#include "tests/kernels/indices.hpp"
+
 namespace gradvane::kernels {
 namespace {
 
-constexpr auto kLoss = static_cast<int>(Site::loss);
-constexpr auto kGrad = static_cast<int>(Site::grad);
-constexpr auto kWeight = static_cast<int>(Site::weight);
-constexpr auto kNan = static_cast<int>(NonfiniteKind::nan);
-constexpr auto kPosInf = static_cast<int>(NonfiniteKind::pos_inf);
-constexpr auto kNegInf = static_cast<int>(NonfiniteKind::neg_inf);
+using test::kGrad;
+using test::kLoss;
+using test::kNan;
+using test::kNegInf;
+using test::kPosInf;
+using test::kWeight;
 
 TensorStats clean() {
   TensorStats stats;

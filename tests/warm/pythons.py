@@ -26,12 +26,12 @@ class Process:
     """What subprocess.Popen gives, of a process whose parent is the server."""
 
     def __init__(self, words: list[str], folder: Path | str, environment: dict[str, str], streams: tuple[int, int, int],
-                 session: bool = False, modules: tuple[str, ...] = ()) -> None:
-        """`modules`: what the server has imported besides torch."""
+                 session: bool = False, modules: tuple[str, ...] = (), whole_end: bool = False) -> None:
+        """`modules`: what the server has imported besides torch. `whole_end`: also the destructors of torch's libraries."""
         self.args = words
         self.returncode: int | None = None
         self._answers, theirs = socket.socketpair()
-        request = {"words": words, "folder": str(folder), "environment": environment, "session": session}
+        request = {"words": words, "folder": str(folder), "environment": environment, "session": session, "whole_end": whole_end}
         with theirs:
             socket.send_fds(server(at_start(environment), modules), [json.dumps(request).encode()], [*streams, theirs.fileno()])
         self._lines = self._answers.makefile("r")

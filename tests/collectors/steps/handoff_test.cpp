@@ -13,7 +13,6 @@
 namespace gradvane::collectors {
 namespace {
 
-using kernels::Site;
 using kernels::SlotHeader;
 using kernels::TensorStats;
 
@@ -44,7 +43,8 @@ std::vector<TensorStats> entries_of(std::uint64_t number, std::size_t entries) {
 }
 
 std::uint64_t publish(Handoff& handoff, std::uint64_t plan, const std::vector<TensorStats>& stats) {
-  return handoff.publish(plan, std::vector<Site>(stats.size(), Site::grad), stats);
+  return handoff.publish(plan, std::vector<kernels::Site>(stats.size(), kernels::Site::grad),
+                         stats);
 }
 
 StepFacts facts_of(std::int64_t step) {
@@ -130,7 +130,7 @@ TEST(Handoff, AReadThatIsLostStaysInTheTotals) {
   std::vector<TensorStats> stats;
   ASSERT_FALSE(handoff.read(1, header, stats));
   ASSERT_TRUE(handoff.read(50, header, stats));
-  const auto grad = static_cast<std::size_t>(Site::grad);
+  const auto grad = static_cast<std::size_t>(kernels::Site::grad);
   EXPECT_EQ(header.totals.elements[grad][0], 3);
   EXPECT_EQ(header.totals.reads[grad], 1);
   EXPECT_EQ(header.totals.first[grad].sequence, 1U);
@@ -156,7 +156,7 @@ TEST(Handoff, GrowthKeepsOldSlotsReadableAndNumbersAndTotalsGoOn) {
     ASSERT_TRUE(handoff.read(n, header, stats)) << n;
     EXPECT_EQ(header.plan_id, n <= 5 ? 1U : 2U);
     EXPECT_EQ(stats, entries_of(n, n <= 5 ? 2 : 50));
-    EXPECT_EQ(header.totals.elements[static_cast<std::size_t>(Site::grad)][1], 2);
+    EXPECT_EQ(header.totals.elements[static_cast<std::size_t>(kernels::Site::grad)][1], 2);
   }
 }
 

@@ -13,8 +13,6 @@ using record::StepSyncs;
 using record::SyncReason;
 using record::SyncSource;
 
-constexpr const char* kProfiler = "PyTorch's profiler";
-
 using CuptiEndTest = LedgerTest;
 
 // Its end by others ----------------------------------------------------------------------------------------

@@ -18,8 +18,6 @@ using record::SyncSource;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr const char* kProfiler = "PyTorch's profiler";
-
 class CuptiLedgerTest : public LedgerTest {
  public:
   ~CuptiLedgerTest() override { ::unsetenv("KINETO_USE_DAEMON"); }

@@ -10,6 +10,9 @@
 
 namespace gradvane::collectors {
 
+/// What a profiler that begins is called.
+inline constexpr const char* kProfiler = "PyTorch's profiler";
+
 /// Parameters as the generated headers of CUPTI lay them out.
 struct CopyParams {
   void* to = nullptr;

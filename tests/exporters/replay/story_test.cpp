@@ -20,8 +20,6 @@ using record::RunState;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 std::string golden(const std::string& name, const std::string& text) {
   const char* source = std::getenv("GRADVANE_SOURCE_DIR");
   const auto path = std::filesystem::path(source != nullptr ? source : ".") / "tests" /
@@ -53,7 +51,7 @@ std::shared_ptr<const Recording> a_failed_run(RecordedRun& run) {
   record::Incident incident = run.bad_step();
   (void)run.recorder->export_incident(incident);
   auto& step = run.training.next();
-  run.training.poison_loss(kNan);
+  run.training.poison_loss(std::numeric_limits<double>::quiet_NaN());
   step = run.training.current();
   (void)run.recorder->export_step(step.record, step.detail, *run.model);
   incident.last_step = 202;

@@ -19,15 +19,9 @@
 namespace gradvane::exporters {
 namespace {
 
+using fakes::lines_of;
 using fakes::Scratch;
 using testing::ElementsAre;
-
-std::vector<std::string> lines_of(const std::filesystem::path& path) {
-  std::vector<std::string> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
-  return lines;
-}
 
 std::string text_of(const std::filesystem::path& path) {
   std::ostringstream text;

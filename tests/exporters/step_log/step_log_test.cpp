@@ -16,17 +16,11 @@ namespace gradvane::exporters {
 namespace {
 
 using fakes::FakeTraining;
+using fakes::lines_of;
 using fakes::Scratch;
 using nlohmann::json;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-
-std::vector<std::string> lines_of(const std::filesystem::path& path) {
-  std::vector<std::string> lines;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
-  return lines;
-}
 
 class StepLogTest : public testing::Test {
  protected:
