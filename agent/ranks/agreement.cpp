@@ -58,7 +58,9 @@ Outcome agree(std::span<const std::string> records) {
   for (std::size_t rank = 0; rank < records.size(); ++rank) {
     const auto read = decode(records[rank]);
     if (!read)
-      return {{}, rank_text(rank) + " sent a record that this version of gradvane cannot read"};
+      return {{},
+              rank_text(rank) +
+                  " sent no record of the step: it stops, or has another version of gradvane"};
     if (!all.empty())
       if (std::string why = difference(all.front(), *read, rank); !why.empty())
         return {{}, std::move(why)};

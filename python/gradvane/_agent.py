@@ -187,9 +187,13 @@ class Agent:
         return bool(self._native.governor().should_stop)
 
     def _leaves_out_checkpoints(self, ranks: int) -> bool:
-        """Whether a trainer on so many ranks should save none now: a policy stops the run, and its state is bad. Each of
-        several ranks knows its own incidents only: another one might save, and wait for this one."""
-        return ranks <= 1 and self.should_stop and not self.is_state_good()
+        """Whether a trainer on so many ranks should save none now: a policy stops the run, and its state is bad, on one of
+        them at least. Each rank knows its own incidents only: where they cannot tell each other, all of them save, since one
+        that saves may wait for the others."""
+        if not self.should_stop:
+            return False
+        is_bad = not self.is_state_good()
+        return is_bad if ranks <= 1 else bool(self._watcher.agreement.any_rank(is_bad))
 
     def raise_at_stop(self, raises: bool) -> None:
         """Whether optimizer.step() raises TrainingStopped where a policy stops the run, as it does by default. A

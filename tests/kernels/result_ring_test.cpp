@@ -155,9 +155,11 @@ TEST(ResultRing, ARingOfNoTensorsCarriesTheTotals) {
 
 TEST(ResultRing, RunsOverMemoryOfTheCallerAndRefusesImpossibleSizes) {
   const std::size_t bytes = ResultRing::bytes_needed(4, 3);
-  std::vector<std::byte> memory(bytes + 64);
+  constexpr std::size_t kAlignment = SlotRing::kAlignment;
+  std::vector<std::byte> memory(bytes + kAlignment);
   const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
-  ResultRing ring(4, 3, std::span(memory).subspan((64 - address % 64) % 64, bytes));
+  ResultRing ring(
+      4, 3, std::span(memory).subspan((kAlignment - address % kAlignment) % kAlignment, bytes));
   RingProducer producer(ring);
   publish(producer, 3);
   SlotHeader header;

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gradvane._ranks.meeting import Meeting
 
 _LONGEST = datetime.timedelta(minutes=10)
+_QUESTION = b"is any state bad? "
+"""what a record of any_rank() begins with: no record of a step does"""
 
 
 def patience_of(world: Any) -> datetime.timedelta:
@@ -39,6 +41,12 @@ class Agreement:
         self._patience: datetime.timedelta | None = None
         """None: as patience_of()"""
         self._meeting: Meeting | None = None
+        self._bytes = 0
+        """of a record"""
+        self._lost = ""
+        """why the agreement has ended outside a step; the next step says it"""
+        self.stops = False
+        """all ranks stop, by what they have judged together"""
 
     @property
     def is_on(self) -> bool:
@@ -47,17 +55,39 @@ class Agreement:
 
     def judge(self, optimizer: int) -> int:
         """The governor's verdict on the step in hand, the same on every rank. Waits for the slowest one."""
+        if self._lost:
+            return self._alone(optimizer, self._lost)
         record = self._native.tell(optimizer)
         began = time.perf_counter()
         try:
             records = self._exchange(record)
-        except Exception as error:  # a rank that has gone, a time that is over
-            return self._alone(optimizer, (str(error).splitlines() or [type(error).__name__])[0])
+        except Exception as error:
+            return self._alone(optimizer, _why(error))
         except BaseException:  # Ctrl-C: the others need not wait for a rank that may never come again
             self._alone(optimizer, "interrupted")
             raise
         self._native.note_rank_wait(time.perf_counter() - began)
-        return int(self._native.judge_together(optimizer, records))
+        had_stopped = self._native.governor().should_stop
+        verdict = int(self._native.judge_together(optimizer, records))
+        if self.is_on and not had_stopped and self._native.governor().should_stop:
+            self.stops = True
+        return verdict
+
+    def any_rank(self, mine: bool) -> bool | None:
+        """Whether it is so on any rank: the same answer on each. All of them ask at the same place, where all of them have
+        stopped. Waits for the slowest one. None where one rank has stopped alone: the others would not ask."""
+        if not self.stops or not self.is_on or self._lost:
+            return None
+        try:
+            answers = self._exchange((_QUESTION + bytes([mine])).ljust(self._bytes, b"\0"))
+        except Exception as error:
+            self._lost = _why(error)
+        else:
+            if all(answer.startswith(_QUESTION) for answer in answers):
+                return any(answer[len(_QUESTION)] for answer in answers)
+            self._lost = "a rank has asked about a checkpoint, and another one has not"
+        self._leave()
+        return None
 
     def _alone(self, optimizer: int, why: str) -> int:
         self._leave()
@@ -82,4 +112,10 @@ class Agreement:
             from gradvane._ranks.meeting import Meeting
 
             self._meeting = Meeting(self._patience or patience_of(dist.group.WORLD))
+        self._bytes = len(record)
         return self._meeting.exchange(record)
+
+
+def _why(error: Exception) -> str:
+    """A rank that has gone, or a time that is over."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -67,7 +67,7 @@ class Watcher:
         self._norms = NormExchange(native)
         self.governing = Governing(native, self._here)
         self.device_skips = DeviceSkips(native, self._here)
-        self._agreement = Agreement(native)
+        self.agreement = Agreement(native)
         self._reductions = Reductions(native, names.budget, self.finds.say)
         self.left_behind = LeftBehind(native, self._known, self._scaling, self.is_busy, self.trainers)
         self.optimizer_clears, self.module_clears = self.left_behind.by_optimizer, self.left_behind.by_module
@@ -138,7 +138,7 @@ class Watcher:
         self.trainers.note()  # those that trained may have ended
         self.finish_loop()
         self._norms.stop()
-        self._agreement.stop()
+        self.agreement.stop()
 
     def _forget(self, key: int, index: int) -> None:
         """The optimizer was collected: its parameters may go too."""
@@ -329,8 +329,8 @@ class Watcher:
         if scale is not None and not has_closure:  # without one, the step begins with a read by itself
             self._native.read(index, "optimizer", scale, is_scaled)
         running.verdict = self._native.step_begins(index, has_closure, self.device_skips.may_be_left(optimizer))
-        if self._agreement.is_on and not has_closure:
-            running.verdict = self._agreement.judge(index)
+        if self.agreement.is_on and not has_closure:
+            running.verdict = self.agreement.judge(index)
         self._reductions.before_step(index, optimizer)
         return running.verdict != TAKE
 
@@ -395,6 +395,6 @@ class Watcher:
         if not has_ended or known is None or known.steps != self._here.steps_before:
             return TAKE
         self.tracer.step_ends(known.index)
-        agreed = self._agreement.judge(known.index) if self._agreement.is_on else TAKE
+        agreed = self.agreement.judge(known.index) if self.agreement.is_on else TAKE
         verdict: int = self._native.step_skipped(known.index)
         return agreed or verdict

@@ -140,7 +140,7 @@ TOGETHER = BEGIN + """
     seen = [ranks_at("10.213.7.1"), ranks_at("10.213.7.2")]
     numbers = numbers_at(f"10.213.7.{rank // 2 + 1}")
     dist.barrier()
-    met = agent._watcher._agreement._meeting.place
+    met = agent._watcher.agreement._meeting.place
     agent.detach()
     say(seen=seen, numbers=numbers, met=met, weights=sum(p.double().sum().item() for p in model.parameters()))
     dist.destroy_process_group()
@@ -171,7 +171,7 @@ def test_ranks_of_two_machines_skip_the_same_step_and_each_machine_has_one_port(
 APART = BEGIN + """
     optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
     agent = gradvane.attach(model, optimizer, run="two-machines", ranks="agree", on_nonfinite="skip", port=-1)
-    agent._watcher._agreement._patience = datetime.timedelta(seconds=5)
+    agent._watcher.agreement._patience = datetime.timedelta(seconds=5)
     longest = 0.0
     for i in range(40):
         began = time.monotonic()

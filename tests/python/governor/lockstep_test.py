@@ -45,7 +45,7 @@ SOURCE = """
     if what not in ("without", "plain"):
         ranks = "off" if what == "off" else "agree"
         agent = gradvane.attach(model, optimizer, port=-1, run_dir=f"run{rank}", ranks=ranks, **options)
-        agent._watcher._agreement._patience = datetime.timedelta(seconds=10)
+        agent._watcher.agreement._patience = datetime.timedelta(seconds=10)
 
     torch.manual_seed(10 + rank)
     rounds = torch.Generator().manual_seed(5 + rank)
@@ -57,9 +57,9 @@ SOURCE = """
         if i == 5 and what == "missed" and rank == 1:
             agent.detach()
         if i == 5 and what == "skipped a call" and rank == 1:
-            judge, agent._watcher._agreement.judge = agent._watcher._agreement.judge, lambda optimizer: 0
+            judge, agent._watcher.agreement.judge = agent._watcher.agreement.judge, lambda optimizer: 0
         if i == 6 and what == "skipped a call" and rank == 1:
-            agent._watcher._agreement.judge = judge
+            agent._watcher.agreement.judge = judge
         is_bad = i == 5 and rank == dist.get_world_size() - 1
         if i == 3 and what == "flip" and rank == 1:
             model[0].weight.detach().view(torch.int32)[2, 2] ^= 1  # the last bit of one number
@@ -179,3 +179,62 @@ def test_one_flipped_bit_of_one_rank_names_the_rank_and_the_parameter_on_all(tmp
     for rank in run(tmp_path, 2, "ddp", "flip"):
         (line,) = (line for line in rank["lines"] if "other weights" in line)
         assert "rank 1 has other weights than rank 0; 0.weight is the first that differs." in line
+
+
+STOPS = """
+    import datetime, json, logging, sys
+    import torch, torch.distributed as dist
+    import gradvane
+    what = sys.argv[1]
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    lines = []
+    logger = logging.getLogger("gradvane")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(type("Keeps", (logging.Handler,), {"emit": lambda self, r: lines.append(r.getMessage())})())
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    net = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    agent = gradvane.attach(model, optimizer, port=-1, run_dir=f"run{rank}", on_nonfinite="stop",
+                            ranks="off" if what == "off" else "agree")
+    agent.raise_at_stop(False)
+    if what == "one asks":
+        agent._watcher.agreement._patience = datetime.timedelta(seconds=5)
+        agent._watcher.agreement.stops = True  # never so on one rank alone
+    agent.is_state_good = lambda: rank == 0 or what == "good"
+    answers = []
+    for i in range(4):
+        optimizer.zero_grad()
+        net(torch.full((2, 4), float("nan") if i == 2 and what != "one asks" else 1.0)).square().mean().backward()
+        optimizer.step()
+        answers.append(agent._leaves_out_checkpoints(2))
+        if what == "one asks" and i == 1 and rank == 1:
+            answers[i] = agent._watcher.agreement.any_rank(True)
+    agent.detach()
+    with open(f"{what}.rank{rank}.json", "w") as file:
+        json.dump({"answers": answers, "lines": lines}, file)
+    dist.destroy_process_group()
+"""
+
+
+def stops(tmp_path, what: str) -> list[dict]:
+    running.ranks(2, running.write(tmp_path, STOPS), what, cwd=tmp_path)
+    return [json.loads((tmp_path / f"{what}.rank{rank}.json").read_text()) for rank in range(2)]
+
+
+@pytest.mark.parametrize(("what", "answers"), [
+    ("bad on rank 1", [False, False, True, True]), ("good", [False] * 4), ("off", [False] * 4),
+])
+def test_all_ranks_leave_out_the_checkpoint_of_a_state_that_one_of_them_knows_to_be_bad(tmp_path, what, answers):
+    """Without agreement none does: rank 0 would save, and wait for rank 1."""
+    assert [rank["answers"] for rank in stops(tmp_path, what)] == [answers, answers]
+
+
+def test_a_rank_that_asks_alone_learns_nothing_and_both_go_on(tmp_path):
+    """It waits for rank 0, which waits for it in the next reduction of the gradients."""
+    goes_on, asks = stops(tmp_path, "one asks")
+    assert asks["answers"] == [False, None, False, False] and goes_on["answers"] == [False] * 4
+    for rank, why in ((asks, "no word from a rank for 5 s"), (goes_on, "rank 1 sent no record of the step: it stops")):
+        (line,) = (line for line in rank["lines"] if "ranks do not agree" in line)
+        assert why in line
