@@ -47,7 +47,7 @@ def steps(model, optimizer):
 """
 WATCHED = """
 way.attach(torch.nn.ModuleList(model for model, _ in pairs), [optimizer for _, optimizer in pairs])
-for _ in range(40):
+for _ in range(20):
     all_at_once()
 way.detach()
 all_at_once()

@@ -61,7 +61,8 @@ TRAINERS = {"hugging face": HUGGING_FACE, "lightning": LIGHTNING}
 
 
 def told(tmp_path, source):
-    done = running.python(running.write(tmp_path, source), cwd=tmp_path, HF_HUB_OFFLINE="1")
+    modules = running.HUGGING_FACE if "transformers" in source else running.LIGHTNING
+    done = running.python(running.write(tmp_path, source), cwd=tmp_path, modules=modules, HF_HUB_OFFLINE="1")
     told = ("steps ", "finite ", "state ", "incidents ")
     return dict(line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(told))
 
@@ -131,6 +132,24 @@ def test_a_stop_for_a_divergence_saves_no_checkpoint_of_it(tmp_path, is_control)
     assert (saved == int(result["steps"])) == is_control
 
 
+@pytest.mark.parametrize("ranks", ["agree", "off"])
+def test_two_ranks_save_no_checkpoint_of_a_state_that_one_of_them_knows_to_be_bad(tmp_path, ranks):
+    """Rank 0 saves, and finds the state good. Without agreement it saves."""
+    source = DIVERGES.format(control=f"""
+    import os
+    callback._options["ranks"] = "{ranks}"
+    class Knows(TrainerCallback):
+        def on_train_begin(self, args, state, control, **_):
+            callback.agent.is_state_good = lambda: os.environ["RANK"] == "0"
+    """).replace("callbacks=[Spoils(), callback]", "callbacks=[Spoils(), callback, Knows()]").replace(
+        "use_cpu=True", 'use_cpu=True, ddp_backend="gloo"').replace('run_dir="run"', 'run_dir="run" + os.environ["RANK"]').replace(
+        "    import torch\n", "    import os, torch\n", 1)
+    done = running.ranks(2, running.write(tmp_path, source), cwd=tmp_path, modules=running.HUGGING_FACE, HF_HUB_OFFLINE="1")
+    (steps,) = {line for line in done.stdout.splitlines() if line.startswith("steps ")}
+    saved = max(int(path.name.split("-")[1]) for path in (tmp_path / "out").iterdir())
+    assert (saved < int(steps.split()[1])) == (ranks == "agree")
+
+
 LIGHTNING_DIVERGES = LIGHTNING_MODEL + """\
         def on_train_batch_start(self, batch, index):
             if self.trainer.global_step >= 20:
@@ -164,25 +183,6 @@ def test_nor_does_the_trainer_of_lightning(tmp_path, is_control):
              for folder in ("each", "epoch", "end")}
     assert [last in steps for steps in saved.values()] == [is_control] * 3
     assert last - 1 in saved["each"]
-
-
-def test_one_of_several_ranks_leaves_out_no_checkpoint_by_itself():
-    """The others might wait for it."""
-    import gradvane
-
-    class Stops(gradvane.Agent):
-        should_stop = True
-
-        def __init__(self):
-            pass
-
-        def is_state_good(self):
-            return False
-
-        def __del__(self):
-            pass
-
-    assert [Stops()._leaves_out_checkpoints(ranks) for ranks in (1, 2)] == [True, False]
 
 
 DDP = """

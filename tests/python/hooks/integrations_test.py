@@ -50,14 +50,17 @@ def printed(done):
     return [[float(word) for word in line.split()[1:]] for line in done.stdout.splitlines() if line.startswith("norm ")]
 
 
+MODULES = {"transformers": running.HUGGING_FACE, "lightning": running.LIGHTNING}
+
+
 def trained(tmp_path, source, way, module):
     if way == "run":
         script = running.write(tmp_path, source.format(imports="", callbacks=""))
-        return running.watched(script, cwd=tmp_path, HF_HUB_OFFLINE="1")
+        return running.watched(script, cwd=tmp_path, modules=MODULES[module], HF_HUB_OFFLINE="1")
     callback = "GradvaneCallback(run='theirs', step_log='steps.jsonl', port=-1)"
     source = source.format(imports=f"from gradvane.integrations.{module} import GradvaneCallback",
                            callbacks=f", callbacks=[{callback}]")
-    done = running.python(running.write(tmp_path, source), cwd=tmp_path, HF_HUB_OFFLINE="1")
+    done = running.python(running.write(tmp_path, source), cwd=tmp_path, modules=MODULES[module], HF_HUB_OFFLINE="1")
     return running.steps_in(tmp_path / "steps.jsonl"), done
 
 
@@ -166,7 +169,8 @@ LIGHTNING_BY_HAND = """
                                                ("gradvane import attach\n    import lightning", LIGHTNING_BY_HAND)],
                          ids=["accelerate", "lightning"])
 def test_a_wrapped_optimizer_that_is_handed_to_attach_counts_its_own_steps(tmp_path, imports, body):
-    done = running.python(running.write(tmp_path, WRAPPED.format(imports=imports, body=body)), cwd=tmp_path)
+    modules = ("accelerate",) if "accelerate" in imports else running.LIGHTNING
+    done = running.python(running.write(tmp_path, WRAPPED.format(imports=imports, body=body)), cwd=tmp_path, modules=modules)
     truth = printed(done)
     steps = running.steps_in(tmp_path / "steps.jsonl")
     assert [s["step"] for s in steps] == [1, 2, 3, 4, 5, 6]
@@ -204,7 +208,7 @@ def test_lightnings_tokens_are_counted(tmp_path, tokens, counted):
     source = source.replace("{callbacks}", ", callbacks=[GradvaneCallback(run='theirs', step_log='steps.jsonl', port=-1, "
                             f"tokens={tokens})]").replace(
         "{imports}", "from gradvane.integrations.lightning import GradvaneCallback")
-    running.python(running.write(tmp_path, source), cwd=tmp_path)
+    running.python(running.write(tmp_path, source), cwd=tmp_path, modules=running.LIGHTNING)
     assert [s.get("tokens", 0) for s in running.steps_in(tmp_path / "steps.jsonl")] == [counted] * 4
 
 

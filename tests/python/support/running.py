@@ -28,12 +28,16 @@ def environment(**extra: str) -> dict[str, str]:
     return env
 
 
+HUGGING_FACE, LIGHTNING = ("transformers.trainer",), ("lightning.pytorch",)
+
+
 def python(*arguments: object, cwd: Path, check: bool = True, timeout: float = 240, is_cold: bool = False,
-           **extra: str) -> subprocess.CompletedProcess[str]:
-    """`is_cold`: by the interpreter itself, where its start is the point."""
+           modules: tuple[str, ...] = (), **extra: str) -> subprocess.CompletedProcess[str]:
+    """`is_cold`: by the interpreter itself, where its start is the point. `modules`: what it has already besides torch, if it
+    is not cold."""
     words, env = [str(argument) for argument in arguments], environment(**extra)
     if not is_cold and pythons.is_fit(words, cwd):
-        done = pythons.run(words, cwd, env, timeout)
+        done = pythons.run_together([env], words, cwd, timeout, modules)
     else:
         done = subprocess.run([sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout)
     if check:
@@ -44,7 +48,7 @@ def python(*arguments: object, cwd: Path, check: bool = True, timeout: float = 2
 SHARDED = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.device_mesh")
 
 
-def ranks(count: int, *arguments: object, cwd: Path, check: bool = True, timeout: float = 240,
+def ranks(count: int, *arguments: object, cwd: Path, check: bool = True, timeout: float = 240, modules: tuple[str, ...] = (),
           **extra: str) -> subprocess.CompletedProcess[str]:
     """A program once for each rank, with the variables that torchrun gives it. Where torchrun itself is not the point:
     it and each of its ranks import torch, for ten seconds of a processor in all."""
@@ -54,20 +58,21 @@ def ranks(count: int, *arguments: object, cwd: Path, check: bool = True, timeout
     of_all = environment(WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                          GROUP_RANK="0", TORCHELASTIC_RUN_ID=f"run{port}", TORCHELASTIC_RESTART_COUNT="0", **extra)
     done = pythons.run_together([{**of_all, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)],
-                                [str(argument) for argument in arguments], cwd, timeout, SHARDED)
+                                [str(argument) for argument in arguments], cwd, timeout, SHARDED + modules)
     if check:
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 
 
 def watched(script: object, *arguments: object, cwd: Path, options: tuple[str, ...] = (),
-            check: bool = True, is_cold: bool = False, **extra: str) -> tuple[list[dict], subprocess.CompletedProcess[str]]:
+            check: bool = True, is_cold: bool = False, modules: tuple[str, ...] = (),
+            **extra: str) -> tuple[list[dict], subprocess.CompletedProcess[str]]:
     """The step log of `gradvane run`, and how it went."""
     log = cwd / "steps.jsonl"
     for old in cwd.glob("steps*.jsonl"):
         old.unlink()
     done = python("-m", "gradvane", "run", "--step-log", log, "--run-dir", cwd / "run", *options, script,
-                  *arguments, cwd=cwd, check=check, is_cold=is_cold, **extra)
+                  *arguments, cwd=cwd, check=check, is_cold=is_cold, modules=modules, **extra)
     return steps_in(log), done
 
 
