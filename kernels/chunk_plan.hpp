@@ -55,9 +55,9 @@ struct TensorPart {
   [[nodiscard]] GRADVANE_HOST_DEVICE constexpr bool whole() const noexcept {
     return begin == 0 && end == numel;
   }
-  /// Which of its block's two records a part that is not whole goes to: 0 if the tensor began in an
+  /// Which of its block's two partials a part that is not whole goes to: 0 if the tensor began in an
   /// earlier block (then this is the block's first part), 1 if it began here (then its last one).
-  [[nodiscard]] GRADVANE_HOST_DEVICE constexpr int record() const noexcept {
+  [[nodiscard]] GRADVANE_HOST_DEVICE constexpr int partial() const noexcept {
     return begin == 0 ? 1 : 0;
   }
 };
@@ -99,7 +99,7 @@ struct ChunkPlanView {
 ///
 /// A tensor is cut into chunks of at most kChunkBytes. A virtual block owns a contiguous range of
 /// chunks of about equal cost, so that it touches few tensors: those wholly inside it are finished
-/// there, and at most two (the first and the last) leave a partial record, to be combined in block
+/// there, and at most two (the first and the last) leave a partial, to be combined in block
 /// order. The number of blocks depends on the tensors alone, not on the machine, so that neither do
 /// the bits of the result.
 class ChunkPlan {

@@ -124,10 +124,9 @@ void CpuPass::run_blocks(std::span<const void* const> data, int begin, int end) 
   for (int block = begin; block < end; ++block) {
     plan_.view().for_each_part(block, [&](const TensorPart& part) {
       const auto tensor = static_cast<std::size_t>(part.tensor);
-      TensorStats& to =
-          part.whole()
-              ? whole_[tensor]
-              : partials_[static_cast<std::size_t>(block)][static_cast<std::size_t>(part.record())];
+      TensorStats& to = part.whole() ? whole_[tensor]
+                                     : partials_[static_cast<std::size_t>(block)]
+                                                [static_cast<std::size_t>(part.partial())];
       if (data[tensor] == nullptr) {
         to = TensorStats{};
         return;
@@ -150,7 +149,7 @@ void CpuPass::finish(std::span<TensorStats> out) noexcept {
     plan_.view().for_each_part(block, [&](const TensorPart& part) {
       if (part.whole()) return;
       const TensorStats& partial =
-          partials_[static_cast<std::size_t>(block)][static_cast<std::size_t>(part.record())];
+          partials_[static_cast<std::size_t>(block)][static_cast<std::size_t>(part.partial())];
       TensorStats& to = out[static_cast<std::size_t>(part.tensor)];
       if (part.begin == 0) {
         to = partial;

@@ -49,7 +49,7 @@ class CpuPass {
   CpuPath path_;
   const ReadPartTable* table_;
   std::vector<TensorStats> whole_;  // by tensor; valid where one block read it all
-  std::vector<std::array<TensorStats, 2>> partials_;  // by block; see TensorPart::record
+  std::vector<std::array<TensorStats, 2>> partials_;  // by block; see TensorPart::partial
 };
 
 }  // namespace gradvane::kernels

@@ -42,7 +42,8 @@ ROOMS = {
         "governor": {"include", "ranks"},
         "step": {"include", "public", "governor", "ranks"},
         "outlets": {"include", "public"},
-        "worker": {"include", "public", "governor", "outlets", "ranks"},
+        "process": set(),
+        "worker": {"include", "public", "governor", "outlets", "process", "ranks"},
         "snapshots": {"include", "governor"},
         "": {"include", "public", "governor", "ranks", "snapshots", "step", "worker"},
     },
@@ -79,7 +80,7 @@ READERS_OF_RECORDINGS = {"exporters", "python", "tests"}
 
 # The ledger is injected into programs that have no torch. The others know what was read, and not what from.
 WITHOUT_TORCH = ("collectors/sync_ledger/", "collectors/steps/", "agent/governor/", "agent/ranks/", "agent/public/", "agent/outlets/",
-                 "agent/worker/", "inject/")
+                 "agent/process/", "agent/worker/", "inject/")
 # Those that include torch are no business of theirs either.
 WITH_TORCH = ("collectors/tensors/", "collectors/model/", "agent/snapshots/", "agent/step/")
 WITHOUT_CUDA = ("collectors/sync_ledger/", "inject/")

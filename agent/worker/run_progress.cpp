@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "agent/worker/process_signals.hpp"
+#include "agent/process/process_signals.hpp"
 
 namespace gradvane::agent {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <thread>
 
-#include "agent/worker/process_signals.hpp"
+#include "agent/process/process_signals.hpp"
 
 namespace gradvane::agent {
 namespace {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "agent/worker/process_signals.hpp"
+#include "agent/process/process_signals.hpp"
 #include "record/run/end_reason.hpp"
 
 namespace gradvane::agent {

@@ -7,9 +7,9 @@
 #include <optional>
 #include <utility>
 
+#include "agent/process/process_signals.hpp"
 #include "agent/public/detector_settings.hpp"
 #include "agent/ranks/policy.hpp"
-#include "agent/worker/process_signals.hpp"
 #include "exporters/signals_blocked.hpp"
 #include "record/clocks.hpp"
 

@@ -180,16 +180,16 @@ class BlockProgram {
     }
   }
 
-  /// By the first warp: `count` records, an even number of them, become memory_.part.
-  GRADVANE_HOST_DEVICE void merge_all(const TensorStats* records, int count) noexcept {
+  /// By the first warp: `count` partials, an even number of them, become memory_.part.
+  GRADVANE_HOST_DEVICE void merge_all(const TensorStats* partials, int count) noexcept {
     FieldMerge<Lane> merge(lane_);
     GRADVANE_ROLL
-    for (int i = merge.half(); i < count; i += 2) merge.add(merge.word_of(records[i]), i);
+    for (int i = merge.half(); i < count; i += 2) merge.add(merge.word_of(partials[i]), i);
     if (merge.is_scaled()) {
-      if (lane_.thread() == 0) merge_one_by_one(memory_.part, records, count);
+      if (lane_.thread() == 0) merge_one_by_one(memory_.part, partials, count);
     } else {
       merge.join_halves();
-      if (merge.half() == 0) merge.store(memory_.part, records);
+      if (merge.half() == 0) merge.store(memory_.part, partials);
     }
     lane_.sync_warp();
   }
@@ -197,9 +197,9 @@ class BlockProgram {
   /// Leaves the part where the tensor's other parts are, and joins them if it is the last one.
   GRADVANE_HOST_DEVICE void hand_in(int block, const Share& share) noexcept {
     const PassTables& tables = launch_.tables;
-    const Span span = tables.spans[2 * std::int64_t{block} + share.part.record()];
+    const Span span = tables.spans[2 * std::int64_t{block} + share.part.partial()];
     if (lane_.thread() < kWarp) {
-      copy_stats(lane_, memory_.part, &tables.records[span.first + span.own]);
+      copy_stats(lane_, memory_.part, &tables.partials[span.first + span.own]);
       lane_.sync_warp();
       if (lane_.thread() == 0) {
         std::uint32_t* arrived = &tables.arrived[span.first];
@@ -209,13 +209,13 @@ class BlockProgram {
     }
     lane_.sync();
     if (!memory_.is_last) return;
-    join(tables.records + span.first, span.parts);
+    join(tables.partials + span.first, span.parts);
     if (lane_.thread() < kWarp) finish_tensor(share, memory_.part);
   }
 
   /// Merges a tensor's parts into memory_.part: half warp h parts h, h + 2 * kWarps, ..., then the first
   /// warp what the half warps have.
-  GRADVANE_HOST_DEVICE void join(const TensorStats* records, int parts) noexcept {
+  GRADVANE_HOST_DEVICE void join(const TensorStats* partials, int parts) noexcept {
     constexpr int kHalves = 2 * kWarps;
     constexpr int kAtOnce = 13;  // loads in flight: two rounds for the parts of one tensor
     const int warp = lane_.thread() / kWarp;
@@ -227,18 +227,18 @@ class BlockProgram {
       GRADVANE_UNROLL
       for (int j = 0; j < kAtOnce; ++j) {
         const int i = first + j * kHalves;
-        words[j] = i < parts ? merge.word_of(records[i]) : merge.empty();
+        words[j] = i < parts ? merge.word_of(partials[i]) : merge.empty();
       }
       GRADVANE_UNROLL
       for (int j = 0; j < kAtOnce; ++j) merge.add(words[j], first + j * kHalves);
     }
-    merge.store(memory_.half_warp[half_warp], records);
+    merge.store(memory_.half_warp[half_warp], partials);
     const bool scaled = merge.is_scaled();
     if (lane_.thread() % kWarp == 0) memory_.is_scaled[warp] = scaled ? 1 : 0;
     lane_.sync();
     if (warp != 0) return;
     if (lane_.any(memory_.is_scaled[lane_.thread() % kWarps] != 0)) {
-      if (lane_.thread() == 0) merge_one_by_one(memory_.part, records, parts);
+      if (lane_.thread() == 0) merge_one_by_one(memory_.part, partials, parts);
       lane_.sync_warp();
     } else {
       merge_all(memory_.half_warp, kHalves);

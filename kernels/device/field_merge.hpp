@@ -1,9 +1,9 @@
 #pragma once
-// Merging many TensorStats with a thread for each of their words, instead of one for each record: a half
-// warp takes a record at once, without a branch. The order of sums is that of the calls, then the first
+// Merging many TensorStats with a thread for each of their words, instead of one for each of them: a half
+// warp takes one at once, without a branch. The order of sums is that of the calls, then the first
 // half's before the second's.
 //
-// Records whose sums are scaled (see sum_scale.hpp: fp64 outside about 2^±500) do not fit this: the caller
+// Those whose sums are scaled (see sum_scale.hpp: fp64 outside about 2^±500) do not fit this: the caller
 // asks is_scaled(), and merges them one by one.
 #include <cstddef>
 #include <cstdint>
@@ -27,45 +27,45 @@ class FieldMerge {
   [[nodiscard]] GRADVANE_HOST_DEVICE int half() const noexcept {
     return lane_.thread() % kWarp / kHalfWarp;
   }
-  /// This thread's word of a record.
+  /// This thread's word of `stats`.
   [[nodiscard]] GRADVANE_HOST_DEVICE std::uint64_t word_of(
-      const TensorStats& record) const noexcept {
-    return words_of(record)[place_ < kKinds ? place_ : kKinds];
+      const TensorStats& stats) const noexcept {
+    return words_of(stats)[place_ < kKinds ? place_ : kKinds];
   }
-  /// Its word of a record without elements.
+  /// Its word of a TensorStats without elements.
   [[nodiscard]] GRADVANE_HOST_DEVICE std::uint64_t empty() const noexcept {
     if (place_ == kAbsMinNonzero) return kInfinity;
     return place_ == kFirstNonfinite ? kNone : 0;
   }
 
-  /// Adds a record, of which each thread of the half warp has its word.
+  /// Adds a TensorStats, of which each thread of the half warp has its word.
   /// @param number  the caller's, to find it again
   GRADVANE_HOST_DEVICE void add(std::uint64_t word, int number) noexcept {
     if (place_ >= kKinds) is_scaled_ |= static_cast<std::uint32_t>(word) != 0;
     combine(word, number);
   }
 
-  /// Whether a record of the warp was scaled: then nothing of this counts.
+  /// Whether one of the warp was scaled: then nothing of this counts.
   [[nodiscard]] GRADVANE_HOST_DEVICE bool is_scaled() noexcept { return lane_.any(is_scaled_); }
 
-  /// Adds the second half's records to the first one's. By the whole warp.
+  /// Adds what the second half has to what the first has. By the whole warp.
   GRADVANE_HOST_DEVICE void join_halves() noexcept {
     const std::uint64_t word = lane_.shuffle_down(word_, kHalfWarp);
     combine(word, lane_.shuffle_down(first_, kHalfWarp));
   }
 
   /// By the threads of a half warp.
-  /// @param records  by the numbers that were given to add()
-  GRADVANE_HOST_DEVICE void store(TensorStats& into, const TensorStats* records) const noexcept {
+  /// @param added  by the numbers that were given to add()
+  GRADVANE_HOST_DEVICE void store(TensorStats& into, const TensorStats* added) const noexcept {
     auto* words = reinterpret_cast<std::uint64_t*>(&into);
     if (place_ < kKinds) words[place_] = word_;
     if (place_ == kFirstNonfinite) {
-      words[kKinds] = word_ == kNone ? kNoKinds : words_of(records[first_])[kKinds];
+      words[kKinds] = word_ == kNone ? kNoKinds : words_of(added[first_])[kKinds];
     }
   }
 
  private:
-  // Words of a record: counts, then sums, then extremes, then its kinds with its scale.
+  // Words of a TensorStats: counts, then sums, then extremes, then its kinds with its scale.
   static constexpr int kSum = 6;
   static constexpr int kSumSq = 8;
   static constexpr int kAbsMax = 9;
@@ -83,8 +83,8 @@ class FieldMerge {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};      ///< first_nonfinite -1
   static constexpr std::uint64_t kNoKinds = 0x0000ffff00000000;  ///< first_kind -1
 
-  static GRADVANE_HOST_DEVICE const std::uint64_t* words_of(const TensorStats& record) noexcept {
-    return reinterpret_cast<const std::uint64_t*>(&record);
+  static GRADVANE_HOST_DEVICE const std::uint64_t* words_of(const TensorStats& stats) noexcept {
+    return reinterpret_cast<const std::uint64_t*>(&stats);
   }
 
   GRADVANE_HOST_DEVICE void combine(std::uint64_t word, int number) noexcept {
@@ -102,20 +102,20 @@ class FieldMerge {
   Lane& lane_;
   int place_;
   std::uint64_t word_;
-  int first_ = 0;  ///< of the record with the first non-finite element; in that thread
+  int first_ = 0;  ///< of the one with the first non-finite element; in that thread
   bool is_scaled_ = false;
 };
 
-/// Merges records whatever their scales. By one thread; out of line: rare, and long.
+/// Merges them whatever their scales. By one thread; out of line: rare, and long.
 GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE inline void merge_one_by_one(TensorStats& into,
-                                                                       const TensorStats* records,
+                                                                       const TensorStats* all,
                                                                        int count) noexcept {
   into = TensorStats{};
   GRADVANE_ROLL
-  for (int i = 0; i < count; ++i) merge(into, records[i]);
+  for (int i = 0; i < count; ++i) merge(into, all[i]);
 }
 
-/// Merges into `into` those of a warp's records whose lanes are set, in the order of lanes. As above.
+/// Merges into `into` those of a warp's whose lanes are set, in the order of lanes. As above.
 GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE inline void merge_lanes(TensorStats& into,
                                                                   const TensorStats* of_lanes,
                                                                   std::uint32_t lanes) noexcept {

@@ -23,10 +23,10 @@ inline constexpr int kMaxBlocks = 396;
 /// A tensor of at most this is read by one warp, without a barrier.
 inline constexpr std::int64_t kTinyBytes = 8192;
 
-/// Where a part of a tensor that is split among blocks leaves its record: those of a tensor are side by
+/// Where a part of a tensor that is split among blocks leaves its partial: those of a tensor are side by
 /// side, in order.
 struct Span {
-  std::int32_t first = 0;  ///< the record of the tensor's first part
+  std::int32_t first = 0;  ///< the partial of the tensor's first part
   std::int32_t own = 0;    ///< which part it is, from 0
   std::int32_t parts = 0;  ///< of the tensor; 0: nothing is split here
 };
@@ -55,9 +55,9 @@ struct RingTarget {
 /// One plan's tables. All pointers are the device's.
 struct PassTables {
   ChunkPlanView plan;
-  const Span* spans = nullptr;       ///< 2 * blocks: by block and TensorPart::record()
+  const Span* spans = nullptr;       ///< 2 * blocks: by block and TensorPart::partial()
   const Site* sites = nullptr;       ///< by tensor
-  TensorStats* records = nullptr;    ///< at most 2 * blocks; see Span
+  TensorStats* partials = nullptr;   ///< at most 2 * blocks; see Span
   std::uint32_t* arrived = nullptr;  ///< by Span::first; 0 between reads
   TensorStats* stats = nullptr;      ///< by tensor: the read in progress, or the last one
   double* squares = nullptr;         ///< by tensor: its sum of squares, 0 where it is no gradient

@@ -51,7 +51,7 @@ std::vector<Span> spans_of(const ChunkPlanView& plan) {
       if (part.tensor != tensor) close();
       tensor = part.tensor;
       parts.push_back(
-          &spans[2 * static_cast<std::size_t>(block) + static_cast<std::size_t>(part.record())]);
+          &spans[2 * static_cast<std::size_t>(block) + static_cast<std::size_t>(part.partial())]);
     });
   }
   close();
@@ -79,7 +79,7 @@ PlanTables::PlanTables(std::span<const TensorShape> shapes, std::span<const Site
   offsets_.starts = reserve<ChunkPosition>(bytes, starts_.size());
   offsets_.spans = reserve<Span>(bytes, spans.size());
   offsets_.sites = reserve<Site>(bytes, sites.size());
-  offsets_.records = reserve<TensorStats>(bytes, spans.size());
+  offsets_.partials = reserve<TensorStats>(bytes, spans.size());
   offsets_.arrived = reserve<std::uint32_t>(bytes, spans.size());
   offsets_.stats = reserve<TensorStats>(bytes, shapes.size());
   offsets_.squares = reserve<double>(bytes, shapes.size());
@@ -98,7 +98,7 @@ PassTables PlanTables::at(std::byte* base) const noexcept {
                  reinterpret_cast<const ChunkPosition*>(base + offsets_.starts), tensors_, blocks_};
   tables.spans = reinterpret_cast<const Span*>(base + offsets_.spans);
   tables.sites = reinterpret_cast<const Site*>(base + offsets_.sites);
-  tables.records = reinterpret_cast<TensorStats*>(base + offsets_.records);
+  tables.partials = reinterpret_cast<TensorStats*>(base + offsets_.partials);
   tables.arrived = reinterpret_cast<std::uint32_t*>(base + offsets_.arrived);
   tables.stats = reinterpret_cast<TensorStats*>(base + offsets_.stats);
   tables.squares = reinterpret_cast<double*>(base + offsets_.squares);

@@ -38,7 +38,7 @@ class PlanTables {
 
  private:
   struct Offsets {
-    std::size_t state, shapes, starts, spans, sites, records, arrived, stats, squares;
+    std::size_t state, shapes, starts, spans, sites, partials, arrived, stats, squares;
   };
   std::int64_t tensors_;
   int blocks_;

@@ -188,8 +188,8 @@ class Agent:
 
     def _leaves_out_checkpoints(self, ranks: int) -> bool:
         """Whether a trainer on so many ranks should save none now: a policy stops the run, and its state is bad, on one of
-        them at least. Each rank knows its own incidents only: where they cannot tell each other, all of them save, since one
-        that saves may wait for the others."""
+        them at least. Each rank sees its own incidents only: without agreement all of them save, since one that saves may
+        wait for the others."""
         if not self.should_stop:
             return False
         is_bad = not self.is_state_good()

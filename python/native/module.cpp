@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "agent/process/process_signals.hpp"
 #include "agent/public/option_table.hpp"
-#include "agent/worker/process_signals.hpp"
 #include "python/native/gil_released.hpp"
 #include "python/native/governor_calls.hpp"
 #include "python/native/meeting_python.hpp"

@@ -62,9 +62,9 @@ void expect_sound(const ChunkPlan& plan) {
       ASSERT_EQ(part.begin % chunk_elements(part.dtype), 0);
       covered[tensor] = part.end;
       if (!part.whole()) {
-        ++partial_of[part.record()];
-        ASSERT_EQ(part.record() == 0, part.begin != 0);
-        ASSERT_EQ(part.record() == 0 ? i : parts.size() - 1 - i, 0u);
+        ++partial_of[part.partial()];
+        ASSERT_EQ(part.partial() == 0, part.begin != 0);
+        ASSERT_EQ(part.partial() == 0 ? i : parts.size() - 1 - i, 0u);
       }
       block_cost += cost_of(part);
     }

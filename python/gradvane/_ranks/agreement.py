@@ -12,6 +12,8 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Any
 
+from gradvane._watch.governing import STOP
+
 if TYPE_CHECKING:
     from gradvane._ranks.meeting import Meeting
 
@@ -67,10 +69,8 @@ class Agreement:
             self._alone(optimizer, "interrupted")
             raise
         self._native.note_rank_wait(time.perf_counter() - began)
-        had_stopped = self._native.governor().should_stop
         verdict = int(self._native.judge_together(optimizer, records))
-        if self.is_on and not had_stopped and self._native.governor().should_stop:
-            self.stops = True
+        self.stops |= verdict == STOP and self.is_on
         return verdict
 
     def any_rank(self, mine: bool) -> bool | None:

@@ -8,12 +8,17 @@ import io
 import ipaddress
 import json
 import os
+import queue
 import socket
+import threading
 import urllib.error
 import urllib.request
 from email.message import Message
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _MOST_BYTES = 256 * 1024 * 1024
 """of one answer"""
@@ -68,8 +73,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
-    """`timeout`: seconds. Raises UnreachableError, with a sentence that a terminal may show."""
+def fetch(url: str, path: str, timeout: float = 5, within: float = 60) -> dict[str, Any]:
+    """`timeout`: seconds that it may send nothing; `within`: for the whole answer. Raises UnreachableError, with a sentence that a terminal may show."""
     asked = url
     stranger = UnreachableError("this is no address of an agent; one looks like http://127.0.0.1:9464")
     try:
@@ -77,9 +82,7 @@ def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
         stranger = UnreachableError(plain(f"what answers at {url} is no agent of Gradvane"))
         if not is_address(url):
             raise UnreachableError(plain(f"'{url}' is no address of an agent; one looks like http://127.0.0.1:9464"))
-        body = _ask_socket(asked, path, timeout)
-        if body is None:
-            body = _ask(asked, path, timeout)
+        body = _within(within, lambda: _answer(asked, path, timeout))
         if len(body) > _MOST_BYTES:
             raise UnreachableError(plain(f"the answer of {url} is larger than {_MOST_BYTES >> 20} MiB"))
         values = json.loads(body)
@@ -94,6 +97,32 @@ def fetch(url: str, path: str, timeout: float = 5) -> dict[str, Any]:
     if not isinstance(values, dict) or "run" not in values:
         raise stranger
     return values
+
+
+def _within(seconds: float, ask: Callable[[], bytes]) -> bytes:
+    """What `ask` returns or raises; TimeoutError if it takes longer. Sockets know only the time without any byte, and what
+    listens at a dead run's port may send one now and then."""
+    results: queue.SimpleQueue[tuple[bytes, BaseException | None]] = queue.SimpleQueue()
+
+    def work() -> None:
+        try:
+            results.put((ask(), None))
+        except BaseException as error:
+            results.put((b"", error))
+
+    threading.Thread(target=work, daemon=True).start()
+    try:
+        body, error = results.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"the answer was not complete after {seconds:g} s") from None
+    if error is not None:
+        raise error
+    return body
+
+
+def _answer(url: str, path: str, timeout: float) -> bytes:
+    body = _ask_socket(url, path, timeout)
+    return _ask(url, path, timeout) if body is None else body
 
 
 def _without_user(url: str) -> str:

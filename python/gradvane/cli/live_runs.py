@@ -16,7 +16,7 @@ from gradvane.cli.agent_api import UnreachableError, fetch, is_address, remember
 
 _LONGEST_FILE = 64 * 1024
 _ANSWER_WITHIN = 2.0
-"""seconds: a process that is stopped does not answer at all"""
+"""seconds: a process that is stopped does not answer at all. The whole answer has twice as long"""
 _SLACK = 2.0
 """seconds between two clocks of one machine"""
 _ENDED = ("finished", "failed")
@@ -67,7 +67,7 @@ def read_endpoint_files(directories: Iterable[str] = ()) -> None:
 def _with_status(entry: LiveRun) -> LiveRun | None:
     status = None
     try:
-        status = fetch(entry.url, "/api/v1/status", timeout=_ANSWER_WITHIN)
+        status = fetch(entry.url, "/api/v1/status", timeout=_ANSWER_WITHIN, within=2 * _ANSWER_WITHIN)
     except UnreachableError:
         pass
     process = (status or {}).get("process") or {}

@@ -226,7 +226,7 @@ def stops(tmp_path, what: str) -> list[dict]:
 @pytest.mark.parametrize(("what", "answers"), [
     ("bad on rank 1", [False, False, True, True]), ("good", [False] * 4), ("off", [False] * 4),
 ])
-def test_all_ranks_leave_out_the_checkpoint_of_a_state_that_one_of_them_knows_to_be_bad(tmp_path, what, answers):
+def test_all_ranks_leave_out_the_checkpoint_of_a_state_that_is_bad_on_one_of_them(tmp_path, what, answers):
     """Without agreement none does: rank 0 would save, and wait for rank 1."""
     assert [rank["answers"] for rank in stops(tmp_path, what)] == [answers, answers]
 

@@ -133,7 +133,7 @@ def test_a_stop_for_a_divergence_saves_no_checkpoint_of_it(tmp_path, is_control)
 
 
 @pytest.mark.parametrize("ranks", ["agree", "off"])
-def test_two_ranks_save_no_checkpoint_of_a_state_that_one_of_them_knows_to_be_bad(tmp_path, ranks):
+def test_two_ranks_save_no_checkpoint_of_a_state_that_is_bad_on_one_of_them(tmp_path, ranks):
     """Rank 0 saves, and finds the state good. Without agreement it saves."""
     source = DIVERGES.format(control=f"""
     import os

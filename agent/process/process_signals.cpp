@@ -1,4 +1,4 @@
-#include "agent/worker/process_signals.hpp"
+#include "agent/process/process_signals.hpp"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "agent/worker/process_watch.hpp"
+#include "agent/process/process_watch.hpp"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "agent/worker/process_signals.hpp"
+#include "agent/process/process_signals.hpp"
 
 namespace gradvane::agent {
 namespace {
