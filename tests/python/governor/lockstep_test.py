@@ -200,7 +200,7 @@ STOPS = """
                             ranks="off" if what == "off" else "agree")
     agent.raise_at_stop(False)
     if what == "one asks":
-        agent._watcher.agreement._patience = datetime.timedelta(seconds=5)
+        agent._watcher.agreement._patience = datetime.timedelta(seconds=10)
         agent._watcher.agreement.stops = True  # never so on one rank alone
     agent.is_state_good = lambda: rank == 0 or what == "good"
     answers = []
@@ -235,6 +235,6 @@ def test_a_rank_that_asks_alone_learns_nothing_and_both_go_on(tmp_path):
     """It waits for rank 0, which waits for it in the next reduction of the gradients."""
     goes_on, asks = stops(tmp_path, "one asks")
     assert asks["answers"] == [False, None, False, False] and goes_on["answers"] == [False] * 4
-    for rank, why in ((asks, "no word from a rank for 5 s"), (goes_on, "rank 1 sent no record of the step: it stops")):
+    for rank, why in ((asks, "no word from a rank for 10 s"), (goes_on, "rank 1 sent no record of the step: it stops")):
         (line,) = (line for line in rank["lines"] if "ranks do not agree" in line)
         assert why in line
