@@ -64,8 +64,8 @@ function(gradvane_test_flags target)
   endif()
 endfunction()
 
-# gradvane_take_headers(<target> <headers>): what gradvane_shared_headers(<headers>) has precompiled. GoogleTest is linked
-# for its flags, which must be those of the headers.
+# gradvane_take_headers(<target> <headers>): the flags of test code, and what gradvane_shared_headers(<headers>) has precompiled.
+# GoogleTest is linked for its flags, which must be those of the headers.
 function(gradvane_take_headers target headers)
   gradvane_test_flags(${target})
   if(NOT TARGET ${headers})
@@ -81,32 +81,26 @@ function(gradvane_take_headers target headers)
 endfunction()
 
 # gradvane_test(<name> SOURCES ... [LINK ...] [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
-#               [ARGS ...] [HEADERS target] [SERIAL] [OWN_MAIN] [OPTIMIZED])
-# One program of GoogleTest cases, one ctest entry. OWN_MAIN leaves GoogleTest out: for programs
-# that fork, exit or die on purpose. SERIAL: nothing else runs beside it (timing, fixed ports);
+#               [ARGS ...] [HEADERS target] [SERIAL] [OPTIMIZED])
+# One program of GoogleTest cases, one ctest entry. SERIAL: nothing else runs beside it (timing, fixed ports);
 # so it is for every test labelled gpu. HEADERS: whose precompiled headers it takes (gradvane_shared_headers);
 # gradvane_gtest_headers unless said. OPTIMIZED: as the library is, for tests that compute much themselves.
 function(gradvane_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;OWN_MAIN;OPTIMIZED" "TIMEOUT;HEADERS" "SOURCES;LINK;LABELS;ENVIRONMENT;ARGS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;OPTIMIZED" "TIMEOUT;HEADERS" "SOURCES;LINK;LABELS;ENVIRONMENT;ARGS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "gradvane_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
   endif()
   gradvane_executable(${name} SOURCES ${arg_SOURCES} LINK ${arg_LINK})
   gradvane_compile_together(${name})
-  if(NOT arg_OWN_MAIN)
-    target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest GTest::gtest_main)
-  endif()
+  target_link_libraries(${name} PRIVATE GTest::gmock GTest::gtest GTest::gtest_main)
   if(NOT arg_OPTIMIZED)
-    gradvane_test_flags(${name})
-    if(NOT arg_HEADERS AND NOT arg_OWN_MAIN)
+    if(NOT arg_HEADERS)
       set(arg_HEADERS gradvane_gtest_headers)
-    endif()
-    if(arg_HEADERS AND TARGET ${arg_HEADERS})
-      target_precompile_headers(${name} REUSE_FROM ${arg_HEADERS})
-      if(arg_HEADERS STREQUAL gradvane_gtest_headers)
+      if(TARGET gradvane_gtest_headers)  # they declare its templates
         target_link_libraries(${name} PRIVATE gradvane_json_instances)
       endif()
     endif()
+    gradvane_take_headers(${name} ${arg_HEADERS})
   endif()
   add_test(NAME ${name} COMMAND ${name} ${arg_ARGS})
   gradvane_test_properties(${name} "${arg_TIMEOUT}" "${arg_LABELS}" "${arg_ENVIRONMENT}" ${arg_SERIAL})

@@ -53,7 +53,7 @@ def test_what_pytest_and_googletest_print_here_is_understood(tmp_path):
     done = subprocess.run([sys.executable, "-B", "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "one_test.py"],
                           cwd=tmp_path, capture_output=True, text=True)
     assert said(f"1/1 Testing: one\n{done.stdout}", tmp_path)[1:] == ["  1 of one: of no use here"]
-    program = Path(os.environ["GRADVANE_BIN_DIR"]) / "own_descriptor_test"
+    program = Path(os.environ["GRADVANE_BIN_DIR"]) / "exporters_files_test"
     too_few = "ulimit -n 16; exec \"$0\" --gtest_filter=OwnDescriptor.IsRefusedWhereThereAreTooMany"
     done = subprocess.run(["sh", "-c", too_few, program], capture_output=True, text=True)
     assert said(f"1/1 Testing: two\n{done.stdout}", tmp_path)[1:] == ["  1 of two: this process may not open so many files"]

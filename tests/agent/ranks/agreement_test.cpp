@@ -128,7 +128,7 @@ TEST(Agreement, ARecordThatCannotBeReadNamesItsRank) {
   const std::string good(bytes.begin(), bytes.end());
   const Outcome found = agree(std::vector<std::string>{good, good.substr(4)});
   EXPECT_FALSE(found.agreement);
-  EXPECT_THAT(found.why_not, HasSubstr("rank 1 sent a record"));
+  EXPECT_THAT(found.why_not, HasSubstr("rank 1 sent no record of the step"));
   EXPECT_FALSE(agree({}).agreement);
 }
 

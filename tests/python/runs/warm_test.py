@@ -5,7 +5,7 @@ import running
 from running import alike
 
 PROGRAM = """
-    import atexit, os, pickle, signal, sys, threading, warnings
+    import atexit, ctypes, os, pickle, signal, sys, threading, warnings
     print("torch" in sys.modules, "numpy" in sys.modules)
     import torch
     print(sys.argv, sys.orig_argv[1:], sys.path, os.getcwd(), sorted(os.environ))
@@ -26,6 +26,7 @@ PROGRAM = """
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
     print(model.weight)
+    ctypes.CDLL(None).printf(b"what the C library has in its buffer\\n")
     def deep(n):
         {ending} if n == 0 else deep(n - 1)
     deep(2)
