@@ -82,8 +82,8 @@ endfunction()
 
 # gradvane_test(<name> SOURCES ... [LINK ...] [LABELS unit] [TIMEOUT 300] [ENVIRONMENT K=V ...]
 #               [ARGS ...] [HEADERS target] [SERIAL] [OPTIMIZED])
-# One program of GoogleTest cases, one ctest entry. SERIAL: nothing else runs beside it (timing, fixed ports);
-# so it is for every test labelled gpu. HEADERS: whose precompiled headers it takes (gradvane_shared_headers);
+# One program of GoogleTest cases, one ctest entry. SERIAL: it runs alone (timing, fixed ports), as every test
+# labelled gpu does. HEADERS: whose precompiled headers it takes (gradvane_shared_headers);
 # gradvane_gtest_headers unless said. OPTIMIZED: as the library is, for tests that compute much themselves.
 function(gradvane_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;OPTIMIZED" "TIMEOUT;HEADERS" "SOURCES;LINK;LABELS;ENVIRONMENT;ARGS")

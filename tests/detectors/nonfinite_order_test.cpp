@@ -128,8 +128,8 @@ TEST_F(NonfiniteOrderTest, ItClosesWhenEverySiteThatJoinedIsClean) {
   observe(read(Site::grad, 1));
   observe(read(Site::loss, 1));
   observe(read(Site::weight, 1));
-  observe_clean(Site::grad, 3 * NonfiniteDetector::kClearAfter);
-  observe_clean(Site::loss, NonfiniteDetector::kClearAfter);
+  observe_clean(Site::grad, 3 * kClearAfter);
+  observe_clean(Site::loss, kClearAfter);
   EXPECT_EQ(reports_.size(), 3U);
   observe_clean(Site::weight, NonfiniteDetector::kWeightsClearAfter);
   ASSERT_EQ(reports_.size(), 4U);
@@ -178,7 +178,7 @@ TEST_F(NonfiniteOrderTest, ABadStepWhoseRecordWasLostOpensAnIncidentThatSaysSo) 
       "Step 4 or before: the gradient became non-finite in 2 steps whose own records were lost.");
   StepRecord next = read(Site::grad, 0);
   next.nonfinite_steps_total[index_of(Site::grad)] = 2;
-  for (int i = 0; i < NonfiniteDetector::kClearAfter; ++i) observe(next);
+  for (int i = 0; i < kClearAfter; ++i) observe(next);
   EXPECT_EQ(reports_.size(), 2U) << "the same totals are no news";
 }
 

@@ -17,6 +17,8 @@ inline constexpr Site kSites[] = {Site::loss, Site::grad, Site::weight};
 
 class NonfiniteSteps : public testing::Test {
  protected:
+  static constexpr int kClearAfter = NonfiniteDetector::kClearAfter;
+
   NonfiniteSteps() {
     model_.params.resize(2);
     model_.params[0].name = "embedding.weight";

@@ -72,7 +72,7 @@ TEST_F(NonfiniteTest, AnyKindOpens) {
 TEST_F(NonfiniteTest, TenThousandBadStepsAreOneIncident) {
   for (int i = 0; i < 10'000; ++i) observe(read(Site::grad, 7));
   ASSERT_EQ(reports_.size(), 1U);
-  observe_clean(Site::grad, NonfiniteDetector::kClearAfter);
+  observe_clean(Site::grad, kClearAfter);
   ASSERT_EQ(reports_.size(), 2U);
   EXPECT_EQ(reports_[1].id, 1);
   EXPECT_EQ(reports_[1].steps, 10'000);
@@ -81,17 +81,16 @@ TEST_F(NonfiniteTest, TenThousandBadStepsAreOneIncident) {
 
 TEST_F(NonfiniteTest, ClosesAfterTenCleanReadsInARow) {
   observe(read(Site::loss, 1));
-  observe_clean(Site::loss, NonfiniteDetector::kClearAfter - 1);
+  observe_clean(Site::loss, kClearAfter - 1);
   observe(read(Site::loss, 1));  // begins again
-  observe_clean(Site::loss, NonfiniteDetector::kClearAfter - 1);
+  observe_clean(Site::loss, kClearAfter - 1);
   EXPECT_EQ(reports_.size(), 1U);
   observe_clean(Site::loss, 1);
   ASSERT_EQ(reports_.size(), 2U);
   EXPECT_EQ(reports_[1].first_step, 1);
-  EXPECT_EQ(reports_[1].last_step, 1 + NonfiniteDetector::kClearAfter);
+  EXPECT_EQ(reports_[1].last_step, 1 + kClearAfter);
   EXPECT_EQ(reports_[1].steps, 2);
-  EXPECT_EQ(reports_[1].closed_at,
-            1000.0 + 1 + NonfiniteDetector::kClearAfter + NonfiniteDetector::kClearAfter);
+  EXPECT_EQ(reports_[1].closed_at, 1000.0 + 1 + kClearAfter + kClearAfter);
   observe_clean(Site::loss, 100);
   EXPECT_EQ(reports_.size(), 2U);
 }
@@ -99,7 +98,7 @@ TEST_F(NonfiniteTest, ClosesAfterTenCleanReadsInARow) {
 TEST_F(NonfiniteTest, OpensAgainUnderAnotherNumber) {
   for (int round = 0; round < 3; ++round) {
     observe(read(Site::grad, 1));
-    observe_clean(Site::grad, NonfiniteDetector::kClearAfter);
+    observe_clean(Site::grad, kClearAfter);
   }
   ASSERT_EQ(reports_.size(), 6U);
   for (std::size_t i = 0; i < reports_.size(); ++i) {
@@ -133,7 +132,7 @@ TEST_F(NonfiniteTest, AnOverflowThatTheScalerHandlesIsNoIncidentOfGradientsButSt
   observe(read(Site::grad, 1));
   for (int i = 0; i < 50; ++i) observe(overflow);  // neither clears nor counts
   EXPECT_EQ(reports_.size(), 1U);
-  observe_clean(Site::grad, NonfiniteDetector::kClearAfter);
+  observe_clean(Site::grad, kClearAfter);
   ASSERT_EQ(reports_.size(), 2U);
   EXPECT_EQ(reports_[1].steps, 1);
 
@@ -212,8 +211,7 @@ TEST_F(NonfiniteTest, AReportThatThrowsIsNotRepeated) {
   });
   EXPECT_THROW(detector.observe(read(Site::grad, 1), model_), std::runtime_error);
   EXPECT_NO_THROW(detector.observe(read(Site::grad, 1), model_));
-  for (int i = 1; i < NonfiniteDetector::kClearAfter; ++i)
-    detector.observe(read(Site::grad, 0), model_);
+  for (int i = 1; i < kClearAfter; ++i) detector.observe(read(Site::grad, 0), model_);
   EXPECT_THROW(detector.observe(read(Site::grad, 0), model_), std::runtime_error);
   EXPECT_NO_THROW(detector.observe(read(Site::grad, 0), model_));
   EXPECT_EQ(reports, 2);

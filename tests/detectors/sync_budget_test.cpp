@@ -23,6 +23,8 @@ using testing::SizeIs;
 
 class SyncBudgetTest : public testing::Test {
  protected:
+  static constexpr int kClearAfter = SyncBudgetDetector::kClearAfter;
+
   void set_budget(std::optional<std::int32_t> training, std::int32_t after = 0) {
     detector_.emplace(4, SyncBudgetDetector::Budget{training, after}, book_,
                       [this](const Incident& incident) { reports_.push_back(incident); });
@@ -89,13 +91,13 @@ TEST_F(SyncBudgetTest, AStepOverItsBudgetIsOneIncidentWithThePlaces) {
 TEST_F(SyncBudgetTest, ItClosesAfterAWhileWithinTheBudgetAndMayOpenAgain) {
   set_budget(0);
   observe(step(1));
-  for (int i = 0; i < SyncBudgetDetector::kClearAfter - 1; ++i) observe(step(0));
+  for (int i = 0; i < kClearAfter - 1; ++i) observe(step(0));
   observe(step(1));  // not yet over
-  for (int i = 0; i < SyncBudgetDetector::kClearAfter; ++i) observe(step(0));
+  for (int i = 0; i < kClearAfter; ++i) observe(step(0));
   ASSERT_THAT(reports_, SizeIs(2));
   EXPECT_EQ(reports_[1].id, reports_[0].id);
   EXPECT_EQ(reports_[1].steps, 2);
-  EXPECT_EQ(reports_[1].last_step, SyncBudgetDetector::kClearAfter + 1);
+  EXPECT_EQ(reports_[1].last_step, kClearAfter + 1);
   EXPECT_TRUE(reports_[1].closed_at.has_value());
   observe(step(1));
   ASSERT_THAT(reports_, SizeIs(3));

@@ -94,9 +94,9 @@ def is_fit(words: list[str], folder: Path | str) -> bool:
 
 
 def run(words: list[str], folder: Path | str, environment: dict[str, str],
-        timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run(..., capture_output=True, text=True)."""
-    return run_together([environment], words, folder, timeout)
+        timeout: float | None = None, modules: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run(..., capture_output=True, text=True). `modules`: as for Process."""
+    return run_together([environment], words, folder, timeout, modules)
 
 
 def run_together(environments: list[dict[str, str]], words: list[str], folder: Path | str, timeout: float | None = None,

@@ -18,7 +18,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <vector>
 
 namespace gradvane::collectors {
@@ -39,7 +38,7 @@ void poison(const at::Tensor& tensor, std::int64_t linear) {
     at = at.select(0, rest / inner);
     rest %= inner;
   }
-  at.fill_(std::numeric_limits<double>::quiet_NaN());
+  at.fill_(NAN);
 }
 
 /// The row-major index of the first NaN in the memory of the view of a float tensor; -1 if there is none.
@@ -296,9 +295,7 @@ TEST(ScalarValue, IsTheNumberInATensorOfOneElement) {
     EXPECT_EQ(scalar_value(at::scalar_tensor(-2.5, dtype)), -2.5) << dtype;
   EXPECT_EQ(scalar_value(at::full({1, 1, 1}, 3.0)), 3.0);
   EXPECT_EQ(scalar_value(at::arange(5, at::kFloat).select(0, 3)), 3.0) << "at an offset";
-  EXPECT_TRUE(std::isnan(
-      scalar_value(at::scalar_tensor(std::numeric_limits<double>::quiet_NaN(), at::kFloat))
-          .value()));
+  EXPECT_TRUE(std::isnan(scalar_value(at::scalar_tensor(NAN, at::kFloat)).value()));
   EXPECT_EQ(scalar_value(at::scalar_tensor(-INFINITY, at::kHalf)), -INFINITY);
 }
 

@@ -82,16 +82,13 @@ def outputs(processes) -> list[str]:
 
 
 BEGIN = """
-    import datetime, json, logging, os, sys, time, urllib.request
+    import datetime, json, os, sys, time, urllib.request
     import torch
     import torch.distributed as dist
     import gradvane
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    lines = []
-    logger = logging.getLogger("gradvane")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(type("Keeps", (logging.Handler,), {"emit": lambda self, r: lines.append(r.getMessage())})())
+""" + running.KEEPS_LOG + """
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 9), torch.nn.Linear(9, 3))
     torch.manual_seed(10 + rank)

@@ -6,7 +6,7 @@ import pytest
 import running
 
 SOURCE = """
-    import datetime, json, logging, sys, time
+    import datetime, json, sys, time
     import torch
     import torch.distributed as dist
     import gradvane
@@ -30,10 +30,7 @@ SOURCE = """
     local = lambda t: t.to_local() if hasattr(t, "to_local") else t
     weights = lambda: torch.cat([local(p.detach()).flatten() for p in model.parameters()])
 
-    lines = []
-    logger = logging.getLogger("gradvane")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(type("Keeps", (logging.Handler,), {"emit": lambda self, r: lines.append(r.getMessage())})())
+""" + running.KEEPS_LOG + """
     options = {"on_nonfinite": "rollback", "snapshot_every": 1} if what == "rollback" else {"on_nonfinite": "skip"}
     if what == "flip":
         options = {"compare_replicas_every": 2}
@@ -182,16 +179,13 @@ def test_one_flipped_bit_of_one_rank_names_the_rank_and_the_parameter_on_all(tmp
 
 
 STOPS = """
-    import datetime, json, logging, sys
+    import datetime, json, sys
     import torch, torch.distributed as dist
     import gradvane
     what = sys.argv[1]
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    lines = []
-    logger = logging.getLogger("gradvane")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(type("Keeps", (logging.Handler,), {"emit": lambda self, r: lines.append(r.getMessage())})())
+""" + running.KEEPS_LOG + """
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 1)
     net = torch.nn.parallel.DistributedDataParallel(model)

@@ -77,7 +77,7 @@ def test_a_run_that_watches_stays_so_and_says_why(training, caplog):
 
 
 RANKS = """
-    import json, logging, os, sys, time
+    import json, os, sys, time
     import torch
     import torch.distributed as dist
     import gradvane
@@ -88,10 +88,7 @@ RANKS = """
     model = torch.nn.Linear(6, 3)
     net = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(net.parameters(), 1e-3)
-    lines = []
-    logger = logging.getLogger("gradvane")
-    logger.setLevel(logging.INFO)
-    logger.addHandler(type("Keeps", (logging.Handler,), {"emit": lambda self, r: lines.append(r.getMessage())})())
+""" + running.KEEPS_LOG + """
     config = f"config{rank}.yaml"  # each has a file of its own, and rank 1's never changes
     open(config, "w").write("on_nonfinite: skip")
     agent = gradvane.attach(model, optimizer, port=-1, run_dir=f"run{rank}", ranks="agree", config=config)

@@ -37,7 +37,7 @@ def python(*arguments: object, cwd: Path, check: bool = True, timeout: float = 2
     is not cold."""
     words, env = [str(argument) for argument in arguments], environment(**extra)
     if not is_cold and pythons.is_fit(words, cwd):
-        done = pythons.run_together([env], words, cwd, timeout, modules)
+        done = pythons.run(words, cwd, env, timeout, modules)
     else:
         done = subprocess.run([sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout)
     if check:
@@ -92,6 +92,16 @@ TRAINS_AND_WAITS = """
     sys.stdin.readline()
 """
 """three steps, a line on the standard output, and then until the standard input ends"""
+
+
+KEEPS_LOG = """
+    import logging
+    lines = []
+    logger = logging.getLogger("gradvane")
+    logger.setLevel(logging.INFO)
+    logger.addHandler(type("Keeps", (logging.Handler,), {"emit": lambda self, r: lines.append(r.getMessage())})())
+"""
+"""part of a script: from here on `lines` has what the agent logs"""
 
 
 def waiting(folder: Path, *options: str, **extra: str) -> subprocess.Popen[str]:
