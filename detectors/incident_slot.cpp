@@ -61,10 +61,14 @@ void IncidentSlot::close(const Moment& now, const Report& report) {
   report(*last_);
 }
 
-void IncidentSlot::drop(const Moment& now, const Report& report) {
+void IncidentSlot::went_back(const Moment& now, const Report& report) {
   close(now, report);
   good_in_a_row_ = bad_in_a_row_ = 0;
   bad_since_.reset();
+}
+
+void IncidentSlot::drop(const Moment& now, const Report& report) {
+  went_back(now, report);
   last_.reset();
 }
 

@@ -53,6 +53,10 @@ class IncidentSlot {
   /// The open incident ends now, however many good ones there were. No effect where none is open.
   void close(const Moment& now, const Report& report);
 
+  /// The training has gone back: an open incident ends, and nothing that was bad up to now is part of a row. It may come
+  /// back like any other.
+  void went_back(const Moment& now, const Report& report);
+
   /// It is not judged any more: an open incident ends, and what was bad up to now is forgotten.
   void drop(const Moment& now, const Report& report);
   void drop_if_not_judged(const Moment& now, const Report& report) {

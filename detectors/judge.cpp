@@ -106,6 +106,15 @@ void Judge::observe(const record::StepRecord& step, const record::StepDetail& de
   rules.gradient.observe(step, detail, model);
 }
 
+void Judge::rolled_back(const record::Rollback& rollback, const Moment& seen) {
+  rollbacks_.observe(rollback, seen);
+  nonfinite_.went_back(seen);
+  for (auto& [optimizer, rules] : by_optimizer_) {
+    rules.loss.went_back(seen);
+    rules.norm.went_back(seen);
+  }
+}
+
 bool Judge::may_diverge() const noexcept {
   return std::ranges::any_of(by_optimizer_, [](const auto& known) {
     return known.second.loss.has_outliers() || known.second.norm.is_high();

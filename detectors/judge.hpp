@@ -64,10 +64,9 @@ class Judge {
   /// About once a second, while the run lasts. `paused_seconds` as in StallDetector::tick().
   void tick(const Moment& now, double paused_seconds = 0) { stall_.tick(now, paused_seconds); }
   void trace_found(const record::TracedModule& module) { nonfinite_.trace_found(module); }
-  /// The training went back at the moment `seen`.
-  void rolled_back(const record::Rollback& rollback, const Moment& seen) {
-    rollbacks_.observe(rollback, seen);
-  }
+  /// The training went back at the moment `seen`: to be called before the first step after that is judged. Incidents of
+  /// the steps that are undone end, so that a relapse opens one at once.
+  void rolled_back(const record::Rollback& rollback, const Moment& seen);
   /// Ranks do not decide together any more, from the moment `seen` on.
   void agreement_lost(std::string_view why, const Moment& seen) { agreement_.lost(why, seen); }
   /// Ranks have compared their weights, and there is news.

@@ -144,9 +144,17 @@ void NonfiniteDetector::close_if_clean(const record::StepRecord& step) {
     const int needed = site == Site::weight ? kWeightsClearAfter : kClearAfter;
     if (is_part_[index_of(site)] && clean_reads_[index_of(site)] < needed) return;
   }
+  close(step.time);
+}
+
+void NonfiniteDetector::close(double time) {
   record::Incident closed = *std::exchange(open_, std::nullopt);
-  closed.closed_at = step.time;
+  closed.closed_at = time;
   report_(closed);
+}
+
+void NonfiniteDetector::went_back(const Moment& now) {
+  if (open_) close(now.time);
 }
 
 void NonfiniteDetector::trace_found(const record::TracedModule& module) {

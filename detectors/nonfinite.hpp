@@ -6,7 +6,7 @@
 // any comparison of numbers. The first bad site gives the incident its class; sites that go bad while it is
 // open join it, in the order in which they were seen. It closes when each of them has been clean for long
 // enough: kClearAfter reads in a row of the loss and the gradients, one of the weights, which are read
-// seldom and do not heal by themselves. A step that a gradient scaler skipped for overflow is neither bad
+// seldom and do not heal by themselves; or when the training has gone back. A step that a gradient scaler skipped for overflow is neither bad
 // nor clean for gradients: that is the scaler's daily business. Bad steps whose own record was lost are
 // known from the running totals, and open an incident that says so. Weights are read seldom: each site says when
 // it was last read and finite.
@@ -39,6 +39,9 @@ class NonfiniteDetector {
   /// that this very step opens, once its record has come.
   void trace_found(const record::TracedModule& module);
 
+  /// The training went back to a state that is finite.
+  void went_back(const Moment& now);
+
   /// The open incident as it stands, if there is one.
   void tell_open(const Report& tell) const {
     if (open_) tell(*open_);
@@ -53,6 +56,7 @@ class NonfiniteDetector {
             std::int64_t lost);
   void name_module(const record::TracedModule& module);
   void close_if_clean(const record::StepRecord& step);
+  void close(double time);
 
   std::int32_t rank_;
   bool is_alone_;

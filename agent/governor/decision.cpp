@@ -57,6 +57,7 @@ std::string words_of(const Reason& reason) {
     text += ", the last of " + std::to_string(reason.skips_in_a_row) + " skipped in a row";
   text += ": " + words_of_fault(reason);
   if (reason.lacks_snapshot) text += "; there was no snapshot to go back to";
+  if (reason.lacks_agreement) text += "; ranks do not agree, and none goes back alone";
   if (reason.rollbacks > 0)
     text += ", after " + std::to_string(reason.rollbacks) + " rollbacks within " +
             std::to_string(reason.window) + " steps";

@@ -31,7 +31,8 @@ enum class Fault : std::uint8_t {
 struct Decision {
   Verdict verdict = Verdict::take;
   Fault fault = Fault::none;
-  bool is_escalated = false;  ///< a limit was reached: skip_limit, or rollback_limit
+  bool is_escalated = false;     ///< a limit was reached: skip_limit, or rollback_limit
+  bool lacks_agreement = false;  ///< it stops, since one of several ranks does not go back alone
   /// Run step of the last of the skips in a row that led to it; 0: none did.
   std::int64_t skipped_at = 0;
   /// What a bad step comes from, if ranks agree and know it.
@@ -48,8 +49,9 @@ struct Reason {
   double norm = 0;
   double bound = 0;  ///< that the norm is above
   bool lacks_snapshot = false;
-  int rollbacks = 0;  ///< after which it stops; 0: it does not stop for them
-  int window = 0;     ///< steps within which they were
+  bool lacks_agreement = false;  ///< a rollback was wanted, on one of several ranks
+  int rollbacks = 0;             ///< after which it stops; 0: it does not stop for them
+  int window = 0;                ///< steps within which they were
 };
 /// One sentence without a full stop. Empty if `fault` is none.
 [[nodiscard]] std::string words_of(const Reason& reason);

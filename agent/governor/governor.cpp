@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 #include <utility>
 
 #include "record/clocks.hpp"
@@ -20,6 +21,7 @@ constexpr int kBadInARow = 3;  ///< most of any divergence but that of the loss
 SnapshotPace pace_of(const Options& options) noexcept {
   SnapshotPace pace{options.snapshot_every, options.snapshot_seconds, options.snapshot_budget};
   if (!pace.is_on() && ranks::policy_of(options).rolls_back()) pace.steps = kDefaultSnapshotEvery;
+  pace.is_common = options.world_size > 1 && options.ranks == RankAgreement::agree;
   return pace;
 }
 
@@ -29,6 +31,11 @@ Verdict verdict_of(DivergencePolicy policy) noexcept {
 }
 
 }  // namespace
+
+Governor::Stops Governor::stops_of(const Decision& decision) noexcept {
+  if (decision.verdict != Verdict::stop) return Stops::no;
+  return decision.lacks_agreement ? Stops::without_agreement : Stops::yes;
+}
 
 Governor::Governor(const Options& options)
     : policy_(ranks::policy_of(options)),
@@ -60,30 +67,26 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
     return {.verdict = Verdict::stop, .fault = acted.fault, .is_escalated = acted.is_escalated};
   }
   const Decision decision = decide(step, fault_of(step));
-  if (decision.verdict == Verdict::rollback) lockstep_.goes_back(step.run_step);
+  if (decision.verdict == Verdict::rollback) {
+    went_back_at_ = step.run_step;
+    (void)lockstep_.take_incident();  // one that another rank told of steps that are undone
+  }
   if (decision.verdict != Verdict::take && step.can_skip)
     skipped_.fetch_add(1, std::memory_order_relaxed);
   if (decision.verdict == Verdict::stop || decision.verdict == Verdict::rollback) {
-    note_grounds(step, decision.fault);
+    {
+      const std::lock_guard lock(mutex_);
+      grounds_ = {step.norm.value_or(0), policy_.norm_bound(),
+                  decision.fault == Fault::incident ? acts_on_ : PendingIncident{}};
+    }
     constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
     const std::int64_t at = decision.skipped_at > 0 ? decision.skipped_at : step.run_step;
     latest_.store({static_cast<std::int32_t>(std::min(at, kMost)), decision.fault,
-                   decision.is_escalated,
-                   decision.verdict == Verdict::stop ? Stops::yes : Stops::no,
-                   latest_incident_.load(std::memory_order_relaxed)});
+                   decision.is_escalated, stops_of(decision), acts_on_.kind});
   }
   return decision;
 } catch (...) {  // no memory for an optimizer's counts: its step is taken, as without a policy
   return {};
-}
-
-/// Ranks that agree may act on an incident that another one alone has seen.
-void Governor::note_grounds(const StepFinding& step, Fault fault) noexcept {
-  const std::lock_guard lock(mutex_);
-  const bool is_of_it = fault == Fault::incident && evidence_ != nullptr &&
-                        evidence_->kind == latest_incident_.load(std::memory_order_relaxed) &&
-                        evidence_->bad_since == bad_since_.load(std::memory_order_relaxed);
-  grounds_ = {step.norm.value_or(0), policy_.norm_bound(), is_of_it ? evidence_ : nullptr};
 }
 
 /// Each test of a number comes behind those for NaN and infinity, and is one that NaN does not
@@ -108,16 +111,11 @@ Decision Governor::decide(const StepFinding& step, Fault fault) {
     const auto last =
         step.is_left ? std::nullopt : skips_.taken(step.optimizer, policy_.skip_limit());
     if (last && policy_.on_nonfinite() == NonfinitePolicy::skip) return skipped_too_often(*last);
-    const auto incident = take_incident(step);
-    if (!incident) return {};
-    if (record::is_divergence(incident->kind))
-      return by_policy(verdict_of(policy_.on_divergence()), Fault::incident, false);
-    const bool goes_back = policy_.on_nonfinite() == NonfinitePolicy::rollback;
-    return by_policy(goes_back ? Verdict::rollback : Verdict::stop, Fault::incident, false);
+    return by_incident(step);
   }
   switch (policy_.on_nonfinite()) {
     case NonfinitePolicy::watch:
-      return {};
+      return by_incident(step);
     case NonfinitePolicy::stop:
       return by_policy(Verdict::stop, fault, false);
     case NonfinitePolicy::rollback:
@@ -125,28 +123,44 @@ Decision Governor::decide(const StepFinding& step, Fault fault) {
     case NonfinitePolicy::skip:
       break;
   }
-  if (!step.can_skip) return {};
+  if (!step.can_skip) return by_incident(step);
   if (const auto last = skips_.skipped(step.optimizer, step.run_step, fault, policy_.skip_limit()))
     return skipped_too_often(*last);
   // The scaler skips an overflow by itself.
   return fault == Fault::overflow ? Decision{} : Decision{.verdict = Verdict::skip, .fault = fault};
 }
 
+/// By what the worker has found of earlier steps. A step that is bad and taken all the same does not keep it from acting.
+Decision Governor::by_incident(const StepFinding& step) noexcept {
+  auto incident = step.is_agreed ? take_agreed_incident() : take_own_incident();
+  if (!incident) return {};
+  acts_on_ = *std::move(incident);
+  if (record::is_divergence(acts_on_.kind))
+    return by_policy(verdict_of(policy_.on_divergence()), Fault::incident, false);
+  const bool goes_back = policy_.on_nonfinite() == NonfinitePolicy::rollback;
+  return by_policy(goes_back ? Verdict::rollback : Verdict::stop, Fault::incident, false);
+}
+
+/// Of one event several incidents may open, some steps apart, and on several ranks. Once the training has gone back, all
+/// those of the steps that are undone are over.
 std::optional<PendingIncident> Governor::take_own_incident() noexcept {
   const std::uint32_t incidents = incidents_.load(std::memory_order_acquire);
   if (incidents == seen_incidents_) return std::nullopt;
   seen_incidents_ = incidents;
-  return PendingIncident{latest_incident_.load(std::memory_order_relaxed),
-                         bad_since_.load(std::memory_order_relaxed)};
+  const std::lock_guard lock(mutex_);
+  if (last_bad_ <= went_back_at_) return std::nullopt;
+  PendingIncident own = incident_;
+  own.bad_since = std::max(own.bad_since, went_back_at_ + 1);
+  return own;
 }
 
-std::optional<PendingIncident> Governor::take_incident(const StepFinding& step) noexcept {
-  if (!step.is_agreed) return take_own_incident();
-  const auto incident = lockstep_.take_incident();
-  if (incident) {
-    latest_incident_.store(incident->kind, std::memory_order_relaxed);
-    bad_since_.store(incident->bad_since, std::memory_order_relaxed);
-  }
+/// It may be one that another rank alone has seen.
+std::optional<PendingIncident> Governor::take_agreed_incident() noexcept {
+  auto incident = lockstep_.take_incident();
+  if (!incident) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  if (incident_.kind == incident->kind && incident_.bad_since == incident->bad_since)
+    incident->words = incident_.words;
   return incident;
 }
 
@@ -214,8 +228,13 @@ Decision Governor::skipped_too_often(const SkipRows::Skip& last) noexcept {
   return decision;
 }
 
-/// A rollback is one only within its limit.
+/// A rollback is one only within its limit, and never one rank's own: others would go on with other weights.
 Decision Governor::by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept {
+  if (wanted == Verdict::rollback && !is_alone_ && !agrees())
+    return {.verdict = Verdict::stop,
+            .fault = fault,
+            .is_escalated = is_escalated,
+            .lacks_agreement = true};
   if (wanted == Verdict::rollback && !may_roll_back())
     return {.verdict = Verdict::stop, .fault = fault, .is_escalated = true};
   return {.verdict = wanted, .fault = fault, .is_escalated = is_escalated};
@@ -229,7 +248,8 @@ bool Governor::may_roll_back() const noexcept {
 
 std::optional<std::int64_t> Governor::diverges_since() const noexcept {
   if (rollback_reason() != record::RollbackReason::divergence) return std::nullopt;
-  return bad_since_.load(std::memory_order_relaxed);
+  const std::lock_guard lock(mutex_);
+  return grounds_.incident.bad_since;
 }
 
 record::RollbackReason Governor::rollback_reason() const noexcept {
@@ -241,6 +261,7 @@ record::RollbackReason Governor::rollback_reason() const noexcept {
 }
 
 void Governor::note_rollback(record::Rollback rollback, bool is_by_policy) noexcept try {
+  went_back_at_ = std::max(went_back_at_, rollback.run_step);
   if (is_by_policy) {
     rollback.reason = rollback_reason();
     rollbacks_.push_back(judged_);
@@ -322,17 +343,15 @@ void Governor::note_incident(const record::Incident& incident, bool is_new) noex
   const std::int64_t in_a_row = std::max(loss_in_a_row_, kBadInARow);
   const std::int64_t bad_since =
       incident.reopened > 0 ? incident.last_step - in_a_row + 1 : incident.first_step;
-  std::shared_ptr<const Evidence> evidence;
+  PendingIncident pending{.kind = incident.kind, .bad_since = bad_since};
   try {
     if (incident.reopened == 0)
-      evidence =
-          std::make_shared<const Evidence>(Evidence{incident.kind, bad_since, incident.evidence});
+      pending.words = std::make_shared<const std::string>(incident.evidence);
   } catch (...) {  // no memory: the reason is shorter
   }
   const std::lock_guard lock(mutex_);
-  evidence_.swap(evidence);
-  bad_since_.store(bad_since, std::memory_order_relaxed);
-  latest_incident_.store(incident.kind, std::memory_order_relaxed);
+  incident_ = std::move(pending);
+  last_bad_ = std::max(incident.first_step, incident.last_step);
   incidents_.fetch_add(1, std::memory_order_release);
 }
 
@@ -357,10 +376,11 @@ std::string Governor::reason() const {
                    .fault = acted.fault,
                    .skips_in_a_row = by_skips ? policy_.skip_limit() : 0,
                    .incident = acted.kind,
-                   .evidence = grounds.evidence ? grounds.evidence->text : std::string(),
+                   .evidence = grounds.incident.words ? *grounds.incident.words : std::string(),
                    .norm = grounds.norm,
                    .bound = grounds.bound,
                    .lacks_snapshot = acted.stops == Stops::without_snapshot,
+                   .lacks_agreement = acted.stops == Stops::without_agreement,
                    .rollbacks = by_rollbacks ? rollback_limit_ : 0,
                    .window = rollback_window_});
 }

@@ -37,6 +37,8 @@ struct SnapshotPace {
   int steps = 0;
   double seconds = 0;
   double budget = 0;  ///< share of the training's time that they may take; 0: any
+  bool is_common =
+      false;  ///< ranks agree: they are due at the same steps on each, whatever became of those before
 
   [[nodiscard]] bool is_on() const noexcept { return steps > 0 || seconds > 0; }
 };
@@ -174,7 +176,7 @@ class Governor {
   [[nodiscard]] std::optional<record::GovernorSummary> summary() const;
 
  private:
-  enum class Stops : std::uint8_t { no, yes, without_snapshot };
+  enum class Stops : std::uint8_t { no, yes, without_snapshot, without_agreement };
   /// What the latest rollback or stop rests on; fault none: there was none.
   struct Acted {
     std::int32_t run_step = 0;  ///< as many bits of it as an atomic has room for
@@ -184,29 +186,23 @@ class Governor {
     record::IncidentClass kind = record::IncidentClass::nonfinite_loss;  ///< of an incident
   };
 
-  /// What a detector says of an incident.
-  struct Evidence {
-    record::IncidentClass kind = record::IncidentClass::nonfinite_loss;
-    std::int64_t bad_since = 0;
-    std::string text{};
-  };
-  /// The numbers of the latest rollback or stop.
+  /// What the latest rollback or stop rests on.
   struct Grounds {
     double norm = 0;
     double bound = 0;
-    std::shared_ptr<const Evidence>
-        evidence{};  ///< null: there is none here, or another rank has it
+    PendingIncident incident{};
   };
 
+  static Stops stops_of(const Decision& decision) noexcept;
   Fault fault_of(const StepFinding& step) noexcept;
-  void note_grounds(const StepFinding& step, Fault fault) noexcept;
   Decision decide(const StepFinding& step, Fault fault);
   [[nodiscard]] Decision skipped_too_often(const SkipRows::Skip& last) noexcept;
   [[nodiscard]] Decision by_policy(Verdict wanted, Fault fault, bool is_escalated) noexcept;
   [[nodiscard]] bool may_roll_back() const noexcept;
   [[nodiscard]] record::RollbackReason rollback_reason() const noexcept;
+  [[nodiscard]] Decision by_incident(const StepFinding& step) noexcept;
   [[nodiscard]] std::optional<PendingIncident> take_own_incident() noexcept;
-  [[nodiscard]] std::optional<PendingIncident> take_incident(const StepFinding& step) noexcept;
+  [[nodiscard]] std::optional<PendingIncident> take_agreed_incident() noexcept;
   [[nodiscard]] int& entry(std::vector<int>& counts, int optimizer);
 
   PolicyInForce policy_;
@@ -226,6 +222,8 @@ class Governor {
   std::vector<int> overflows_;          ///< in a row, by optimizer
   std::deque<std::int64_t> rollbacks_;  ///< steps judged when they were
   std::uint32_t seen_incidents_ = 0;
+  PendingIncident acts_on_;         ///< what the decision in hand rests on, if that is an incident
+  std::int64_t went_back_at_ = -1;  ///< run step of the latest rollback
   Lockstep lockstep_;
 
   Checkpoints checkpoints_;
@@ -233,9 +231,7 @@ class Governor {
   Mailbox<std::string> lines_;
   Mailbox<record::ReplicaComparison> comparisons_;
   std::atomic<std::uint32_t> incidents_{0};  ///< that a policy is to act on
-  std::atomic<std::int64_t> bad_since_{0};   ///< run step from which that of the latest is bad
-  std::atomic<record::IncidentClass> latest_incident_{record::IncidentClass::nonfinite_loss};
-  std::atomic<bool> sees_devices_{false};  ///< some step was not judged in time
+  std::atomic<bool> sees_devices_{false};    ///< some step was not judged in time
   std::atomic<Acted> latest_{Acted{}};
   std::atomic<bool> owes_stop_{false};  ///< to the next step
   std::atomic<std::int64_t> skipped_{0};
@@ -244,8 +240,9 @@ class Governor {
   std::atomic<bool> may_diverge_{false};
 
   SkipRows skips_;
-  mutable std::mutex mutex_;                  ///< guards what follows; held for moments only
-  std::shared_ptr<const Evidence> evidence_;  ///< of the latest incident that a policy is to act on
+  mutable std::mutex mutex_;   ///< guards what follows; held for moments only
+  PendingIncident incident_;   ///< the latest one that a policy is to act on
+  std::int64_t last_bad_ = 0;  ///< the latest run step that was bad when it opened
   Grounds grounds_;
   std::optional<std::string> lost_agreement_;  ///< not reported yet
   record::GovernorSummary summary_;

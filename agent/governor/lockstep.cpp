@@ -20,8 +20,7 @@ ranks::RankRecord Lockstep::tell(const StepFinding& step, const std::optional<Pe
   record.is_part = step.is_part;
   record.snapshots = good_snapshots_;
   record.policy = policy;
-  // Workers find the same incident some steps apart. All ranks have gone back because of the first.
-  if (own && own->bad_since > went_back_at_) {
+  if (own) {
     record.incident = own->kind;
     record.bad_since = own->bad_since;
   }

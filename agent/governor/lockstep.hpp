@@ -37,9 +37,6 @@ class Lockstep {
   /// The incident of any rank that waits for a decision; it waits no longer.
   [[nodiscard]] std::optional<PendingIncident> take_incident() noexcept;
 
-  /// All ranks go back, at this run step.
-  void goes_back(std::int64_t run_step) noexcept { went_back_at_ = run_step; }
-
   /// Run step of the newest snapshot that every rank has and that is older than `bad_since`, if that
   /// is given; 0: there is none.
   [[nodiscard]] std::int64_t common_snapshot(std::optional<std::int64_t> bad_since) const noexcept;
@@ -48,7 +45,6 @@ class Lockstep {
   bool is_on_;
   std::uint64_t told_ = 0;
   std::optional<PendingIncident> incident_;
-  std::int64_t went_back_at_ = 0;
   std::array<std::int64_t, ranks::kGenerations> good_snapshots_{};
   std::array<std::int64_t, ranks::kGenerations> common_snapshots_{};
 };

@@ -1,7 +1,9 @@
 #pragma once
 // What the governor judges a step by.
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <string>
 
 #include "agent/ranks/rank_record.hpp"
 #include "record/incident_classes.hpp"
@@ -30,7 +32,8 @@ struct StepFinding {
 /// An incident that a policy is to act on.
 struct PendingIncident {
   record::IncidentClass kind = record::IncidentClass::nonfinite_loss;
-  std::int64_t bad_since = 0;  ///< the first run step that was bad
+  std::int64_t bad_since = 0;                          ///< the first run step that was bad
+  std::shared_ptr<const std::string> words = nullptr;  ///< what was found; null: not known here
 };
 
 }  // namespace gradvane::agent

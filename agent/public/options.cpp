@@ -17,10 +17,13 @@
 #include <system_error>
 #include <utility>
 
+#include "agent/public/detector_settings.hpp"
 #include "agent/public/option_table.hpp"
+#include "agent/ranks/policy.hpp"
 #include "exporters/files/run_token.hpp"
 #include "exporters/http/access/host_rule.hpp"
 #include "exporters/http/unix_address.hpp"
+#include "record/incident_classes.hpp"
 
 namespace gradvane::agent {
 namespace {
@@ -136,6 +139,16 @@ std::optional<ResolvedOptions> switched_off(const Options& code, const Environme
   return off;
 }
 
+/// Whether any incident that on_divergence acts on can open.
+bool judges_divergences(const Options& options) {
+  const detectors::Settings settings = detector_settings(options);
+  return std::ranges::any_of(
+      record::kIncidentClassTable, [&](const record::IncidentClassInfo& info) {
+        return record::is_divergence(info.kind) && settings.judged[record::index_of(info.kind)] &&
+               (info.kind != record::IncidentClass::random_guess || settings.loss.random_guess);
+      });
+}
+
 /// What one option asks of others.
 void check_together(const Options& options) {
   const bool is_open = options.enabled && options.port >= 0 && options.token.empty() &&
@@ -159,7 +172,21 @@ void check_together(const Options& options) {
   if (options.skip_on_device && options.on_nonfinite != NonfinitePolicy::skip)
     throw std::invalid_argument(
         "skip_on_device is for bad steps that are skipped; set on_nonfinite to skip");
+  if (options.on_divergence != DivergencePolicy::watch && !judges_divergences(options))
+    throw std::invalid_argument(
+        "on_divergence acts on incidents that detect leaves out; add loss_divergence or "
+        "grad_exploding to detect, or "
+        "random_guess with random_guess_loss");
   if (options.ranks == RankAgreement::agree) return;
+  const ranks::Policy policy = ranks::policy_of(options);
+  if (options.enabled && options.world_size > 1 &&
+      (policy.rolls_back() || policy.on_divergence != DivergencePolicy::watch))
+    throw std::invalid_argument(std::string(policy.on_divergence != DivergencePolicy::watch
+                                                ? "on_divergence"
+                                                : "on_nonfinite: rollback") +
+                                " on several ranks needs ranks that act together, or each would "
+                                "stop or go back by itself; set ranks to "
+                                "agree, or world_size to 1 if this process trains alone");
   const char* needs_exchange = options.compare_replicas_every > 0 ? "compare_replicas_every"
                                : options.check_before_reduction   ? "check_before_reduction"
                                                                   : nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <sstream>
 
@@ -28,11 +29,33 @@ std::optional<std::int64_t> value_of(const std::string& path, const std::string&
   return std::nullopt;
 }
 
-std::optional<std::string> control_group(const std::string& root) {
-  std::ifstream file(root + "proc/self/cgroup");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("0::")) return line.substr(3);
-  return std::nullopt;
+/// The files of one version of control groups.
+struct Files {
+  std::string mount;
+  std::string limit;
+  std::string usage;
+  std::string
+      cache;  ///< of memory.stat: what only caches files, and is given up when others need it
+};
+
+/// What the limit of the group at `path` and of each above it leaves.
+void take_groups(const Files& files, std::string path,
+                 const std::function<void(std::int64_t)>& take) {
+  for (;;) {
+    const std::string folder = files.mount + path + (path.ends_with('/') ? "" : "/");
+    const auto most = number_in(folder + files.limit);
+    const auto used = number_in(folder + files.usage);
+    if (most && used)
+      take(*most - *used + value_of(folder + "memory.stat", files.cache).value_or(0));
+    const auto slash = path.find_last_of('/');
+    if (path.empty() || slash == std::string::npos) return;
+    path.resize(slash);
+  }
+}
+
+/// Whether one of the names between commas is this one.
+bool has_name(const std::string& list, const std::string& name) {
+  return ("," + list + ",").find("," + name + ",") != std::string::npos;
 }
 
 }  // namespace
@@ -44,18 +67,22 @@ std::int64_t available_memory(const std::string& root) {
         least < 0 ? std::max<std::int64_t>(bytes, 0) : std::clamp<std::int64_t>(bytes, 0, least);
   };
   if (const auto free = value_of(root + "proc/meminfo", "MemAvailable:")) take(*free * 1024);
-  std::string path = control_group(root).value_or("");
-  for (;;) {  // the limit of each group above counts
-    const std::string folder = root + "sys/fs/cgroup" + path + (path.ends_with('/') ? "" : "/");
-    const auto most = number_in(folder + "memory.max");
-    const auto used = number_in(folder + "memory.current");
-    // What only caches files is given up when others need it.
-    if (most && used)
-      take(*most - *used + value_of(folder + "memory.stat", "inactive_file").value_or(0));
-    const auto slash = path.find_last_of('/');
-    if (path.empty() || slash == std::string::npos) return least;
-    path.resize(slash);
+  const std::string mount = root + "sys/fs/cgroup";
+  std::ifstream file(root + "proc/self/cgroup");
+  for (std::string line; std::getline(file, line);) {  // number:controllers:path
+    const auto first = line.find(':');
+    const auto second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const std::string path = line.substr(second + 1);
+    if (controllers.empty())
+      take_groups({mount, "memory.max", "memory.current", "inactive_file"}, path, take);
+    else if (has_name(controllers, "memory"))
+      take_groups({mount + "/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                   "total_inactive_file"},
+                  path, take);
   }
+  return least;
 }
 
 std::string memory_refusal(std::int64_t needed, const std::string& root) {

@@ -1,5 +1,6 @@
 #pragma once
 // When the next snapshot is due: by steps or seconds, and no more often than its cost allows.
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -14,12 +15,15 @@ class SnapshotClock {
 
   [[nodiscard]] bool is_due(std::int64_t step, double now) const noexcept {
     if (!pace_.is_on() || is_too_early(now)) return false;
+    if (pace_.is_common) return !first_ || place_of(step) > place_of(tried_);
     if (!last_step_) return true;
     return (pace_.steps > 0 && step - *last_step_ >= pace_.steps) ||
            (pace_.seconds > 0 && now - last_at_ >= pace_.seconds);
   }
   /// An attempt at one, and what it cost the thread that trains.
-  void tried(double began, double seconds) noexcept {
+  void tried(std::int64_t step, double began, double seconds) noexcept {
+    if (!first_) first_ = step;
+    tried_ = step;
     began_ = began;
     cost_ = seconds;
   }
@@ -35,7 +39,13 @@ class SnapshotClock {
     return pace_.budget > 0 && began_ && now - *began_ < cost_ / pace_.budget;
   }
 
+  [[nodiscard]] std::int64_t place_of(std::int64_t step) const noexcept {
+    return (step - *first_) / std::max(pace_.steps, 1);
+  }
+
   SnapshotPace pace_;
+  std::optional<std::int64_t> first_;  ///< step of the first attempt
+  std::int64_t tried_ = 0;             ///< of the latest
   std::optional<std::int64_t> last_step_;
   double last_at_ = 0;
   std::optional<double> began_;

@@ -36,28 +36,25 @@ Snapshots::~Snapshots() {
 
 void Snapshots::after_step(int optimizer, std::int64_t run_step, bool goes_back,
                            bool overlaps) noexcept try {
-  is_asked_ = is_asked_ || goes_back;
+  if (goes_back && !std::exchange(is_asked_, true)) steps_since_asked_ = 0;
   if (!is_asked_ && !governor_.pace().is_on()) return;
-  if (!leads(optimizer)) return;
-  if (std::exchange(is_asked_, false)) return answer(run_step);
+  const bool leads = leader_.stepped(optimizer, state_.optimizers());
+  if (is_asked_ && (leads || ++steps_since_asked_ > leader_.longest_round())) {
+    is_asked_ = false;
+    return answer(run_step);
+  }
+  if (!leads) return;
   const double now = record::monotonic_time();
   settle(false);
   if (!clock_.is_due(run_step, now)) return;
   if (take(run_step, overlaps)) clock_.taken(run_step, now);
-  clock_.tried(now, record::monotonic_time() - now);
+  clock_.tried(run_step, now, record::monotonic_time() - now);
 } catch (...) {  // no memory for its books: the next step may have some
-}
-
-bool Snapshots::leads(int optimizer) {
-  if (leader_ >= 0) return optimizer == leader_;
-  stepped_.insert(optimizer);
-  if (stepped_.size() < state_.optimizers()) return false;
-  leader_ = optimizer;
-  return true;
 }
 
 Snapshots::Generation* Snapshots::newest_good(std::optional<std::int64_t> run_step) noexcept {
   Generation* newest = nullptr;
+  if (run_step == 0) return newest;  // ranks have none in common
   for (Generation& one : generations_)
     if (one.is_good && (!run_step || one.run_step == *run_step) &&
         (newest == nullptr || one.number > newest->number))
@@ -88,6 +85,7 @@ bool Snapshots::take(std::int64_t run_step, bool overlaps) noexcept try {
     masks_ = state_.masks();
   }
   place.is_good = false;
+  note_newest();
   place.number = ++begun_;
   place.run_step = run_step;
   place.taken_at = record::monotonic_time();
@@ -97,7 +95,6 @@ bool Snapshots::take(std::int64_t run_step, bool overlaps) noexcept try {
   Flight flight = state_.copy(place.copy, copies_, overlaps && overlaps_);
   if (flight.events.empty()) return commit(place, examined(place.copy, masks_));
   pending_.emplace(Pending{&place, std::move(flight)});
-  note_newest();
   return true;
 } catch (const std::exception& error) {
   return refuse(SnapshotResult::failed, error.what());
@@ -114,7 +111,6 @@ bool Snapshots::take_now(std::int64_t run_step) noexcept {
 }
 
 bool Snapshots::commit(Generation& place, const Examined& found) noexcept {
-  note_newest();
   if (!governor_.may_snapshot())
     return refuse(SnapshotResult::incident, "an incident has left the state in doubt");
   if (!found.nonfinite.empty())

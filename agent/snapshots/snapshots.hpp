@@ -17,6 +17,7 @@
 #include "agent/snapshots/copies.hpp"
 #include "agent/snapshots/examination.hpp"
 #include "agent/snapshots/host_memory.hpp"
+#include "agent/snapshots/leader.hpp"
 #include "agent/snapshots/snapshot_clock.hpp"
 #include "agent/snapshots/training_state.hpp"
 
@@ -46,8 +47,8 @@ class Snapshots {
   }
 
   /// An optimizer's step is over, taken or left out; 0: a loop without an optimizer. With several
-  /// optimizers, snapshots and rollbacks happen at the step of the one that ends an iteration: whose
-  /// first step was the last of the first round. `goes_back`: a policy decided so. `overlaps`: before_update() comes
+  /// optimizers, snapshots and rollbacks happen at the step of the one that ends an iteration, the leader. `goes_back`: a
+  /// policy decided so; if the leader does not step within a round, it goes back without it. `overlaps`: before_update() comes
   /// before the next update, so that copies may be under way until then.
   void after_step(int optimizer, std::int64_t run_step, bool goes_back, bool overlaps) noexcept;
   /// An optimizer is about to write: it waits, on its device, for copies that are under way.
@@ -86,7 +87,6 @@ class Snapshots {
   bool commit(Generation& place, const Examined& found) noexcept;
   /// The one that is under way is given up.
   void drop(record::SnapshotResult why, std::string_view reason) noexcept;
-  [[nodiscard]] bool leads(int optimizer);
   [[nodiscard]] Generation* newest_good(
       std::optional<std::int64_t> run_step = std::nullopt) noexcept;
   /// `run_step`: only the snapshot of that step will do.
@@ -117,9 +117,9 @@ class Snapshots {
   std::set<record::SnapshotResult> logged_{};
   std::string last_refusal_{};
   std::vector<std::function<void(const Rollback&)>> callbacks_{};
-  std::set<int> stepped_{};  ///< until there is a leader
-  int leader_ = -1;
+  Leader leader_;
   bool is_asked_ = false;  ///< a policy's rollback waits for the end of the iteration
+  std::int64_t steps_since_asked_ = 0;
 };
 
 }  // namespace gradvane::agent

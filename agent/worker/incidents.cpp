@@ -1,6 +1,7 @@
 #include "agent/worker/incidents.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "agent/public/detector_settings.hpp"
@@ -25,6 +26,7 @@ void Incidents::trace_found(record::TracedModule module) noexcept {
 
 void Incidents::judge(const record::StepRecord& record, const record::StepDetail& detail,
                       const record::ModelInfo& model) {
+  judge_rollbacks_up_to(record.run_step - 1);  // this step is of the state that is back
   judge_.observe(record, detail, model,
                  {record.run_step, record::unix_time(), record::monotonic_time()});
   last_judged_ = std::max(last_judged_, record.run_step);
@@ -50,9 +52,13 @@ void Incidents::judge_traced() {
 
 /// An incident comes behind the one that was its cause, whose step may still be on its way.
 void Incidents::judge_rollbacks(bool all) {
+  judge_rollbacks_up_to(all ? std::numeric_limits<std::int64_t>::max() : last_judged_);
+}
+
+void Incidents::judge_rollbacks_up_to(std::int64_t run_step) {
   for (record::Rollback& fresh : governor_.take_rollbacks()) rollbacks_.push_back(std::move(fresh));
   std::erase_if(rollbacks_, [&](const record::Rollback& rollback) {
-    if (!all && rollback.run_step > last_judged_) return false;
+    if (rollback.run_step > run_step) return false;
     judge_.rolled_back(rollback,
                        {rollback.run_step, record::unix_time(), record::monotonic_time()});
     good_state_.note_rollback();

@@ -64,6 +64,7 @@ class Incidents {
   }
 
  private:
+  void judge_rollbacks_up_to(std::int64_t run_step);
   void report(const record::Incident& reported);
   void note_state() noexcept;
   /// With the last good step and checkpoint before it.

@@ -66,6 +66,11 @@ class LossRules {
   }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
+  /// The training went back: its latest losses are of steps that are undone.
+  void went_back(const Moment& now) {
+    outliers_ = 0;
+    for (IncidentSlot* slot : slots(*this)) slot->went_back(now, report_);
+  }
   /// Whether a divergence may be about to open.
   [[nodiscard]] bool has_outliers() const noexcept { return outliers_ > 0; }
   /// Incidents that are open, as they stand.

@@ -52,6 +52,10 @@ class NormRules {
   }
   /// Judges one step of one optimizer. Throws only what `report` throws, and std::bad_alloc.
   void observe(const record::StepRecord& step);
+  /// The training went back: its latest norms are of steps that are undone.
+  void went_back(const Moment& now) {
+    for (IncidentSlot* slot : slots(*this)) slot->went_back(now, report_);
+  }
   /// Whether `grad_exploding` is open or may be about to open.
   [[nodiscard]] bool is_high() const noexcept { return exploding_.bad_in_a_row() > 0; }
   /// Incidents that are open, as they stand.

@@ -250,6 +250,41 @@ TEST_F(JudgeTest, GradientsOfASkippedStepAreNotCompared) {
   EXPECT_THAT(reports_, IsEmpty());
 }
 
+TEST_F(JudgeTest, ARelapseBehindARollbackOpensAtOnce) {
+  settings_.cooldown_seconds = 0;
+  for (const bool goes_back : {true, false}) {
+    judge_.reset();
+    reports_.clear();
+    observe_healthy(100);
+    const auto is_bad = [&](int steps) {
+      for (int i = 0; i < steps; ++i) {
+        StepRecord step = healthy();
+        step.loss = 100;
+        step.grad_norm = 100;
+        step.nonfinite[index_of(Site::weight)] = {1, 0, 0};
+        observe(step);
+      }
+    };
+    is_bad(3);
+    const std::vector<IncidentClass> first = opened();
+    EXPECT_THAT(first, testing::UnorderedElementsAre(IncidentClass::loss_divergence,
+                                                     IncidentClass::grad_exploding,
+                                                     IncidentClass::nonfinite_weight));
+    reports_.clear();
+    if (goes_back) judge_->rolled_back({.run_step = 103, .to_step = 90}, healthy());
+    EXPECT_EQ(judge_->may_diverge(), !goes_back);
+    is_bad(2);
+    using Kinds = std::vector<IncidentClass>;
+    EXPECT_EQ(opened(), goes_back
+                            ? (Kinds{IncidentClass::rollback, IncidentClass::nonfinite_weight})
+                            : Kinds{})
+        << "the rows of loss and norm begin anew";
+    is_bad(1);
+    EXPECT_EQ(opened().size(), goes_back ? 4U : 0U)
+        << "without a rollback they are the same incidents";
+  }
+}
+
 TEST_F(JudgeTest, WithoutAStepForLongItHasStalled) {
   settings_.stall_seconds = 60;
   observe_healthy(1);

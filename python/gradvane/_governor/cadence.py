@@ -6,9 +6,12 @@ from __future__ import annotations
 class Cadence:
     """Seconds are of one monotonic clock."""
 
-    def __init__(self, steps: int, seconds: float, budget: float) -> None:
-        """0: never for `steps` and `seconds`; for `budget`, the share of time that snapshots may take: no bound."""
-        self.steps, self.seconds, self.budget = steps, seconds, budget
+    def __init__(self, steps: int, seconds: float, budget: float, is_common: bool = False) -> None:
+        """0: never for `steps` and `seconds`; for `budget`, the share of time that snapshots may take: no bound. `is_common`:
+        ranks agree, and `steps` are counted from the first attempt, whatever became of those since: the same on each."""
+        self.steps, self.seconds, self.budget, self.is_common = steps, seconds, budget, is_common
+        self._first: int | None = None
+        self._tried = 0
         self._last_step: int | None = None
         self._last_at = 0.0
         self._began_at: float | None = None
@@ -21,13 +24,17 @@ class Cadence:
     def is_due(self, step: int, now: float) -> bool:
         if not self.is_on or self._is_too_early(now):
             return False
+        if self.is_common:
+            return self._first is None or self._place_of(step) > self._place_of(self._tried)
         if self._last_step is None:
             return True
         return (self.steps > 0 and step - self._last_step >= self.steps) or (
             self.seconds > 0 and now - self._last_at >= self.seconds)
 
-    def took(self, began: float, seconds: float) -> None:
+    def took(self, step: int, began: float, seconds: float) -> None:
         """An attempt at one, and what it cost the thread that trains."""
+        self._first = step if self._first is None else self._first
+        self._tried = step
         self._began_at, self._cost = began, seconds
 
     def taken(self, step: int, now: float) -> None:
@@ -37,6 +44,10 @@ class Cadence:
     def lost(self) -> None:
         """The one that was taken last is lost: another is due."""
         self._last_step = None
+
+    def _place_of(self, step: int) -> int:
+        assert self._first is not None
+        return (step - self._first) // max(self.steps, 1)
 
     def _is_too_early(self, now: float) -> bool:
         return self.budget > 0 and self._began_at is not None and now - self._began_at < self._cost / self.budget

@@ -106,7 +106,10 @@ class Examination:
         if in_background:
             self._thread = threading.Thread(target=self._examine, args=(digest.ALONE * 8,), name="gradvane-snapshot",
                                             daemon=True)
-            _threads.start(self._thread)
+            try:
+                _threads.start(self._thread)
+            except RuntimeError as error:  # the machine has no thread left
+                self.error, self._thread = error, None
         else:
             self._examine(digest.WHOLE)
 

@@ -56,6 +56,8 @@ class Keeper:
         self._leader = Leader()
         self._callbacks: list[Callable[[Rollback], object]] = []
         self._thread: int | None = None
+        self._is_shared = False
+        """optimizers step in several threads: none of them can know what another one writes"""
         self._asked: Request | None = None
         """a rollback that waits for its place in the loop"""
         self._steps_since_asked = 0
@@ -77,10 +79,10 @@ class Keeper:
         self.failed_rollbacks = 0
         self.last_failure = ""
 
-    def keep(self, every: int = 0, seconds: float = 0.0, budget: float = 0.0) -> None:
+    def keep(self, every: int = 0, seconds: float = 0.0, budget: float = 0.0, is_common: bool = False) -> None:
         """Takes snapshots every `every` steps or `seconds`, with 0 for never; `budget`: the share of time that they may
-        take, 0 for no bound."""
-        self._cadence = Cadence(every, seconds, budget)
+        take, 0 for no bound. `is_common`: as Cadence has it."""
+        self._cadence = Cadence(every, seconds, budget, is_common)
 
     def set_devices(self, own_calls: Callable[[int], object], synchronizes: bool) -> None:
         """`own_calls`: told +1 before calls to a device and -1 after them. `synchronizes`: a rollback first waits for
@@ -233,7 +235,7 @@ class Keeper:
     # ----------------------------------------------------------------------------------------------
 
     def _iteration_ends(self, leads: bool) -> Rollback | None:
-        is_shared = self._is_shared()
+        self._note_thread()
         if leads:
             self.step = self.step + 1 if self._run_step is None else self._run_step()
         if self._asked is not None and (leads or self._steps_since_asked > self._leader.longest_round):
@@ -244,13 +246,13 @@ class Keeper:
         self.snapshots.settle()
         if not self._cadence.is_due(self.step, now):
             return None
-        if is_shared:
+        if self._is_shared:
             self.snapshots.refuse("threads", "optimizers step in more than one thread")
             return None
         if self.snapshots.take(self.step, self._batches, overlaps=True):
             self._cadence.taken(self.step, now)
             self._follows_batches = True
-        self._cadence.took(now, self._clock() - now - self.snapshots.allocating_seconds)
+        self._cadence.took(self.step, now, self._clock() - now - self.snapshots.allocating_seconds)
         return None
 
     def _answer(self) -> Rollback | None:
@@ -277,6 +279,8 @@ class Keeper:
     def _go_back(self, asked: Request) -> Rollback:
         if self._copies.is_capturing():
             raise GradvaneError("rollback: a CUDA graph is captured; call it between steps")
+        if self._is_shared:
+            raise GradvaneError("rollback: optimizers step in more than one thread")
         batches = self._batches if self._has_batches else None
         done = self._restorer.restore(asked, self.step, batches)
         self.rollbacks += 1
@@ -298,11 +302,10 @@ class Keeper:
         if self._run_step is not None:
             self.step = self._run_step()
 
-    def _is_shared(self) -> bool:
-        """Whether optimizers step in several threads: none of them can know what another one writes."""
+    def _note_thread(self) -> None:
         here = threading.get_ident()
         self._thread = here if self._thread is None else self._thread
-        return self._thread != here
+        self._is_shared = self._is_shared or self._thread != here
 
     def _check_thread(self) -> None:
         if self._thread not in (None, threading.get_ident()):

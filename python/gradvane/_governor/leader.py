@@ -7,7 +7,8 @@ place of the loop, and that after some step of the critic is not.
 from __future__ import annotations
 
 _PATIENCE = 32
-"""steps of one optimizer until another one, which has not stepped at all, is not waited for"""
+"""steps of one optimizer until another one, which has not stepped at all, is not waited for; and longest rounds until a
+leader that does not step any more is none"""
 
 
 class Leader:
@@ -20,10 +21,12 @@ class Leader:
 
     def stepped(self, key: int, everyone: list[int]) -> bool:
         """Whether the optimizer `key`, of `everyone` that is known, leads: its first step was the last of the first
-        round. With a change of who is known, they choose again."""
-        if any(known not in everyone for known in self._steps) or (
-                self._leader is not None and any(one not in self._steps for one in everyone)):
-            self._steps, self._leader = {}, None
+        round. With a change of who is known, or of who steps, they choose again."""
+        is_new = self._leader is not None and any(one not in self._steps for one in everyone)
+        is_gone = any(known not in everyone for known in self._steps)
+        is_idle = self._leader is not None and self._since >= _PATIENCE * self.longest_round
+        if is_new or is_gone or is_idle:
+            self._steps, self._leader, self._since = {}, None, 0
         for one in everyone:
             self._steps.setdefault(one, 0)
         self._steps[key] = self._steps.get(key, 0) + 1

@@ -34,7 +34,7 @@ def connect(native: Any, watcher: Watcher, find: Callable[[], Incident | None]) 
     steps, seconds, budget = native.snapshot_pace()
     if not steps and not seconds:
         return
-    keeper.keep(steps, seconds, budget)
+    keeper.keep(steps, seconds, budget, is_common=native.agrees())
     how, lr_factor = native.rollback_options()
     # A divergence is found some steps after its first one, and snapshots may have been taken meanwhile.
     watcher.governing.roll_back = lambda optimizer, reason: keeper.act(optimizer, Request(

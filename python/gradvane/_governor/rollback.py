@@ -40,7 +40,7 @@ class Request:
     """snapshots of it and of later steps are given up"""
     by_policy: bool = False
     to_step: int | None = None
-    """the snapshot that all ranks have; None: the newest good one"""
+    """the snapshot that all ranks have, 0 if they have none in common; None: the newest good one"""
 
     def __post_init__(self) -> None:
         if self.optimizer not in restoring.POLICIES:
@@ -94,7 +94,7 @@ class Restorer:
     def _intact(self, step: int | None) -> Generation:
         """The newest good one whose bytes are what they were; with `step`, the one of that step."""
         for generation in self._snapshots.good():
-            if step is not None and generation.step != step:
+            if step is not None and (step == 0 or generation.step != step):
                 continue
             if generation.is_intact():
                 return generation

@@ -185,11 +185,13 @@ class Snapshots:
         before = self._clock()
         why = self._pair.refusal(plan)
         self.allocating_seconds = self._clock() - before
+        candidate = self._pair.candidate()
+        if why is None:
+            candidate.void()
+        self.note_newest()  # what it held is no snapshot any more
         if why is not None:
             self.refuse("memory", why)
             return None
-        candidate = self._pair.candidate()
-        candidate.void()
         assert candidate.arena is not None
         self._begun += 1
         candidate.plan, candidate.number, candidate.step = plan, self._begun, step

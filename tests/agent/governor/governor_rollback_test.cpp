@@ -127,6 +127,61 @@ TEST(Governor, ADivergenceKnowsSinceWhen) {
   EXPECT_EQ(governor.diverges_since(), 296);
 }
 
+record::Incident bad_from_to(IncidentClass kind, std::int64_t first, std::int64_t last,
+                             std::int64_t id) {
+  record::Incident opened = incident(kind, id);
+  opened.first_step = first;
+  opened.last_step = last;
+  return opened;
+}
+
+TEST(Governor, OneEventLeadsToOneRollbackHoweverManyIncidentsItOpens) {
+  Options options = with(NonfinitePolicy::rollback);
+  options.on_divergence = DivergencePolicy::rollback;
+  Governor governor(options);
+  StepFinding on_device = good(9);
+  on_device.is_measured = false;
+  EXPECT_EQ(governor.judge(on_device).verdict, Verdict::take);
+
+  governor.note_incident(bad_from_to(IncidentClass::grad_exploding, 8, 10, 1), true);
+  EXPECT_EQ(governor.judge(good(11)).verdict, Verdict::rollback);
+  governor.note_rollback({.run_step = 11, .to_step = 5}, true);
+  for (const auto kind : {IncidentClass::loss_divergence, IncidentClass::nonfinite_weight,
+                          IncidentClass::nonfinite_grad}) {
+    governor.note_incident(bad_from_to(kind, 9, 11, 2), true);
+    EXPECT_EQ(governor.judge(good(12)).verdict, Verdict::take) << "of steps that are undone";
+  }
+  governor.note_incident(bad_from_to(IncidentClass::loss_divergence, 13, 15, 3), true);
+  EXPECT_EQ(governor.judge(good(16)).verdict, Verdict::rollback) << "another event";
+  EXPECT_EQ(governor.diverges_since(), 13);
+}
+
+TEST(Governor, ARollbackLeavesNothingToDoForIncidentsThatBeganBeforeIt) {
+  Governor asked(on_divergence(DivergencePolicy::rollback));
+  asked.note_incident(bad_from_to(IncidentClass::loss_divergence, 8, 10, 1), true);
+  asked.note_rollback({.run_step = 10, .to_step = 5}, false);
+  EXPECT_EQ(asked.judge(good(11)).verdict, Verdict::take) << "the script has gone back";
+
+  Governor later(with(NonfinitePolicy::rollback));
+  EXPECT_EQ(later.judge(bad_gradient(10)).verdict, Verdict::rollback);
+  later.note_rollback({.run_step = 12, .to_step = 5}, true);  // where the iteration ended
+  later.note_incident(bad_from_to(IncidentClass::nonfinite_weight, 12, 12, 1), true);
+  EXPECT_EQ(later.judge(good(13)).verdict, Verdict::take);
+}
+
+TEST(Governor, ARelapseRightBehindARollbackIsBadFromThereOn) {
+  Governor governor(on_divergence(DivergencePolicy::rollback));
+  record::Incident opened = bad_from_to(IncidentClass::random_guess, 10, 10, 1);
+  governor.note_incident(opened, true);
+  EXPECT_EQ(governor.judge(good(11)).verdict, Verdict::rollback);
+  governor.note_rollback({.run_step = 11, .to_step = 9}, true);
+  opened.reopened = 1;
+  opened.last_step = 12;
+  governor.note_incident(opened, true);
+  EXPECT_EQ(governor.judge(good(13)).verdict, Verdict::rollback);
+  EXPECT_EQ(governor.diverges_since(), 12) << "the snapshot of step 9 is good";
+}
+
 TEST(Governor, AStateThatMayBeginToDivergeIsNoSnapshotToGoBackTo) {
   Governor rolling(on_divergence(DivergencePolicy::rollback));
   EXPECT_TRUE(rolling.may_snapshot());

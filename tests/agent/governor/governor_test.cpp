@@ -210,6 +210,35 @@ TEST(Governor, ADivergenceActsOnceAtTheNextStep) {
   EXPECT_EQ(governor.judge(good(3)).verdict, Verdict::take) << "more is known of the same one";
 }
 
+TEST(Governor, ADivergenceActsThoughTheStepsBehindItAreNotFiniteAndTaken) {
+  Governor watching(on_divergence(DivergencePolicy::stop));
+  watching.note_incident(incident(IncidentClass::loss_divergence), true);
+  EXPECT_EQ(watching.judge(bad_loss(2)).verdict, Verdict::stop);
+
+  Options options = with(NonfinitePolicy::skip);
+  options.on_divergence = DivergencePolicy::stop;
+  Governor of_closures(options);
+  of_closures.note_incident(incident(IncidentClass::loss_divergence), true);
+  EXPECT_EQ(of_closures.judge(begun(bad_loss(2))).verdict, Verdict::stop);
+}
+
+TEST(Governor, OneOfSeveralRanksNeverGoesBackAlone) {
+  Options options = of_two_processes(NonfinitePolicy::rollback);
+  Governor alone(options);
+  EXPECT_EQ(alone.judge(bad_gradient(5)).verdict, Verdict::stop);
+  EXPECT_EQ(
+      alone.stop_reason(),
+      "stopped: step 5: a gradient is not finite; ranks do not agree, and none goes back alone");
+  options.on_nonfinite = NonfinitePolicy::skip;
+  options.skip_limit = 1;
+  options.snapshot_every = 10;
+  EXPECT_EQ(Governor(options).judge(bad_gradient(5)).verdict, Verdict::stop);
+  options.ranks = RankAgreement::agree;
+  Governor agreeing(options);
+  agreeing.lose_agreement("rank 1 has left");
+  EXPECT_EQ(agreeing.judge(bad_gradient(5)).verdict, Verdict::stop);
+}
+
 TEST(Governor, AReasonHasTheWordsOfItsOwnIncidentAndOfNoOther) {
   Governor governor(on_divergence(DivergencePolicy::stop));
   record::Incident diverges = incident(IncidentClass::loss_divergence);

@@ -134,6 +134,16 @@ TEST(Lockstep, AnIncidentOfOneRankActsOnBothOnceAlthoughTheOtherFindsItLater) {
       << "the control: another one";
 }
 
+TEST(Lockstep, AnIncidentThatIsToldInAStepThatGoesBackAnywayIsOver) {
+  Options options = going_back();
+  options.on_nonfinite = NonfinitePolicy::rollback;
+  Ranks ranks(options);
+  ranks[1].note_incident(divergence(18), true);
+  EXPECT_THAT(ranks.judge(bad_loss(21), good(21)),
+              ElementsAre(Verdict::rollback, Verdict::rollback));
+  EXPECT_THAT(ranks.judge(good(22), good(22)), ElementsAre(Verdict::take, Verdict::take));
+}
+
 TEST(Lockstep, AnIncidentThatAnotherRankHasSeenIsNotToldInTheWordsOfOnesOwn) {
   Ranks ranks(going_back());
   ranks[0].note_incident(divergence(18), true);

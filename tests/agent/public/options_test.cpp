@@ -143,6 +143,36 @@ TEST(Options, CodeMayNotHoldWhatTextMayNotSay) {
   EXPECT_THAT(refused([](Options& o) { o.exploding_threshold = INFINITY; }), HasSubstr("'inf'"));
 }
 
+TEST(Options, APolicyThatOneOfSeveralRanksWouldCarryOutAloneIsRefused) {
+  const auto said = [](const std::map<std::string, std::string>& options) {
+    Options code;
+    for (const auto& [key, value] : options) code.command_line.push_back(key + "=" + value);
+    return refusal_of(code);
+  };
+  const std::string nothing = "(nothing was refused)";
+  EXPECT_THAT(said({{"on_nonfinite", "rollback"}, {"world_size", "2"}}),
+              HasSubstr("on_nonfinite: rollback on several ranks needs ranks that act together"));
+  EXPECT_THAT(said({{"on_divergence", "stop"}, {"world_size", "2"}}),
+              HasSubstr("set ranks to agree, or world_size to 1 if this process trains alone"));
+  EXPECT_EQ(said({{"on_divergence", "stop"}, {"world_size", "2"}, {"ranks", "agree"}}), nothing);
+  EXPECT_EQ(said({{"on_divergence", "rollback"}}), nothing);
+  EXPECT_EQ(said({{"on_nonfinite", "stop"}, {"world_size", "2"}}), nothing)
+      << "all ranks see the same gradients";
+}
+
+TEST(Options, APolicyForDivergencesNeedsADetectorOfThem) {
+  const auto said = [](const std::string& detect) {
+    Options code;
+    code.on_divergence = DivergencePolicy::stop;
+    code.detect = detect;
+    return refusal_of(code);
+  };
+  EXPECT_THAT(said("none"), HasSubstr("on_divergence acts on incidents that detect leaves out"));
+  EXPECT_THAT(said("random_guess"), HasSubstr("with random_guess_loss"))
+      << "it is judged by that only";
+  EXPECT_EQ(said("grad_exploding"), "(nothing was refused)");
+}
+
 TEST(Options, AnUnknownKeyIsRefusedWhereItIsGiven) {
   Options code;
   code.command_line = {"wieght_every=5"};

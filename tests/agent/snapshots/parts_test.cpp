@@ -5,21 +5,25 @@
 #include <torch/optim/adamw.h>
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "agent/snapshots/digest.hpp"
 #include "agent/snapshots/host_memory.hpp"
+#include "agent/snapshots/leader.hpp"
 #include "agent/snapshots/snapshot_clock.hpp"
 #include "agent/snapshots/training_state.hpp"
 
 namespace gradvane::agent {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 template <typename Number>
@@ -92,6 +96,15 @@ TEST_F(HostMemoryTest, IsThatOfTheTightestControlGroup) {
   EXPECT_EQ(available_memory(root_), 100000000) << "the one above has less";
 }
 
+TEST_F(HostMemoryTest, IsThatOfAControlGroupOfTheFirstVersion) {
+  write("proc/self/cgroup", "12:cpu,cpuacct:/job\n5:memory:/pods/job\n0::/\n");
+  write("sys/fs/cgroup/memory/pods/job/memory.limit_in_bytes", "3000000000\n");
+  write("sys/fs/cgroup/memory/pods/job/memory.usage_in_bytes", "2000000000\n");
+  write("sys/fs/cgroup/memory/pods/job/memory.stat",
+        "inactive_file 1\ntotal_inactive_file 500000000\n");
+  EXPECT_EQ(available_memory(root_), 1500000000);
+}
+
 TEST_F(HostMemoryTest, TooLittleIsASentenceWithTheNumbers) {
   EXPECT_EQ(memory_refusal(1 << 20, root_), "");
   EXPECT_THAT(
@@ -114,16 +127,69 @@ TEST(SnapshotClockTest, ComesByStepsOrSecondsWhicheverIsFirst) {
 TEST(SnapshotClockTest, OneThatIsLostIsDueAgainAtOnce) {
   SnapshotClock clock({.steps = 10, .seconds = 60, .budget = 0.1});
   clock.taken(1, 0);
-  clock.tried(0, 0.1);
+  clock.tried(1, 0, 0.1);
   clock.lost();
   EXPECT_FALSE(clock.is_due(2, 0.5)) << "within the budget";
   EXPECT_TRUE(clock.is_due(2, 1));
 }
 
+TEST(SnapshotClockTest, RanksThatAgreeHaveTheSameStepsWhateverBecameOfThoseBefore) {
+  const auto due = [](bool is_common, const std::set<std::int64_t>& refused) {
+    SnapshotClock clock({.steps = 4, .is_common = is_common});
+    std::vector<std::int64_t> steps;
+    for (std::int64_t step = 3; step < 15; ++step) {
+      if (!clock.is_due(step, 0)) continue;
+      steps.push_back(step);
+      if (!refused.contains(step)) clock.taken(step, 0);
+      clock.tried(step, 0, 0);
+    }
+    return steps;
+  };
+  EXPECT_THAT(due(true, {}), ElementsAre(3, 7, 11));
+  EXPECT_THAT(due(true, {3, 4, 7, 8}), ElementsAre(3, 7, 11));
+  EXPECT_THAT(due(false, {3, 4, 7, 8}), ElementsAre(3, 4, 5, 9, 13))
+      << "the control: the next step will do";
+}
+
+/// Which of these steps the leader's are.
+std::vector<bool> leads(Leader& leader, const std::vector<int>& optimizers, std::size_t attached) {
+  std::vector<bool> found;
+  for (const int optimizer : optimizers) found.push_back(leader.stepped(optimizer, attached));
+  return found;
+}
+
+TEST(LeaderTest, IsTheOptimizerThatEndsTheFirstRound) {
+  Leader one;
+  EXPECT_THAT(leads(one, {0, 0}, 1), ElementsAre(true, true));
+  Leader of_gan;
+  EXPECT_THAT(leads(of_gan, {0, 0, 1, 0, 0, 1}, 2),
+              ElementsAre(false, false, true, false, false, true));
+  EXPECT_EQ(of_gan.longest_round(), 3);
+}
+
+TEST(LeaderTest, DoesNotWaitForOneThatNeverStepsOrThatStepsNoMore) {
+  Leader leader;
+  std::vector<bool> first = leads(leader, std::vector<int>(40, 0), 2);
+  EXPECT_EQ(std::ranges::find(first, true) - first.begin(), Leader::kPatience - 1);
+  EXPECT_TRUE(first.back());
+  Leader of_gan;
+  (void)leads(of_gan, {0, 0, 1}, 2);
+  const std::vector<bool> after =
+      leads(of_gan, std::vector<int>(3 * Leader::kPatience + Leader::kPatience, 0), 2);
+  EXPECT_FALSE(after.front());
+  EXPECT_TRUE(after.back());
+}
+
+TEST(LeaderTest, IsChosenAnewWhenAnOptimizerIsAttached) {
+  Leader leader;
+  EXPECT_THAT(leads(leader, {0, 0}, 1), ElementsAre(true, true));
+  EXPECT_THAT(leads(leader, {0, 1, 0, 1}, 2), ElementsAre(false, true, false, true));
+}
+
 TEST(SnapshotClockTest, WaitsUntilItsCostFitsTheBudget) {
   SnapshotClock clock({.steps = 1, .budget = 0.1});
   clock.taken(1, 0);
-  clock.tried(0, 2);
+  clock.tried(1, 0, 2);
   EXPECT_FALSE(clock.is_due(2, 19));
   EXPECT_TRUE(clock.is_due(2, 20));
 }

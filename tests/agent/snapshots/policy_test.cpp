@@ -175,6 +175,31 @@ TEST(PolicyRollback, OfTwoOptimizersBothGoBackAtTheEndOfTheIteration) {
   EXPECT_TRUE(same(second.everything(), of_second));
 }
 
+TEST(PolicyRollback, DoesNotWaitForAnOptimizerThatNeverSteps) {
+  Loop trained;
+  Loop idle;
+  Agent agent(rolling_back());
+  agent.attach(*trained.model, *trained.optimizer);
+  agent.attach(*idle.model, *idle.optimizer);
+  for (int i = 0; i < 40; ++i) agent.step(*trained.optimizer, trained.backward(i));
+  const auto good = trained.everything();
+  agent.step(*trained.optimizer, trained.backward(40, kNan));
+  EXPECT_FALSE(agent.should_stop()) << agent.governor().reason;
+  EXPECT_TRUE(same(trained.everything(), good));
+}
+
+TEST(PolicyRollback, WithoutASnapshotYetAnIdleOptimizerDoesNotKeepItFromStopping) {
+  Loop trained;
+  Loop idle;
+  Agent agent(rolling_back());
+  agent.attach(*trained.model, *trained.optimizer);
+  agent.attach(*idle.model, *idle.optimizer);
+  for (int i = 0; i < 5; ++i) agent.step(*trained.optimizer, trained.backward(i));
+  for (int i = 5; i < 7; ++i) agent.step(*trained.optimizer, trained.backward(i, kNan));
+  EXPECT_TRUE(agent.should_stop());
+  EXPECT_THAT(agent.governor().reason, HasSubstr("there was no snapshot to go back to"));
+}
+
 TEST(PolicyRollback, OfALoopThatUpdatesItsWeightsItselfComesBehindTheUpdate) {
   Loop loop;
   Agent agent(rolling_back());

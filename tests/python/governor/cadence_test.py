@@ -25,7 +25,7 @@ def steps_taken(cadence, steps, seconds_per_step, cost):
         now += seconds_per_step
         if cadence.is_due(step, now):
             cadence.taken(step, now)
-            cadence.took(now, cost)
+            cadence.took(step, now, cost)
             now += cost
             spent += cost
             taken.append(step)
@@ -35,6 +35,27 @@ def steps_taken(cadence, steps, seconds_per_step, cost):
 def test_by_steps_the_first_step_has_one_and_then_each_nth():
     assert steps_taken(Cadence(4, 0, 0), 13, 1.0, 0.0)[0] == [1, 5, 9, 13]
     assert steps_taken(Cadence(1, 0, 0), 3, 1.0, 5.0)[0] == [1, 2, 3]
+
+
+def test_ranks_that_agree_take_them_at_the_same_steps_whatever_became_of_those_before():
+    def due(cadence, refused, steps=12):
+        """Steps at which one is due."""
+        found = []
+        for step in range(3, steps + 3):
+            if cadence.is_due(step, float(step)):
+                found.append(step)
+                if step not in refused:
+                    cadence.taken(step, float(step))
+                cadence.took(step, float(step), 0.0)
+        return found
+    common = [due(Cadence(4, 0, 0, is_common=True), refused) for refused in ([], [3, 4, 7, 8])]
+    assert common == [[3, 7, 11]] * 2
+    alone = [due(Cadence(4, 0, 0), refused) for refused in ([], [3, 4, 7, 8])]
+    assert alone == [[3, 7, 11], [3, 4, 5, 9, 13]], "the control: the next step will do, and from there on others"
+    late = Cadence(4, 0, 0, is_common=True)
+    assert due(late, []) == [3, 7, 11]
+    late.lost()
+    assert not late.is_due(14, 14.0) and late.is_due(15, 15.0), "one that came to nothing is not made good"
 
 
 def test_by_seconds_the_first_step_after_them_has_one():
@@ -109,6 +130,12 @@ def test_the_optimizer_that_ends_the_first_round_leads():
 
 def test_one_that_never_steps_is_not_waited_for_for_ever():
     assert lead(*[1] * 40, everyone=[1, 2]).index(True) == 31
+
+
+def test_a_leader_that_steps_no_more_is_none():
+    steps = lead(1, 1, 2, 1, 1, 2, *[1] * 150)
+    assert steps[:6] == [False, False, True] * 2 and not any(steps[6:6 + 3 * 32]), "rounds may be longer than they were"
+    assert steps.index(True, 6) < 6 + 3 * 32 + 32 + 1 and steps[-1], "then another one leads"
 
 
 def test_they_choose_again_when_one_comes_or_goes():

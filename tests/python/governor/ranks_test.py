@@ -24,7 +24,7 @@ SOURCE = """
     optimizer = torch.optim.AdamW(net.parameters(), 1e-2)
     agent = None
     if run == "undone":
-        policy = {"on_nonfinite": "rollback"} if way == "ddp" else {}
+        policy = {"on_nonfinite": "rollback", "ranks": "agree"} if way == "ddp" else {}
         agent = gradvane.attach(model, optimizer, port=-1, run_dir=f"run{rank}", snapshot_every=1, **policy)
     torch.manual_seed(10 + rank)
     rounds = torch.Generator().manual_seed(5 + rank)
@@ -37,7 +37,7 @@ SOURCE = """
         optimizer.zero_grad()
         loss = net(x).square().mean()
         loss.backward()
-        if i == 5 and agent is not None and way == "fsdp2":  # a policy would need ranks that agree
+        if i == 5 and agent is not None and way == "fsdp2":
             agent.rollback("a bad batch", when="after_step")
         optimizer.step()
         if i == 5 and agent is not None:
@@ -71,3 +71,36 @@ def test_two_ranks_go_back_together(tmp_path, way):
     if way == "fsdp2":
         assert any(a.shape != b.shape or not torch.equal(a, b)
                    for a, b in zip(states["undone", 0][:4], states["undone", 1][:4])), "each has its own part"
+
+
+REFUSED_ONCE = """
+    import torch
+    import torch.distributed as dist
+    import gradvane
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    torch.manual_seed(0)
+    net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(net.parameters(), 1e-2)
+    agent = gradvane.attach(net.module, optimizer, port=-1, run_dir=f"run{rank}", on_nonfinite="rollback", ranks="agree",
+                            snapshot_every=2)
+    keeper = agent._watcher.keeper
+    allowed = keeper.badness
+    keeper.badness = lambda: "a spike of its own" if rank == 1 and keeper.step == 3 else allowed()
+    done = []
+    agent.on_rollback(lambda rollback: done.append(rollback.to_step))
+    for i in range(1, 10):
+        optimizer.zero_grad()
+        (net(torch.ones(2, 4)).square().mean() * (float("nan") if i == 9 else 1)).backward()
+        optimizer.step()
+        agent.flush()
+    print("rank", rank, "refused", dict(keeper.snapshots.refused), "went back to", done)
+    agent.detach()
+    dist.destroy_process_group()
+"""
+
+
+def test_a_snapshot_that_one_rank_refused_leaves_the_next_ones_at_the_same_steps(tmp_path):
+    told = running.ranks(2, running.write(tmp_path, REFUSED_ONCE), cwd=tmp_path).stdout.splitlines()
+    assert {line for line in told if line.startswith("rank")} == {
+        "rank 0 refused {} went back to [7]", "rank 1 refused {'incident': 1} went back to [7]"}
