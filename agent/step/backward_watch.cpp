@@ -167,8 +167,10 @@ void BackwardWatch::after_backward(const collectors::Tensor& loss) noexcept {
     OptimizerState& state = at(o);
     SeenPasses& passes = state.passes;
     if (watch_.is_removed(o) || number == 0 || passes.stamped_in != number) continue;
-    if (is_anothers(passes) || (!is_known(passes) && another_is_in_pass())) continue;
+    if (is_anothers(passes)) continue;
     const bool is_mine = is_known(passes);
+    // A pass that began meanwhile may be its trainer's.
+    if (!is_mine && begun_ != number) continue;
     passes.by_identity = passes.by_identity || threads.others || several_train_.load();
     if (!was_touched(o, is_mine && threads.mine == 1)) continue;
     note_trainer(passes);

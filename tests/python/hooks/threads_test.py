@@ -115,6 +115,46 @@ def test_a_thread_that_has_ended_leaves_its_optimizer_to_another(watching):
         thread.join(PATIENCE)
 
 
+def test_a_pass_during_which_another_thread_took_over_a_model_is_not_that_models(watching):
+    """The thread that had it has ended, and is there for a moment more: until the pass is over that takes it over."""
+    model, other = net(), net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    watching(model, optimizer)
+    losses, in_pass, may_end, may_step = [], threading.Event(), threading.Event(), threading.Event()
+
+    def one_step():
+        loss = model(torch.ones(4, 6)).square().mean()
+        losses.append(float(loss.detach()))
+        loss.backward()
+        assert may_step.wait(PATIENCE)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def trains_another():
+        loss = 100 * other(torch.ones(4, 6, requires_grad=True)).square().mean()
+        _Waits.apply(loss, in_pass, may_end).backward()
+
+    first, second, third = Ending(one_step), threading.Thread(target=trains_another), Ending(one_step)
+    may_step.set()
+    first.start()
+    assert first.has_ended.wait(PATIENCE)
+    may_step.clear()
+    second.start()
+    assert in_pass.wait(PATIENCE)
+    third.start()
+    while len(losses) < 2 or model[0].weight.grad is None:
+        assert third.is_alive()
+    first.may_go.set()
+    first.join(PATIENCE)
+    may_end.set()
+    second.join(PATIENCE)
+    may_step.set()
+    assert third.has_ended.wait(PATIENCE)
+    third.may_go.set()
+    steps = watching.steps()
+    assert [step.get("loss") for step in steps] == [pytest.approx(losses[0]), None], "not that of the other model"
+
+
 def test_a_pass_that_raised_is_over_for_the_others(watching, trainers):
     first, second = trainers
     watching(torch.nn.ModuleList([first.model, second.model]), [first.optimizer, second.optimizer])
