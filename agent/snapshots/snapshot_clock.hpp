@@ -27,6 +27,8 @@ class SnapshotClock {
     began_ = began;
     cost_ = seconds;
   }
+  /// What the latest one cost that thread later on.
+  void also_took(double seconds) noexcept { cost_ += seconds; }
   void taken(std::int64_t step, double now) noexcept {
     last_step_ = step;
     last_at_ = now;

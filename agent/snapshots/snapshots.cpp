@@ -44,8 +44,10 @@ void Snapshots::after_step(int optimizer, std::int64_t run_step, bool goes_back,
     return answer(run_step);
   }
   if (!leads) return;
-  const double now = record::monotonic_time();
+  const double began = record::monotonic_time();
   settle(false);
+  const double now = record::monotonic_time();
+  clock_.also_took(now - began);
   if (!clock_.is_due(run_step, now)) return;
   if (take(run_step, overlaps)) clock_.taken(run_step, now);
   clock_.tried(run_step, now, record::monotonic_time() - now);
@@ -125,6 +127,7 @@ bool Snapshots::commit(Generation& place, const Examined& found) noexcept {
 
 void Snapshots::before_update() noexcept try {
   if (!pending_) return;
+  const double began = record::monotonic_time();
   if (is_capturing_()) {
     // Its update will be replayed without a hook.
     drop(SnapshotResult::capturing, "a CUDA graph is captured");
@@ -134,6 +137,7 @@ void Snapshots::before_update() noexcept try {
          "parameters were written between two steps; from now on streams wait for the copies");
   }
   settle(false);
+  clock_.also_took(record::monotonic_time() - began);
 } catch (const std::exception& error) {
   drop(SnapshotResult::failed, error.what());
 } catch (...) {

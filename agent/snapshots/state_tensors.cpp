@@ -25,7 +25,25 @@ void visit_lbfgs(torch::optim::LBFGSParamState& state, const Visit& visit) {
     for (at::Tensor& tensor : *state.al()) visit_all(visit, {&tensor});
 }
 
+template <typename Options>
+bool assigned(torch::optim::OptimizerOptions& to, const torch::optim::OptimizerOptions& from) {
+  auto* mine = dynamic_cast<Options*>(&to);
+  const auto* theirs = dynamic_cast<const Options*>(&from);
+  if (mine == nullptr || theirs == nullptr) return false;
+  *mine = *theirs;
+  return true;
+}
+
 }  // namespace
+
+void assign(torch::optim::OptimizerOptions& to, const torch::optim::OptimizerOptions& from) {
+  namespace optim = torch::optim;
+  if (assigned<optim::SGDOptions>(to, from) || assigned<optim::AdamOptions>(to, from) ||
+      assigned<optim::AdamWOptions>(to, from) || assigned<optim::RMSpropOptions>(to, from) ||
+      assigned<optim::AdagradOptions>(to, from) || assigned<optim::LBFGSOptions>(to, from))
+    return;
+  to.set_lr(from.get_lr());
+}
 
 bool for_each_tensor(torch::optim::OptimizerParamState& state, const Visit& visit) {
   namespace optim = torch::optim;

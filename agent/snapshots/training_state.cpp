@@ -234,7 +234,7 @@ Flight TrainingState::copy(StateCopy& to, Copies& copies, bool overlaps) const {
     StateCopy::OfOptimizer& copied = to.optimizers.emplace_back();
     copied.params = identity_of(*optimizer);
     for (const auto& group : optimizer->param_groups())
-      copied.rates.push_back(group.options().get_lr());
+      copied.options.push_back(group.options().clone());
     for (const void* key : copied.params) {
       if (key == nullptr) continue;
       const auto found = optimizer->state().find(const_cast<void*>(key));  // it compares, no more
@@ -300,8 +300,11 @@ std::vector<std::string> TrainingState::restore(const StateCopy& from, Copies& c
   for (std::size_t i = 0; i < optimizers_.size() && optimizer != RollbackOptimizer::keep; ++i) {
     torch::optim::Optimizer& living = *optimizers_[i];
     const StateCopy::OfOptimizer& copied = from.optimizers[i];
-    for (std::size_t group = 0; group < copied.rates.size(); ++group)
-      living.param_groups()[group].options().set_lr(copied.rates[group] * lr_factor);
+    for (std::size_t group = 0; group < copied.options.size(); ++group) {
+      torch::optim::OptimizerOptions& options = living.param_groups()[group].options();
+      assign(options, *copied.options[group]);
+      options.set_lr(options.get_lr() * lr_factor);
+    }
     // State that was made since goes away. Tensors that are there keep their memory.
     auto before = std::move(living.state());
     living.state().clear();

@@ -1,6 +1,6 @@
 #pragma once
 // What a training's state is in LibTorch: parameters and buffers of the modules, what the optimizers
-// keep, learning rates, random numbers of the CPU and of the devices, and what the program adds.
+// keep, their hyperparameters, random numbers of the CPU and of the devices, and what the program adds.
 #include <ATen/core/Tensor.h>
 #include <torch/optim/optimizer.h>
 
@@ -28,8 +28,8 @@ struct StateCopy {
     std::unique_ptr<torch::optim::OptimizerParamState> state = nullptr;
   };
   struct OfOptimizer {
-    std::vector<double> rates;          ///< by group
-    std::vector<const void*> params;    ///< of all groups in order: their TensorImpls, and a null
+    std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options{};  ///< by group
+    std::vector<const void*> params{};  ///< of all groups in order: their TensorImpls, and a null
     std::vector<OfParameter> states{};  ///< of those that have one
   };
 

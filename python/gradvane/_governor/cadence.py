@@ -37,6 +37,10 @@ class Cadence:
         self._tried = step
         self._began_at, self._cost = began, seconds
 
+    def also_took(self, seconds: float) -> None:
+        """What the latest one cost that thread later on."""
+        self._cost += seconds
+
     def taken(self, step: int, now: float) -> None:
         """One that was not refused so far."""
         self._last_step, self._last_at = step, now

@@ -100,8 +100,10 @@ class Keeper:
     def before_step(self) -> None:
         """An optimizer is about to write."""
         if self.snapshots.is_pending():
+            began = self._clock()
             self.snapshots.before_update()
             self.snapshots.settle()
+            self._cadence.also_took(self._clock() - began)
 
     @contained
     def after_step(self, optimizer: Any, is_inside: bool = False) -> Rollback | None:
@@ -243,7 +245,10 @@ class Keeper:
         if not leads or self._asked is not None or not self._cadence.is_on:
             return None
         now = self._clock()
-        self.snapshots.settle()
+        if self.snapshots.is_pending():
+            self.snapshots.settle()
+            before, now = now, self._clock()
+            self._cadence.also_took(now - before)
         if not self._cadence.is_due(self.step, now):
             return None
         if self._is_shared:

@@ -192,6 +192,9 @@ TEST(SnapshotClockTest, WaitsUntilItsCostFitsTheBudget) {
   clock.tried(1, 0, 2);
   EXPECT_FALSE(clock.is_due(2, 19));
   EXPECT_TRUE(clock.is_due(2, 20));
+  clock.also_took(1);
+  EXPECT_FALSE(clock.is_due(2, 29));
+  EXPECT_TRUE(clock.is_due(2, 30));
 }
 
 TEST(StateCopyTest, ThousandCopiesUseTheSameMemory) {

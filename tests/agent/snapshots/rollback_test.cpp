@@ -2,6 +2,7 @@
 #include <ATen/native/Resize.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 
@@ -91,6 +92,23 @@ TEST(Rollback, TheOptimizerIsResetOrKeptIfThatIsAskedFor) {
     EXPECT_EQ(loop.optimizer->state().empty(), !keeps);
     EXPECT_EQ(options.get_lr(), keeps ? 0.5 : 1e-2);
   }
+}
+
+TEST(Rollback, HyperparametersGoBackAndStayWhereTheProgramHasThem) {
+  Loop loop;
+  Agent agent(quiet());
+  agent.attach(*loop.model, *loop.optimizer);
+  agent.step(*loop.optimizer, loop.backward(0));
+  ASSERT_TRUE(agent.snapshot());
+  auto& options =
+      static_cast<torch::optim::AdamWOptions&>(loop.optimizer->param_groups()[0].options());
+  const torch::optim::AdamWOptions before = options;
+  options.weight_decay(0.7).betas({0.1, 0.2}).lr(0.5);
+  (void)agent.rollback("a test", {.lr_factor = 0.5});
+  EXPECT_EQ(options.weight_decay(), before.weight_decay());
+  EXPECT_EQ(options.betas(), before.betas());
+  EXPECT_DOUBLE_EQ(options.lr(), 0.5 * before.lr());
+  EXPECT_EQ(&options, &loop.optimizer->param_groups()[0].options());
 }
 
 TEST(Rollback, LearningRatesBackOffOnceMoreAtEachReturnToTheSameSnapshot) {

@@ -1,5 +1,7 @@
 """When snapshots are due, whose steps they follow, and what they may cost."""
 
+import time
+
 import pytest
 import torch
 from kept import keeper_of
@@ -78,6 +80,41 @@ def test_a_budget_is_held_however_often_they_are_asked_for(budget, cost):
     assert len(taken) > 5 and share <= budget * 1.3, "the last one has not been paid off"
     _, unbounded = steps_taken(Cadence(1, 0, 0), 1000, 0.1, cost)
     assert unbounded > budget * 1.4, "the control"
+
+
+def test_a_budget_is_held_in_a_training_by_all_that_snapshots_do_in_its_hooks():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(300, 300) for _ in range(4)])
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    shares = {}
+    for budget in (0.1, 0.0):
+        with keeper_of([model], [optimizer], every=1, budget=budget) as keeper:
+            spent = [0.0]
+            for name in ("before_step", "after_step"):
+                def timed(*args, hook=getattr(keeper, name)):
+                    began = time.perf_counter()
+                    result = hook(*args)
+                    spent[0] += time.perf_counter() - began
+                    return result
+                setattr(keeper, name, timed)
+            for i in range(1500 if budget else 200):
+                if i == 10:  # the memory of both is there
+                    spent[0], began = 0.0, time.perf_counter()
+                optimizer.zero_grad()
+                model(torch.ones(8, 300)).square().mean().backward()
+                optimizer.step()
+            shares[budget] = spent[0] / (time.perf_counter() - began)
+            assert keeper.snapshots.committed > 5
+    assert shares[0.1] < 0.13 < 0.26 < shares[0.0], shares
+
+
+def test_what_a_snapshot_costs_later_counts_for_its_budget():
+    cadence = Cadence(1, 0, 0.5)
+    cadence.taken(1, 0.0)
+    cadence.took(1, 0.0, 1.0)
+    assert not cadence.is_due(2, 1.9) and cadence.is_due(2, 2.0)
+    cadence.also_took(1.0)
+    assert not cadence.is_due(2, 3.9) and cadence.is_due(2, 4.0)
 
 
 def test_one_that_was_refused_is_tried_again_at_the_next_step():
