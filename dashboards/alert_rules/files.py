@@ -7,7 +7,7 @@ from alert_rules.pace_alerts import data_starvation, device_memory, replicas_div
 from alert_rules.presence_alerts import absent, name_shared, ranks_missing, run_vanished, target_down
 from alert_rules.recording import recordings
 from alert_rules.rule import Alert, Group, file_text
-from alert_rules.state_alerts import failed, not_started, snapshots_refused, stalled, terminated
+from alert_rules.state_alerts import failed, not_started, snapshot_too_old, snapshots_refused, stalled, terminated
 from alert_rules.windows import Settings
 
 ALERTS = "gradvane-alerts.yaml"
@@ -22,7 +22,8 @@ def alert_groups(settings: Settings) -> list[Group]:
         Group("gradvane-nonfinite", nonfinite_alerts(windows)),
         Group("gradvane-run", (stalled(windows), target_down(windows, settings.jobs), failed(windows),
                                terminated(windows), ranks_missing(windows), run_vanished(windows),
-                               not_started(windows), name_shared(windows), snapshots_refused(windows))),
+                               not_started(windows), name_shared(windows), snapshots_refused(windows),
+                               snapshot_too_old(windows))),
         Group("gradvane-pace", (straggler(windows), data_starvation(windows), throughput_drop(windows),
                                 device_memory(windows), replicas_diverged(windows))),
         *(Group(f"gradvane-{group}", group_of_alerts(group, windows)) for group in ("loss", "gradients", "steps")),

@@ -58,16 +58,17 @@ def not_started(windows: Windows) -> Alert:
         hold=windows.not_started_for)
 
 
+_REFUSED, _COMMITTED = 'result!="committed"', 'result="committed"'
+
+
 def snapshots_refused(windows: Windows) -> Alert:
     """Some were due and none was taken. A snapshot that is refused now and then is the normal answer to an incident."""
     def counted(result: str, *run: str) -> str:
         return f"increase({selector('gradvane_snapshots_total', result, *run)}[{windows.snapshots}])"
 
-    refused, committed = 'result!="committed"', 'result="committed"'
-
     def ranks(*run: str) -> str:
-        return (f"sum without (result) ({counted(refused, *run)}) > 0\n"
-                f"unless sum without (result) ({counted(committed, *run)}) > 0\n"
+        return (f"sum without (result) ({counted(_REFUSED, *run)}) > 0\n"
+                f"unless sum without (result) ({counted(_COMMITTED, *run)}) > 0\n"
                 f"and sum without (result) ({selector('gradvane_snapshots_total', *run)}) >= 0")  # it is alive
 
     return Alert(
@@ -75,6 +76,28 @@ def snapshots_refused(windows: Windows) -> Alert:
         of_run(ranks()),
         (f"{WHO} no snapshot was taken in the last {windows.snapshots}, and some were refused. A rollback would lose more and more.",
          first_rank(ranks(*SAME)),
-         first_of(f"topk(1, {counted(refused, *SAME)} > 0 and on (instance, rank) ({ranks(*SAME)}))",
+         first_of(f"topk(1, {counted(_REFUSED, *SAME)} > 0 and on (instance, rank) ({ranks(*SAME)}))",
                   "Reason: {{ .Labels.result }}.")),
+        hold=windows.snapshots_for)
+
+
+def snapshot_too_old(windows: Windows) -> Alert:
+    """None is taken any more, and nothing says why: what is usual is known from the run itself. A run that makes no steps
+    has none due."""
+    def ranks(*run: str) -> str:
+        committed = f"max without (result) ({selector('gradvane_snapshots_total', _COMMITTED, *run)})"
+        usual = (f"(time() - {selector('gradvane_run_start_timestamp_seconds', *run)})\n"
+                 f"  / ({committed} >= {windows.snapshots_known})")
+        refused = f"increase({selector('gradvane_snapshots_total', _REFUSED, *run)}[{windows.snapshots}])"
+        return (f"{selector('gradvane_snapshot_age_seconds', *run)} > {windows.snapshots_late} * {usual}\n"
+                f"and increase({selector('gradvane_steps_total', *run)}[{windows.event}]) > 0\n"
+                f"unless sum without (result) ({refused}) > 0")  # that is GradvaneSnapshotsRefused
+
+    return Alert(
+        "GradvaneSnapshotTooOld", "warning", "No snapshot of the training has been taken for long",
+        of_run(ranks()),
+        (f"{WHO} the newest snapshot is more than {windows.snapshots_late} times as old as snapshots of this run become, and none was "
+         "refused. A rollback would lose more and more.",
+         first_rank(ranks(*SAME)),
+         number(f"max({selector('gradvane_snapshot_age_seconds', *SAME)})", "It is {} old.", "humanizeDuration")),
         hold=windows.snapshots_for)

@@ -38,6 +38,10 @@ class Windows:
     snapshots: str = "30m"
     """in which at least one snapshot has to be committed, if some were due"""
     snapshots_for: str = "5m"
+    snapshots_late: int = 10
+    """a snapshot that is so many times as old as they become in this run is too old"""
+    snapshots_known: int = 20
+    """from so many on it is known how old they become"""
     starvation_for: str = "10m"
     throughput_for: str = "10m"
     throughput_memory: str = "1h"

@@ -217,6 +217,45 @@ def snapshots_spec() -> Spec:
     ))
 
 
+def aged(committed: str, age: str, rank: int = 0) -> Series:
+    return keeping(committed, during((LENGTH, 0)), rank) | {name("gradvane_snapshot_age_seconds", rank): age}
+
+
+def too_old_spec() -> Spec:
+    """One a minute up to minute 30, and none since: from minute 44 on the last one is ten times as old as they become."""
+    def fires(minute: float, old: str, ranks: str = "1 rank", first: int = 0) -> Check:
+        return Check(minute, (0,), f"Run gpt, {ranks}: the newest snapshot is more than 10 times as old as snapshots of this run become, "
+                     f"and none was refused. A rollback would lose more and more. First rank: {first}. It is {old} old.")
+
+    usual = during((LENGTH, 40))
+    until_30, grows = rising(30, 0, 0.5) + " " + during((30, 29.5)), during((30, 30)) + " " + rising(30, 30, 30)
+    ends = aged(until_30, grows)
+    again = aged(rising(30, 0, 0.5) + " " + during((22, 29.5)) + " " + rising(8, 30, 0.5),
+                 during((30, 30)) + " " + rising(22, 30, 30) + " " + during((8, 30)))
+    few = aged(rising(10, 0, 0.5) + " " + during((50, 9.5)), during((10, 30)) + " " + rising(50, 30, 30))
+    born_late = aged(during((5, None)) + " " + rising(25, 0, 0.5) + " " + during((30, 24.5)),
+                     during((5, None), (25, 30)) + " " + rising(30, 30, 30))
+    refused = keeping(until_30, during((30, 0)) + " " + rising(30, 0, 0.5)) | {name("gradvane_snapshot_age_seconds"): grows}
+    restart = ends | {name("gradvane_run_start_timestamp_seconds"): during((50, 100), (10, 3000)),
+                      name("gradvane_snapshots_total", result="committed"): rising(30, 0, 0.5) + " " + during((20, 29.5), (10, 1)),
+                      name("gradvane_snapshot_age_seconds"): during((30, 30)) + " " + rising(20, 30, 30) + " " + during((10, 30))}
+    return Spec("GradvaneSnapshotTooOld", "snapshot-too-old", "warning", "No snapshot of the training has been taken for long", (
+        Case("zero_initialised", ends, (Check(44), Check(48), fires(51, "21m 30s"), fires(58, "28m 30s"))),
+        Case("late_series", born_late, (Check(50), fires(58, "28m 30s"))),
+        Case("healthy", aged(rising(LENGTH, 0, 0.5), usual), (Check(5), Check(20), Check(50))),
+        Case("clears", again, (fires(51, "21m 30s"), Check(53), Check(58))),
+        Case("counter_restart", restart, (fires(49.5, "20m 0s"), Check(51), Check(58))),
+        Case("nan_gauge", aged(until_30, during((LENGTH, "NaN"))), (Check(20), Check(50))),
+        Case("stale_end", ended(ends, 52), (fires(51, "21m 30s"), Check(58))),
+        Case("many_ranks", ranks_of(4) | aged(until_30, grows, 1) | aged(until_30, grows, 3),
+             (Check(44), fires(51, "21m 30s", "2 ranks", 1))),
+        Case("no_steps_are_taken", ends | {name("gradvane_steps_total"): rising(30, 10, 10) + " " + during((30, 600))}, (Check(58),)),
+        Case("refusals_are_another_alert", refused, (Check(51), Check(58))),
+        Case("too_few_to_know", few, (Check(30), Check(58))),
+        Case("no_policy", healthy(), (Check(5), Check(50))),
+    ))
+
+
 def down_spec() -> Spec:
     def fires(minute: float, ranks: tuple[int, ...] = (0,), step: int = 400) -> Check:
         return Check(minute, ranks, "Run gpt, {ranks}: no answer to scrapes. First rank: {first}, at"
@@ -316,5 +355,5 @@ def straggler_spec() -> Spec:
 
 
 def state_specs() -> tuple[Spec, ...]:
-    return (stalled_spec(), failed_spec(), terminated_spec(), not_started_spec(), snapshots_spec(), down_spec(),
+    return (stalled_spec(), failed_spec(), terminated_spec(), not_started_spec(), snapshots_spec(), too_old_spec(), down_spec(),
             straggler_spec())

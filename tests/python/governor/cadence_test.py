@@ -97,7 +97,7 @@ def test_a_budget_is_held_in_a_training_by_all_that_snapshots_do_in_its_hooks():
                     spent[0] += time.perf_counter() - began
                     return result
                 setattr(keeper, name, timed)
-            for i in range(1500 if budget else 200):
+            for i in range(800 if budget else 100):
                 if i == 10:  # the memory of both is there
                     spent[0], began = 0.0, time.perf_counter()
                 optimizer.zero_grad()
