@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 TRAINING = Path(__file__).with_name("policy_training.py")
+WENT_BACK = ": the training went back to the state after step "
 STEPS = 300
 SECONDS = 300
 
@@ -50,6 +51,8 @@ class Result:
     loss: float
     skipped: int
     rollbacks: int
+    told: int
+    """times that the log told of a rollback"""
     clean: float
     """held-out loss of the first case"""
 
@@ -64,6 +67,8 @@ class Result:
             wrong.append(f"{self.skipped} steps were skipped, not {case.skipped}")
         if self.rollbacks != case.rollbacks:
             wrong.append(f"{self.rollbacks} rollbacks, not {case.rollbacks}")
+        if self.told != case.rollbacks:
+            wrong.append(f"{self.told} rollbacks in the log, not {case.rollbacks}")
         return wrong
 
 
@@ -75,7 +80,8 @@ def run(languages: list[str], build: Path, folder: Path) -> list[Result]:
             found = end_of(case, build, folder / f"{language}-{number}.json")
             loss = float(found["held_out_loss"])
             clean = loss if number == 0 else clean
-            results.append(Result(case, loss, found.get("skipped_steps", 0), found.get("rollbacks", 0), clean))
+            results.append(Result(case, loss, found.get("skipped_steps", 0), found.get("rollbacks", 0),
+                                  found["log"].count(WENT_BACK), clean))
     return results
 
 
@@ -94,7 +100,7 @@ def end_of(case: Case, build: Path, out: Path) -> dict[str, Any]:
     if done.returncode != 0:
         raise RuntimeError(f"{case.name}: exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
     found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-    return found
+    return found | {"log": done.stdout + done.stderr}
 
 
 def table(results: list[Result]) -> str:

@@ -9,6 +9,7 @@ AdamW's running mean after step 130: no gradient shows it). OUT gets a JSON obje
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Literal, cast
@@ -24,7 +25,8 @@ Policy = Literal["watch", "skip", "rollback"]
 
 
 def text() -> torch.Tensor:
-    whole = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
+    """Of files that do not change: where the training ends is compared to the percent."""
+    whole = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "LICENSE", *sorted((ROOT / "LICENSES").glob("*.txt"))))
     return torch.tensor([min(ord(letter), 127) for letter in whole])
 
 
@@ -35,6 +37,7 @@ def examples(letters: torch.Tensor, count: int, generator: torch.Generator) -> t
 
 def main() -> None:
     policy, fault, out = cast("Policy", sys.argv[1]), *sys.argv[2:4]
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.manual_seed(7)
     torch.set_num_threads(1)
     letters = text()

@@ -49,9 +49,10 @@ def test_policies_save_a_training_that_is_broken_in_python(tmp_path):
     ({"loss": float("nan")}, "its held-out loss is nan"),
     ({"skipped": 5}, "5 steps were skipped"),
     ({"rollbacks": 1}, "1 rollbacks, not 0"),
+    ({"told": 1}, "1 rollbacks in the log, not 0"),
 ])
 def test_the_comparison_of_policies_sees_what_is_wrong(change, wrong):
-    good = {"loss": 2.01, "skipped": 6, "rollbacks": 0, "clean": 2.0}
+    good = {"loss": 2.01, "skipped": 6, "rollbacks": 0, "told": 0, "clean": 2.0}
     found = policies.Result(policies.cases_of("python")[2], **{**good, **change}).faults()
     assert found == [] if wrong is None else len(found) == 1 and wrong in found[0]
 
