@@ -71,6 +71,11 @@ BARS = (
     # Before the host may look; a ticket for a tensor's parts, and one for the end.
     Bar(r"\w+ kernel", "system_fences", at_most=1),
     Bar(r"\w+ kernel", "device_fences", at_most=2),
+    # Each is some 0.2 us of a read, however small; one less in each stretch would be more instructions.
+    Bar(r"\w+ tail start", "waits", at_most=5),
+    Bar(r"\w+ tail join", "waits", at_most=4),
+    Bar(r"\w+ tail end", "waits", at_most=7),
+    Bar(r"\w+ tail join", "system_fences", at_most=0),
     Bar(r"\w+ \w+ (block|warp) .+", "local_accesses", at_most=0),
     # A clip reads and writes four bytes of a 16-bit element: at 3 instructions memory is the limit by far.
     Bar(r"\w+ clip \w+ \w+", "loads_in_flight", at_least=8),
@@ -122,6 +127,9 @@ KERNEL_FIELDS = (("registers", "registers of a thread"), ("spill_bytes", "bytes 
                  ("stack_bytes", "bytes of stack"), ("shared_bytes", "bytes of shared memory"),
                  ("resident_blocks", "blocks on a multiprocessor"), ("system_fences", "fences to the host's memory"),
                  ("device_fences", "fences on the device"), ("barriers", "barriers of a block"))
+TAIL = (("start", "before the first data"), ("join", "from a tensor's last part to the last of all"),
+        ("end", "from there to the end"))
+TAIL_FIELDS = (("waits", "waits for memory"), ("barriers", "barriers"))
 
 
 def to_markdown(nvcc: str, rows: dict) -> str:
@@ -158,6 +166,9 @@ def to_markdown(nvcc: str, rows: dict) -> str:
                           lambda arch: in_flight(arch, dtype)))
     for field, title in KERNEL_FIELDS:
         lines.append(line(title, lambda arch: str(rows[f"{arch} kernel"][field])))
+    for stretch, title in TAIL:
+        for field, what in TAIL_FIELDS:
+            lines.append(line(f"{title}: {what}", lambda arch: str(rows[f"{arch} tail {stretch}"][field])))
     lines.append(line("registers of a thread that clips", lambda arch: str(rows[f"{arch} clip kernel"]["registers"])))
     return "\n".join(lines)
 

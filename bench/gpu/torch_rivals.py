@@ -34,8 +34,8 @@ SPARSE_ROW = 768  # elements, as there
 
 
 def make_data(count, dtype, kind, device):
-    """Like those of cuda_pass_bench: magnitudes from 2^-10 to 1, half of them zero or subnormal, a tenth of the rows zero,
-    or nothing but NaN."""
+    """Like those of cuda_pass_bench: magnitudes from 2^-10 to 1, half of them zero, subnormal or NaN, a tenth of the rows zero,
+    each second row NaN, or nothing but NaN."""
     if kind == "all_nan":
         return torch.full((count,), float("nan"), dtype=dtype, device=device)
     generator = torch.Generator(device=device).manual_seed(7)
@@ -46,6 +46,10 @@ def make_data(count, dtype, kind, device):
         if kind == "sparse_rows":
             rows = torch.rand(-(-piece.numel() // SPARSE_ROW), 1, device=device, generator=generator) < 0.1
             piece[rows.expand(-1, SPARSE_ROW).flatten()[:piece.numel()]] = 0
+        elif kind == "half_nan":
+            piece[::2] = float("nan")
+        elif kind == "nan_rows":
+            piece[:piece.numel() // (2 * SPARSE_ROW) * 2 * SPARSE_ROW].view(-1, 2, SPARSE_ROW)[:, 0] = float("nan")
         elif kind != "uniform":
             chosen = torch.rand(piece.shape, device=device, generator=generator) < 0.5
             piece[chosen] = {"half_zero": 0.0, "half_subnormal": torch.finfo(dtype).tiny / 4}[kind]

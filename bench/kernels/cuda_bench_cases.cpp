@@ -15,8 +15,9 @@ namespace {
 
 using kernels::DType;
 
-constexpr Data kAllData[] = {Data::uniform, Data::half_zero, Data::sparse_rows,
-                             Data::half_subnormal, Data::all_nan};
+constexpr Data kAllData[] = {Data::uniform,        Data::half_zero, Data::sparse_rows,
+                             Data::half_subnormal, Data::all_nan,   Data::half_nan,
+                             Data::nan_rows};
 constexpr DType kAllDTypes[] = {DType::bf16, DType::f16, DType::f32};
 /// Sizes of the one tensor that has no size of its own.
 constexpr std::int64_t kSizes[] = {std::int64_t{64} << 20, std::int64_t{256} << 20,
@@ -165,6 +166,10 @@ std::string_view name(Data data) {
       return "half_subnormal";
     case Data::all_nan:
       return "all_nan";
+    case Data::half_nan:
+      return "half_nan";
+    case Data::nan_rows:
+      return "nan_rows";
   }
   return "?";
 }

@@ -10,8 +10,9 @@
 namespace gradvane::bench {
 
 /// sparse_rows: as an embedding's gradient, one row of kSparseRow elements in ten is zero.
-/// all_nan: uniform while results are checked, and NaN from the first timed read on.
-enum class Data { uniform, half_zero, sparse_rows, half_subnormal, all_nan };
+/// Those with NaN are uniform while results are checked, and have it from the first timed read on: in all elements, in each
+/// second one, or in each second row of kSparseRow.
+enum class Data { uniform, half_zero, sparse_rows, half_subnormal, all_nan, half_nan, nan_rows };
 inline constexpr std::int64_t kSparseRow = 768;
 [[nodiscard]] std::string_view name(Data data);
 

@@ -72,8 +72,14 @@ BenchTensors::BenchTensors(const Case& which, const Pattern& pattern, int device
   }
 }
 
-void BenchTensors::fill_with_nan() {
-  check_cuda("cudaMemsetAsync", cudaMemsetAsync(memory_.data(), 0xff, memory_.size(), stream_));
+void BenchTensors::fill_with_nan(std::size_t width, std::size_t pitch) {
+  const auto element = static_cast<std::size_t>(size_in_bytes(dtype_));
+  if (width == pitch)
+    check_cuda("cudaMemsetAsync", cudaMemsetAsync(memory_.data(), 0xff, memory_.size(), stream_));
+  else
+    check_cuda("cudaMemset2DAsync",
+               cudaMemset2DAsync(memory_.data(), pitch * element, 0xff, width * element,
+                                 memory_.size() / (pitch * element), stream_));
   check_cuda("cudaStreamSynchronize", cudaStreamSynchronize(stream_));
 }
 

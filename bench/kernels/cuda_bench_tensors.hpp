@@ -30,8 +30,8 @@ class BenchTensors {
   [[nodiscard]] const void* memory(std::size_t copy) const {
     return memory_.data() + copy * copy_bytes_;
   }
-  /// Overwrites all copies. Waits.
-  void fill_with_nan();
+  /// Overwrites all copies with NaN: `width` elements in a row of each `pitch`. Waits.
+  void fill_with_nan(std::size_t width = 1, std::size_t pitch = 1);
   /// Overwrites an element of the first copy. Waits.
   void write(std::size_t tensor, std::int64_t index, std::uint32_t bits);
 

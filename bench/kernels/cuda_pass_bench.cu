@@ -151,12 +151,16 @@ class CaseRun {
         {"naive", naive_.launches(), naive_.extra_bytes(), 0,
          [this](std::size_t copy) { naive_.enqueue(tensors_.of(copy), stream_); }}};
     if (case_.data == Data::all_nan) tensors_.fill_with_nan();
+    if (case_.data == Data::half_nan) tensors_.fill_with_nan(1, 2);
+    if (case_.data == Data::nan_rows) tensors_.fill_with_nan(kSparseRow, 2 * kSparseRow);
     Stopwatch watch(stream_);
     tune(watch, contenders.front());
     time_all(watch, contenders, seconds);
     // The timed reads were of these tensors, too.
     if (case_.data == Data::all_nan)
       check_all_nan();
+    else if (case_.data == Data::half_nan || case_.data == Data::nan_rows)
+      check_half_nan();
     else
       check_pass(Expectation(case_, pattern_), false);
     for (const Contender& contender : contenders) print(contender, contenders[1]);
@@ -260,6 +264,15 @@ class CaseRun {
     for (const TensorStats& stats : latest(header))
       if (stats.nan != stats.numel || stats.first_nonfinite != 0 || stats.sum_sq != 0)
         throw std::runtime_error("gradvane: a tensor that is all NaN is wrong");
+  }
+
+  /// But for a row at either end.
+  void check_half_nan() {
+    kernels::SlotHeader header;
+    for (const TensorStats& stats : latest(header))
+      if (std::abs(2 * stats.nan - stats.numel) > 2 * kSparseRow || !std::isfinite(stats.sum_sq) ||
+          (stats.numel > 2 * kSparseRow && stats.sum_sq == 0))
+        throw std::runtime_error("gradvane: a tensor that is half NaN is wrong");
   }
 
   /// The last read: in the ring, and what it left on the device.

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from sass_paths import (Code, Instruction, Loop, SassError, blocks_of, innermost, load_stride, loads_in_flight, loops)
+from tail_rows import tail_rows
 
 DTYPES = ("f32", "f64", "f16", "bf16")  # as numbered in kernels/dtype.hpp
 ELEMENTS = {"f32": 32, "f64": 16, "f16": 64, "bf16": 64}  # of a thread's eight vectors
@@ -221,7 +222,7 @@ def usage_rows(usage: str, arch: str) -> dict[str, dict]:
 
 # Which way a number is worse. Others are only told of.
 MORE_IS_WORSE = ("instructions", "registers", "spill_bytes", "stack_bytes", "local_accesses", "system_fences",
-                 "device_fences", "barriers")
+                 "device_fences", "barriers", "waits")
 FEWER_IS_WORSE = ("loads_in_flight", "prefetches", "resident_blocks")
 
 
@@ -244,7 +245,7 @@ def kernel_rows(codes: list[Code], resources: dict[str, dict],
                 arch: str) -> tuple[dict[str, dict], list[str]]:
     """All rows of one architecture, by name with the architecture; and notes on them."""
     return of_both(codes, resources, arch, KERNEL,
-                   lambda code: {**loop_rows(code), **careful_rows(code), **exact_rows(code),
+                   lambda code: {**loop_rows(code), **careful_rows(code), **exact_rows(code), **tail_rows(code),
                                  "kernel": {**resources[code.name], **waits(code)}})
 
 

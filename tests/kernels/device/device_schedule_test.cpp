@@ -157,6 +157,23 @@ TEST(DeviceSchedule, LoadsNearlyEachVectorOnceWhereSomeRowsAreZero) {
   }
 }
 
+/// Each second row of so many bytes is NaN.
+template <DType dtype>
+double loads_with_nan_rows(std::int64_t bytes, std::uint64_t nan) {
+  const std::int64_t row = bytes / size_in_bytes(dtype);
+  return loads_per_vector<dtype>(
+      48, [&](std::int64_t i) { return i / row % 2 == 0 ? nan : encode(dtype, 1); });
+}
+
+TEST(DeviceSchedule, LoadsNearlyEachVectorOnceWhereRowsOfNanTakeTurnsAndNoneMoreThanTwice) {
+  for (const std::int64_t bytes : {32, 128, 1536, 8192, 32768, 131072}) {
+    const double most = bytes > 8192 ? 2.01 : 1.1;  // a group of a block is 32 KiB
+    EXPECT_LT(loads_with_nan_rows<DType::bf16>(bytes, 0x7fc0), most) << bytes;
+    EXPECT_LT(loads_with_nan_rows<DType::f16>(bytes, 0x7e00), most) << bytes;
+    EXPECT_LT(loads_with_nan_rows<DType::f32>(bytes, 0x7fc00000), most) << bytes;
+  }
+}
+
 // The order of group.hpp, part_reader.hpp and block_program.hpp, written again as plainly as it can be.
 class PlainOrder {
  public:

@@ -68,7 +68,15 @@ def refusal(dtype: str) -> str:
     return "read_exactly" if dtype == "f64" else "read_carefully"
 
 
-def kernel(changed: str = "", first=(), then=(), pointers: int = 480) -> str:
+TICKET = "ATOMG.E.ADD.STRONG.GPU PT, R9, desc[UR4][R2.64], R11"
+TAIL = ["MEMBAR.ALL.GPU", TICKET, "ISETP.NE.AND P0, PT, R9, RZ, PT", "BAR.SYNC.DEFER_BLOCKING 0x0",
+        "LDG.E.64 R12, desc[UR4][R2.64]", "LDG.E.64 R14, desc[UR4][R2.64+0x8]", "DADD R16, R12, R14",  # both at once
+        "MEMBAR.ALL.GPU", TICKET, "@P0 EXIT", "ISETP.NE.AND P0, PT, R9, RZ, PT", "LDG.E R4, desc[UR4][R2.64]",
+        "LDG.E R5, desc[UR4][R4.64]", "IADD3 R5, R5, R5, RZ",  # one for the other's sake
+        "ATOMG.E.ADD.64.STRONG.GPU PT, RZ, desc[UR4][R2.64], R14", "MEMBAR.SC.SYS", "STG.E [R2.64], R5", "EXIT"]
+
+
+def kernel(changed: str = "", first=(), then=(), pointers: int = 480, tail=None) -> str:
     """All loops; the one named so with instructions added."""
     lines: list[str] = []
     places = [(dtype, team, way) for dtype in NUMBERS for team in ("block", "warp")
@@ -76,7 +84,7 @@ def kernel(changed: str = "", first=(), then=(), pointers: int = 480) -> str:
     for number, (dtype, team, way) in enumerate(places, 1):
         mine = {"first": first, "then": then} if changed == f"{dtype} {team} {way}" else {}
         lines += hot_loop(number, dtype, team, way, **mine)
-    lines += [*loads(0x200, "@P0 "), "EXIT"]  # what is left of a part, no loop
+    lines += [*loads(0x200, "@P0 "), *(TAIL if tail is None else tail)]  # what is left of a part, no loop
     for dtype, number in NUMBERS.items():
         label = f".L_x_90{number}"
         lines += [f"$k$_ZN12read_exactlyILNS0_5DTypeE{number}EEv:", f"{label}:", "LD.E R4, [R2]",
@@ -164,7 +172,8 @@ def test_a_good_kernel_meets_the_bars_and_its_own_table():
     rows = rows_of(kernel())
     assert {name.removeprefix("sm_90 ") for name in rows} == (
         sass_rows.EXPECTED | scale_rows.EXPECTED | {f"{dtype} exact" for dtype in NUMBERS} | {"kernel", "clip kernel"} |
-        {f"{dtype} {way}" for dtype in NUMBERS if dtype != "f64" for way in ("careful", "nonfinite", "broken")})
+        {f"{dtype} {way}" for dtype in NUMBERS if dtype != "f64" for way in ("careful", "nonfinite", "broken")} |
+        {f"tail {stretch}" for stretch in ("start", "join", "end")})
     assert sass.missed_bars(rows) == []
     assert sass.judge("13.0", rows, {"nvcc": "13.0", "rows": rows}, "13.0") == ([], [])
 
@@ -289,14 +298,35 @@ def test_vectors_that_nobody_asks_for_before_they_are_loaded_are_a_fault():
     assert any("prefetches 0" in fault for fault in sass.missed_bars(rows_of(text.replace("CCTL.E.PF2", "CCTL.E.IVALL"))))
 
 
-@pytest.mark.parametrize(("fences", "field"), [(["MEMBAR.SC.SYS"] * 2, "system_fences 2"), (["MEMBAR.ALL.GPU"] * 3, "device_fences 3")])
-def test_one_fence_more_is_a_fault(fences, field):
-    def with_them(count):
-        return kernel().replace("EXIT ;", " ;\n        /*0000*/  ".join([*fences[:count], "EXIT ;"]))
-
-    assert sass.missed_bars(rows_of(with_them(len(fences) - 1))) == []
-    (fault,) = sass.missed_bars(rows_of(with_them(len(fences))))
+@pytest.mark.parametrize(("fence", "field"), [("MEMBAR.SC.SYS", "system_fences 2"), ("MEMBAR.ALL.GPU", "device_fences 3")])
+def test_one_fence_more_is_a_fault(fence, field):
+    assert sass.missed_bars(rows_of(kernel())) == [], "the control"
+    (fault,) = sass.missed_bars(rows_of(kernel(tail=[*TAIL[:-1], fence, "EXIT"])))
     assert field in fault
+
+
+def test_what_the_end_waits_for_is_counted_along_the_longest_way():
+    rows = rows_of(kernel())
+    assert rows["sm_90 tail start"] == {"waits": 0, "barriers": 0, "device_fences": 0, "system_fences": 0}
+    # The ticket; two loads that come together.
+    assert rows["sm_90 tail join"] == {"waits": 2, "barriers": 1, "device_fences": 1, "system_fences": 0}
+    # The ticket, a load, and one whose address it brings. Nobody waits for what an addition to memory returns.
+    assert rows["sm_90 tail end"] == {"waits": 3, "barriers": 0, "device_fences": 0, "system_fences": 1}
+    longer = kernel(tail=[*TAIL[:4], "@P2 BRA `(.L_x_999)", "LDG.E R30, desc[UR4][R2.64]", "MOV R31, R30", ".L_x_999:", *TAIL[4:]])
+    assert rows_of(longer)["sm_90 tail join"]["waits"] == 3
+    worse, _ = sass.compare(rows, rows_of(longer))
+    assert worse == ["sm_90 tail join: waits 2 -> 3"]
+
+
+def test_a_load_that_waits_for_another_one_is_a_fault_if_that_is_one_too_many():
+    chain = ["LDG.E R30, desc[UR4][R2.64]", *["LDG.E R30, desc[UR4][R30.64]"] * 3]
+    (fault,) = sass.missed_bars(rows_of(kernel(tail=[*TAIL[:4], *chain, *TAIL[4:]])))
+    assert "tail join: waits 5" in fault
+
+
+def test_a_kernel_with_another_number_of_tickets_is_refused():
+    with pytest.raises(SassError, match="not two tickets, but 1"):
+        rows_of(kernel(tail=TAIL[7:]))
 
 
 def test_a_bar_without_a_row_is_a_fault():

@@ -50,6 +50,21 @@ def test_that_nobody_asks_for_the_vectors_before_would_be_seen(monkeypatch):
     assert model.seconds(H200, model.sick("bf16", "broken")) > 2 * model.seconds(H200, model.sick("bf16", "plain"))
 
 
+def test_waits_and_fences_of_the_machine_code_count(monkeypatch):
+    """The kernel before 56c609b waited 6, 9 and 23 times and had 3 and 4 fences to the host, by the same count."""
+    small = model.small(4, 1)
+    now, rows = model.seconds(H200, small), model.rows
+
+    def before(device):
+        of_it = {"start": (6, 0), "join": (9, 3), "end": (23, 4)}
+        return rows(device) | {f"tail {stretch}": {"waits": waits, "system_fences": fences}
+                               for stretch, (waits, fences) in of_it.items()}
+
+    assert model.more_than_traced(H200) == 0, "the build that was traced had the same"
+    monkeypatch.setattr(model, "rows", before)
+    assert model.seconds(H200, small) - now == pytest.approx(23 * 0.2e-6 + 6 * 1750 / 1.93e9)
+
+
 def test_where_instructions_are_the_limit_they_count():
     few = dataclasses.replace(H200, multiprocessors=20)
     case = next(case for case in model.CASES if case.title == "1 GB, bf16")
