@@ -19,6 +19,7 @@ PREFIX = ROOT / "build" / "gpu-prefix"
 HEADERS = ("boost/beast.hpp", "nlohmann/json.hpp", "prometheus/registry.h", "yaml-cpp/yaml.h", "CLI/CLI.hpp",
            "gtest/gtest.h", "gmock/gmock.h", "benchmark/benchmark.h", "zlib.h")
 GPU_TESTS_TO_SANITIZE = ("cuda_pass_test", "cuda_packed_test")
+PACKAGE = ("gradvane_package", "gradvane_inject")
 DEFAULT_ARCHITECTURE = "90"  # where no device says what it is: a rehearsal
 LIST_GPU_TESTS = ("-N", "-L", "^gpu$", "--show-only=json-v1")
 
@@ -154,6 +155,9 @@ class Build:
         self.configured = False
         self.notes = {}
 
+    package = BUILD / "python"
+    """the folder to import gradvane from"""
+
     def program(self, name):
         return BUILD / "bin" / name
 
@@ -202,11 +206,15 @@ class Build:
         return gpu_test_names(done.out)
 
     def build(self, targets, deadline):
-        """Targets by name. A test that is no program needs everything."""
+        """Targets by name. A test that is a Python script needs the package, and one of the harm suite what is loaded into
+        programs."""
         self.configure(deadline)
         known = run_or_fail("ninja", ["ninja", "-C", BUILD, "-t", "targets", "all"], self.log, deadline).out
         names = set(re.findall(r"^([\w.-]+): phony$", known, re.MULTILINE))
-        wanted = ["all"] if not targets or not set(targets) <= names else sorted(set(targets))
+        scripts = [name for name in targets if name.startswith(("python_", "harm_")) and name not in names]
+        wanted = sorted(set(targets) - set(scripts) | (set(PACKAGE) if scripts else set()))
+        if not set(wanted) <= names:
+            raise StageError(f"there is no target {', '.join(sorted(set(wanted) - names))}")
         # A file that includes torch's headers takes up to 1.5 GB to compile.
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         jobs = os.environ.get("JOBS") or max(1, min(self.about["cores"], memory // (2 << 30)))

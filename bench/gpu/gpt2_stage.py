@@ -3,7 +3,6 @@
 import os
 import sys
 
-import building
 from kernel_stage import rows_of
 from process import ROOT, StageError, run
 
@@ -13,8 +12,7 @@ QUICK = ["--rounds", "3", "--block-seconds", "0.8"]
 
 def run_stage(context):
     context.build.build(["gradvane_native"], context.deadline)
-    package = building.BUILD / "python"
-    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(context.build.package), os.environ.get("PYTHONPATH")]))
     minutes = 0.9 * context.deadline.left() / 60
     done = run([sys.executable, "-B", ROOT / "bench" / "gpu" / "gpt2_steps.py", "--minutes", f"{minutes:.2f}",
                 *(QUICK if context.quick else ())], context.log, context.deadline, environment={"PYTHONPATH": path})

@@ -95,6 +95,7 @@ def run_stage(context):
     listed = run([bench, "--list", "--data", "uniform", "--offset", "0"] if not context.quick else
                  [bench, "--quick", "--list"], context.log, context.deadline)
     cases_file = ROOT / "build" / "gpu" / "cases.jsonl"
+    cases_file.parent.mkdir(parents=True, exist_ok=True)
     cases_file.write_text(listed.out)
     done = run([sys.executable, "-B", ROOT / "bench" / "gpu" / "torch_rivals.py", "--cases", cases_file,
                 "--seconds", "0.2" if context.quick else "0.6"], context.log, context.deadline)

@@ -3,9 +3,10 @@
   python3 bench/gpu/prebuilt.py tests [NAME...]   the tests labelled gpu, one after the other; none may skip
   python3 bench/gpu/prebuilt.py run PROGRAM...    a program of the bundle, such as cuda_pass_bench --quick
   python3 bench/gpu/prebuilt.py python SCRIPT...  a Python script of the checkout with the bundle's package
+  python3 bench/gpu/prebuilt.py stage NAME... [--quick] [--minutes N]   stages of run.sh: kernel, sync, train, gpt2, sanitize
 
-Results go to $OUT: gpu_tests.json, gpu_tests.log with what each test printed, and what a program or a script printed in
-a file of its name. --list is for the script that builds the bundle.
+Results go to $OUT: gpu_tests.json, gpu_tests.log with what each test printed, what a program or a script printed in
+a file of its name, and gpu_<stage>.json. --list is for the script that builds the bundle.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from pathlib import Path
 
 import building
 import machine
+import stages
 from process import ROOT, Deadline, Log, run
 
 BUNDLE = ROOT / ".deps" / "gpu-prebuilt" / "gpu-prebuilt.tgz"
@@ -83,6 +85,36 @@ def run_tests(names, place, folder):
     return 0 if all(row["passed"] for row in rows) else 1
 
 
+class Prebuilt:
+    """In the place of building.Build: all is there."""
+
+    notes = {"prebuilt": True}
+
+    def __init__(self, place):
+        self.package = place / "python"
+        self._place = place
+
+    def program(self, name):
+        return self._place / "bin" / name
+
+    def build(self, _targets, _deadline):
+        return 0.0
+
+
+def run_stages(words, place, folder):
+    parser = argparse.ArgumentParser(prog="prebuilt.py stage")
+    parser.add_argument("names", nargs="+", choices=[name for name in stages.DEFAULT if name != "test"])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--minutes", type=float, default=stages.STAGE_SECONDS / 60, help="for all of them together")
+    options = parser.parse_args(words)
+    os.environ.update(environment(place))
+    about, log, build = facts(place), Log(folder / "gpu.log"), Prebuilt(place)
+    everything = Deadline(60 * options.minutes)
+    passed = [stages.run_one(name, stages.Context(build, log, Deadline(everything.left()), options.quick, folder), about, folder)
+              for name in options.names]
+    return 0 if all(passed) else 1
+
+
 def main():
     if sys.argv[1:2] == ["--list"]:
         ctest, build = sys.argv[2:4]
@@ -90,7 +122,7 @@ def main():
             [ctest, "--test-dir", build, *building.LIST_GPU_TESTS], capture_output=True, text=True, check=True).stdout)))
         return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("tests", "run", "python"))
+    parser.add_argument("what", choices=("tests", "run", "python", "stage"))
     parser.add_argument("words", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if not BUNDLE.is_file():
@@ -108,6 +140,8 @@ def main():
             command = [sys.executable, "-B", *options.words]
             return run_and_keep(command, options.words, env, ROOT, Path(options.words[0]).stem, facts(place))
         results = Path(os.environ.get("OUT") or ROOT / "build")
+        if options.what == "stage":
+            return run_stages(options.words, place, results)
         names = options.words or (place / "tests").read_text().split()
         return run_tests(names, place, results)
 

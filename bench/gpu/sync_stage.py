@@ -14,6 +14,7 @@ QUICK = ("V1", "V3", "V4", "V6", "V8", "V11")
 
 def owners(context, probe):
     """V8: the same question under the tools that want the subscription for themselves."""
+    building.BUILD.mkdir(parents=True, exist_ok=True)
     tools = {
         "compute-sanitizer": (machine.find_tool("compute-sanitizer", building.toolkit_root()),
                               ["--target-processes=all"]),
@@ -43,8 +44,7 @@ def run_stage(context):
         raise StageError(done.err.strip())
     failures = [] if done.code == 0 else [f"sync_probe ended with {done.code}"]
     lines = done.out.splitlines() + owners(context, probe)
-    package = building.BUILD / "python"
-    path = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(context.build.package), os.environ.get("PYTHONPATH")]))
     done = run([sys.executable, "-B", ROOT / "bench" / "sync" / "profiler_probe.py", *quick], context.log,
                context.deadline, environment={"PYTHONPATH": path, "GRADVANE_PORT": "-1"})
     lines += done.out.splitlines()
