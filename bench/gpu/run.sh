@@ -7,7 +7,7 @@
 #   test      the tests labelled gpu, none of which may skip
 #   kernel    the pass against a plain read, against four kernels a tensor, and against torch
 #   sync      what CUPTI, CUDA and torch's profiler do: the questions of docs/internals/sync-ledger.md
-#   train     char_gpt --size gpt2 with and without the agent, in turns
+#   train     GPT-2 in C++ without an agent and with several settings of it, at three lengths of a step
 #   gpt2      GPT-2 in Python without an agent and with several settings of it, at three lengths of a step
 #   sanitize  compute-sanitizer's four tools over the kernel's tests
 #

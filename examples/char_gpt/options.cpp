@@ -58,6 +58,7 @@ constexpr int kMaxSteps = 100'000'000;
 struct Given {
   std::string size = "small";
   std::string clip_with = "agent";
+  std::string weights = "fp32";
   std::string on_nonfinite = "watch";
   std::optional<std::int64_t> steps, batch, context, sample;
   std::optional<double> learning_rate, dropout;
@@ -116,6 +117,11 @@ void declare(CLI::App& app, Given& given, Options& options) {
   app.add_option("--device", options.device, "cpu, cuda, or auto: cuda where there is one")
       ->check(plain(CLI::IsMember({"cpu", "cuda", "auto"})))
       ->type_name("NAME=auto");
+  app.add_option("--weights", given.weights,
+                 "fp32, or bf16: weights and gradients; on CUDA matrices are multiplied in bf16 in "
+                 "any case")
+      ->check(plain(CLI::IsMember({"fp32", "bf16"})))
+      ->type_name("TYPE=fp32");
   app.add_option("--threads", options.threads, "CPU threads; default: torch's own choice")
       ->check(plain(CLI::Range(1, 1024)))
       ->type_name("N");
@@ -203,6 +209,7 @@ CommandLine parse_command_line(int argc, const char* const* argv, std::ostream& 
     options.evaluate = !given.no_eval;
     const bool agent_clips = options.agent && given.clip_with == "agent";
     options.clipper = agent_clips ? Clipper::agent : Clipper::torch;
+    if (given.weights == "bf16") options.weights = Weights::bf16;
     if (given.on_nonfinite == "skip") options.on_nonfinite = gradvane::NonfinitePolicy::skip;
     if (given.on_nonfinite == "stop") options.on_nonfinite = gradvane::NonfinitePolicy::stop;
     if (given.on_nonfinite == "rollback")

@@ -15,11 +15,15 @@ namespace char_gpt {
 /// Which code clips the gradients: the agent, with the norm it reads anyway, or torch.
 enum class Clipper : std::uint8_t { agent, torch };
 
+/// Of weights and gradients.
+enum class Weights : std::uint8_t { fp32, bf16 };
+
 struct Options {
   SizePreset shape = kSizePresets[0];  ///< with context, batch, rate and so on as asked for
   std::string data;
   std::string device = "auto";  ///< cpu, cuda or auto
   std::int64_t threads = 0;     ///< 0: as many as torch takes
+  Weights weights = Weights::fp32;
   std::int64_t accumulate = 1;
   double max_norm = 1.0;  ///< 0: no clipping
   Clipper clipper = Clipper::agent;

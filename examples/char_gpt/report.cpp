@@ -55,6 +55,7 @@ void write_summary(std::ofstream& file, const Summary& summary) {
   };
   put("size", json_text(summary.size));
   put("device", json_text(summary.device));
+  put("weights", json_text(summary.weights));
   put("threads", std::to_string(summary.threads));
   put("parameters", std::to_string(summary.parameters));
   put("vocabulary", std::to_string(summary.vocabulary));

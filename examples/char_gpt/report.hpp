@@ -11,6 +11,7 @@ namespace char_gpt {
 struct Summary {
   std::string size = {};
   std::string device = {};
+  std::string weights = {};  ///< their type
   std::int64_t threads = 0;
   std::int64_t parameters = 0;
   std::int64_t vocabulary = 0;  ///< rows of the embedding

@@ -90,6 +90,7 @@ Summary summarise(const Options& options, const Gpt& model, const Text& text,
   const SizePreset& shape = options.shape;
   return {.size = std::string(shape.name),
           .device = device.str(),
+          .weights = options.weights == Weights::bf16 ? "bf16" : "fp32",
           .threads = at::get_num_threads(),
           .parameters = model.parameter_count(),
           .vocabulary = gpt_shape(shape, text).vocabulary,
@@ -118,7 +119,7 @@ int run(const Options& options, std::vector<std::string> agent_arguments) {
 
   at::manual_seed(options.seed);
   Gpt model(gpt_shape(options.shape, text));
-  model.to(device);
+  model.to(device, options.weights == Weights::bf16 ? at::kBFloat16 : at::kFloat);
   const auto optimizer = make_optimizer(model);
   RandomBatches batches(text.training, options.shape.batch, options.shape.context, device,
                         options.seed);

@@ -26,7 +26,7 @@ struct GptShape {
 
 class Block;
 
-/// Runs under bf16 autocast on CUDA, in fp32 on the CPU; the weights are fp32 on both.
+/// Runs under bf16 autocast on CUDA, and in the type of the weights on the CPU.
 class Gpt : public torch::nn::Module {
  public:
   /// Weights are drawn from torch's generator: call torch::manual_seed before.

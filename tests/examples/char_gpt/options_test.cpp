@@ -101,6 +101,7 @@ TEST(Options, RefuseWithTheOptionTheValueAndWhatIsAllowed) {
   expect_refused({"--lr", "-1"}, HasSubstr("--lr"));
   expect_refused({"--dropout", "2"}, HasSubstr("--dropout"));
   expect_refused({"--device", "tpu"}, AllOf(HasSubstr("tpu"), HasSubstr("cuda")));
+  expect_refused({"--weights", "fp8"}, AllOf(HasSubstr("fp8"), HasSubstr("bf16")));
   expect_refused({"--clip-with", "hand"}, AllOf(HasSubstr("hand"), HasSubstr("torch")));
   expect_refused({"--wat"}, HasSubstr("--wat"));
   expect_refused({"file.txt"}, HasSubstr("file.txt"));

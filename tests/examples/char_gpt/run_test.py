@@ -107,6 +107,15 @@ def test_training_is_the_same_with_and_without_the_agent(train, clip):
     assert train(*arguments).trajectory == train(*arguments, "--no-agent").trajectory
 
 
+def test_with_weights_in_bf16_it_learns_and_is_the_same_with_and_without_the_agent(train):
+    arguments = ("--steps=60", "--sample=0", "--weights=bf16", "--clip-with=torch")
+    watched, plain = train(*arguments), train(*arguments, "--no-agent")
+    assert watched.trajectory == plain.trajectory
+    assert watched.summary["weights"] == "bf16" and watched.summary["nonfinite_steps"] == 0
+    assert float(watched.losses[-1].split()[1]) < float(watched.losses[0].split()[1]) - 0.5
+    assert watched.trajectory != train("--steps=60", "--sample=0", "--clip-with=torch").trajectory
+
+
 def test_the_agent_clips_as_torch_does(train):
     # The norm is read with more precision than torch's: the last digits of a loss may differ.
     arguments = ("--steps=40", "--sample=0", "--clip=0.3")
