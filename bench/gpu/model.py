@@ -153,6 +153,20 @@ def seconds(device: Device, case: Case) -> float:
     return data_seconds(device, case) + fixed_seconds(device, case)
 
 
+def clip_seconds(device: Device, case: Case, scales: bool) -> float:
+    """Of the launch that multiplies all gradients. Where the coefficient is 1, each block reads the norm and is done."""
+    begins = LAUNCH + FIRST_LOAD / device.clock
+    if not scales:
+        return begins
+    row = rows(device)[f"clip {case.dtype} block"]
+    warps = rows(device)["clip kernel"]["resident_blocks"] * 8
+    issuing = warps // 4 * row["instructions"] / device.clock
+    in_flight = warps * VECTORS * WARP_VECTOR * device.multiprocessors
+    by_multiprocessors = in_flight / max(issuing, 2 * LATENCY)  # a load, and a store behind it
+    by_memory = device.bytes_per_second * device.reached / 2  # each byte is read and written
+    return begins + case.bytes / min(by_memory, by_multiprocessors)
+
+
 def sick(dtype: str, way: str) -> Case:
     return Case(WAYS[way], dtype, 1 << 28, way=way)
 
@@ -193,7 +207,12 @@ def to_markdown() -> str:
     blocks = table(["a small model in bf16 on the H200, microseconds", *(f"{size} MB" for size in SMALL)],
                    [[f"at least {chunks} chunk{'s' * (chunks > 1)} a block",
                      *(f"{seconds(H200, small(size, chunks)) * 1e6:.1f}" for size in SMALL)] for chunks in (1, 2, 4)])
-    return f"{devices}\n{data}\n{blocks}"
+    whole = Case("", "bf16", 1 << 28)
+    others = table(["256 MB in bf16, microseconds", *(device.name for device in DEVICES)],
+                   [["a clip that scales", *(f"{clip_seconds(device, whole, True) * 1e6:.0f}" for device in DEVICES)],
+                    ["a clip whose coefficient is 1", *(f"{clip_seconds(device, whole, False) * 1e6:.1f}" for device in DEVICES)],
+                    ["the flag for a scaler: a launch of one element", *(f"{LAUNCH * 1e6:.1f}" for _ in DEVICES)]])
+    return f"{devices}\n{data}\n{blocks}\n{others}"
 
 
 def main() -> None:

@@ -65,6 +65,16 @@ def test_waits_and_fences_of_the_machine_code_count(monkeypatch):
     assert model.seconds(H200, small) - now == pytest.approx(23 * 0.2e-6 + 6 * 1750 / 1.93e9)
 
 
+def test_a_clip_is_limited_by_memory_and_costs_next_to_nothing_where_there_is_nothing_to_scale():
+    case = model.Case("", "bf16", 1 << 28)
+    for device in model.DEVICES:
+        scaled = model.clip_seconds(device, case, True)
+        assert scaled == pytest.approx(2 * case.bytes / (device.bytes_per_second * device.reached), rel=0.2)
+        assert model.clip_seconds(device, case, False) < 0.1 * scaled
+    slow = dataclasses.replace(H200, multiprocessors=20)
+    assert model.clip_seconds(slow, case, True) > 2 * model.clip_seconds(H200, case, True), "too few are in flight"
+
+
 def test_where_instructions_are_the_limit_they_count():
     few = dataclasses.replace(H200, multiprocessors=20)
     case = next(case for case in model.CASES if case.title == "1 GB, bf16")
