@@ -1,12 +1,14 @@
 """Stage kernel: cuda_pass_bench, then torch's rivals on the same tensors, and how they compare."""
 
 import json
+import os
 import sys
 
 import machine
 from process import ROOT, StageError, run
 
-RIVALS = ("foreach_norm", "clip_grad", "amp_check", "stacked_check", "stacked_norms", "cat_statistics", "eager")
+RIVALS = ("foreach_norm", "clip_grad", "amp_check", "stacked_check", "stacked_norms", "cat_statistics", "eager",
+          "package", "gradvane_clip")
 EXIT_NO_DEVICE = 77
 
 
@@ -33,7 +35,10 @@ def by_case(rows):
     cases = {}
     for row in rows:
         if "device_seconds" in row:
-            cases.setdefault(key(row), {})[row["contender"]] = row
+            name = row["contender"]
+            # What the package takes as a whole stands beside torch's rivals; the pass alone is cuda_pass_bench's.
+            whole = row.get("bench") == "torch_rivals" and name == "gradvane"
+            cases.setdefault(key(row), {})["package" if whole else name] = row
     return cases
 
 
@@ -79,7 +84,7 @@ def print_tables(cases, compared):
 
 
 def run_stage(context):
-    context.build.build(["cuda_pass_bench"], context.deadline)
+    context.build.build(["cuda_pass_bench", "gradvane_package"], context.deadline)
     bench = context.build.program("cuda_pass_bench")
     choice = ["--quick"] if context.quick else []
     # Room for torch: it has fewer cases, and eager has none that are quick.
@@ -97,8 +102,9 @@ def run_stage(context):
     cases_file = ROOT / "build" / "gpu" / "cases.jsonl"
     cases_file.parent.mkdir(parents=True, exist_ok=True)
     cases_file.write_text(listed.out)
+    path = os.pathsep.join(filter(None, [str(context.build.package), os.environ.get("PYTHONPATH")]))
     done = run([sys.executable, "-B", ROOT / "bench" / "gpu" / "torch_rivals.py", "--cases", cases_file,
-                "--seconds", "0.2" if context.quick else "0.6"], context.log, context.deadline)
+                "--seconds", "0.2" if context.quick else "0.6"], context.log, context.deadline, environment={"PYTHONPATH": path})
     theirs = rows_of(done, "torch_rivals", failures)
     if done.code:
         failures.append(f"torch_rivals failed with {done.code}: {done.err[-500:]}")

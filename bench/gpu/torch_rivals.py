@@ -8,6 +8,11 @@
   cat_statistics  torch.cat of all tensors, in fp32, then norm, min, max and NaN count, one .tolist()
   eager           isnan().any(), isinf().any(), norm(), abs().max(), (== 0).sum() a tensor, .item() each
 
+And what Gradvane's Python package does in the same process, where it can be imported. Its kernel alone is in cuda_pass_bench:
+
+  gradvane        a step of an optimizer that does nothing, watched: both hooks, all statistics of every tensor
+  gradvane_clip   the same with gradvane.clip_grad_norm_ before it, which takes the norm of that read
+
 Reads cases from `cuda_pass_bench --list` (a file, or standard input) and prints one JSON object a line.
 As there, device_seconds is between two events behind a kernel that keeps the device waiting while the host
 enqueues; host_bound says that it could not, as where .item() makes the host wait. Before each run the L2
@@ -20,9 +25,11 @@ it cannot, as on a CPU, they are null, and not_counted has the reason.
 """
 
 import argparse
+import contextlib
 import json
 import statistics
 import sys
+import tempfile
 import time
 
 import torch
@@ -92,14 +99,19 @@ def cat_statistics(tensors):
     return torch.stack([torch.linalg.vector_norm(flat), flat.min(), flat.max(), flat.isnan().sum().float()]).tolist()
 
 
-def contenders(tensors):
-    device = tensors[0].device
+def parameters_of(tensors):
     params = []
     for tensor in tensors:
         # A parameter of the right shape without memory of its own: clipping looks at .grad alone.
-        param = torch.empty(1, dtype=tensor.dtype, device=device).expand(tensor.shape).requires_grad_()
+        param = torch.empty(1, dtype=tensor.dtype, device=tensor.device).expand(tensor.shape).requires_grad_()
         param.grad = tensor
         params.append(param)
+    return params
+
+
+def contenders(tensors):
+    device = tensors[0].device
+    params = parameters_of(tensors)
     found = torch.zeros(1, dtype=torch.float32, device=device)
     scale = torch.ones(1, dtype=torch.float32, device=device)
     return {
@@ -112,6 +124,39 @@ def contenders(tensors):
         "cat_statistics": lambda: cat_statistics(tensors),
         "eager": lambda: eager(tensors),
     }
+
+
+class Idle(torch.optim.Optimizer):
+    """Its step changes nothing: what a watched one takes is the agent's."""
+
+    def __init__(self, params):
+        super().__init__(params, {})
+
+    def step(self, closure=None):
+        return None
+
+
+@contextlib.contextmanager
+def ours(tensors):
+    """By name, while the block runs."""
+    try:
+        import gradvane
+    except ImportError:
+        yield {}
+        return
+    params = parameters_of(tensors)
+    optimizer = Idle(params)
+    with tempfile.TemporaryDirectory() as folder:
+        agent = gradvane.attach(optimizer=optimizer, run="torch_rivals", run_dir=folder, port=-1, detect="none", weight_every=0)
+
+        def clipped():
+            gradvane.clip_grad_norm_(params, 1e30)
+            optimizer.step()
+
+        try:
+            yield {"gradvane": optimizer.step, "gradvane_clip": clipped}
+        finally:
+            agent.detach()
 
 
 class Clock:
@@ -168,21 +213,27 @@ def label_of(case):
 
 def count(case, device, counting):
     """What one run of each rival asks of the device."""
-    for name, work in contenders(make_tensors(case, device)).items():
-        try:
-            work()  # what is made once
-            counts = counting.of(work)
-            if counts["kernels"] == 0:  # no rival does without: CUPTI is not there, or another tool has it
-                counts = dict.fromkeys(counts) | {"not_counted": "torch's profiler saw no kernel"}
-            yield {**label_of(case), "contender": name, **counts}
-        except RuntimeError as error:
-            yield {**label_of(case), "contender": name, "skipped": str(error)[:200]}
+    tensors = make_tensors(case, device)
+    with ours(tensors) as own:
+        for name, work in (contenders(tensors) | own).items():
+            try:
+                work()  # what is made once
+                counts = counting.of(work)
+                if counts["kernels"] == 0:  # no rival does without: CUPTI is not there, or another tool has it
+                    counts = dict.fromkeys(counts) | {"not_counted": "torch's profiler saw no kernel"}
+                yield {**label_of(case), "contender": name, **counts}
+            except RuntimeError as error:
+                yield {**label_of(case), "contender": name, "skipped": str(error)[:200]}
 
 
 def measure(case, device, clock, seconds):
     """Every rival in turn, round by round, so that a slow moment falls on all of them."""
     tensors = make_tensors(case, device)
-    rivals = contenders(tensors)
+    with ours(tensors) as own:
+        yield from measure_all(case, contenders(tensors) | own, clock, seconds)
+
+
+def measure_all(case, rivals, clock, seconds):
     label = label_of(case)
     extra = {}
     for name, work in list(rivals.items()):  # a warm-up, too

@@ -24,13 +24,31 @@ def test_a_rehearsal_has_times_and_then_counts_of_each_rival(dtype, tmp_path, mo
     monkeypatch.setattr(sys, "argv", ["torch_rivals.py", "--device", "cpu", "--seconds", "0.01", "--cases", str(cases)])
     assert torch_rivals.main() == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    names = list(torch_rivals.contenders([torch.ones(1)]))
+    names = [*torch_rivals.contenders([torch.ones(1)]), "gradvane", "gradvane_clip"]
     assert {"stacked_check", "stacked_norms", "cat_statistics", "eager"} < set(names)
     assert [row["contender"] for row in rows if "device_seconds" in row] == 2 * names
     counts = [row for row in rows if "not_counted" in row]
     assert [row["contender"] for row in counts] == names
     assert all(row[kind] is None for row in counts for kind in device_calls.KINDS)
     assert len(rows) == 3 * len(names), "no rival was skipped"
+
+
+def test_ours_read_every_tensor_and_leave_nothing_behind():
+    import gradvane
+
+    tensors = [torch.tensor([3.0, 4.0]), torch.tensor([[-12.0]])]
+    with torch_rivals.ours(tensors) as own:
+        agent = gradvane.attach()
+        for work in own.values():
+            work()
+            assert agent.flush() and agent.last_step.grad_norm == 13
+    assert agent.status().state == "finished"
+
+
+def test_without_the_package_the_others_are_measured(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gradvane", None)
+    with torch_rivals.ours([torch.ones(1)]) as own:
+        assert own == {}
 
 
 def test_the_rivals_with_one_sync_find_what_is_not_finite():
