@@ -313,6 +313,53 @@ def test_memory_is_torchs_own_and_its_peak_is_left_alone():
     assert [step["device_out_of_memory"] for step in read] == [before + 1] * 2
 
 
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_memory_is_flat_over_ten_thousand_steps():
+    """Of torch, of the device as a whole (the agent takes its own from the driver), and of the process."""
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    watched = Watched(model, optimizer, weight_every=50)
+    x = torch.randn(32, 64, device=DEVICE)
+
+    def held():
+        torch.cuda.synchronize()
+        return torch.cuda.memory_allocated(), -torch.cuda.mem_get_info()[0], resident_bytes()
+
+    for i in range(10_000):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        if i == 999:
+            before = held()
+    growth = [now - then for now, then in zip(held(), before)]
+    assert len(watched.steps()) == 10_000
+    assert growth[0] == 0 and growth[1] <= 4 << 20 and growth[2] <= 64 << 20, growth
+
+
+def test_a_thousand_captures_succeed_while_the_worker_exports_steps():
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-4)
+    watched = Watched(model, optimizer)
+    x = torch.randn(32, 64, device=DEVICE)
+    side = torch.cuda.Stream()
+    for i in range(1000):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        torch.cuda.synchronize()  # a capture allows no work that is under way on the legacy stream
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side):  # raises if anything else of the process has broken it
+            twice = x * 2
+        if i % 100 == 0:
+            graph.replay()
+            torch.cuda.synchronize()
+            assert torch.equal(twice, x * 2)
+    assert [step["step"] for step in watched.steps()] == list(range(1, 1001))
+
+
 def detach_what_is_left():
     from gradvane import _agent
 
