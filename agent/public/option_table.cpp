@@ -242,9 +242,8 @@ constexpr std::array kTable{
                                 "this is skipped too. 0: any finite norm is taken."),
     on_off<&Options::skip_on_device>(
         "skip_on_device",
-        "Python: under `on_nonfinite: skip`, a fused Adam or AdamW, or a fused SGD without "
-        "momentum, "
-        "leaves out bad steps on its CUDA device, and no step waits for the host. With skip_norm, "
+        "Python: under `on_nonfinite: skip`, a fused Adam, AdamW or SGD leaves out bad steps on "
+        "its CUDA device, and no step waits for the host. With skip_norm, "
         "a gradient scaler, immediate mode or several processes, each step waits as without this "
         "option. Not run on a GPU yet."),
     on_off<&Options::found_inf_for_scaler>(

@@ -31,8 +31,13 @@ def heeds_found_inf(optimizer: Optimizer) -> bool:
         return False
     if hasattr(optimizer, "found_inf"):  # a gradient scaler's, or the script's own
         return False
-    # A fused SGD makes its momentum buffers without filling them, which its first step does, unless it is left out.
-    return not any(group.get("momentum") for group in optimizer.param_groups)
+    # A fused SGD makes its momentum buffers without filling them, which its first step does, unless it is left out. So that one
+    # is not left to it. torch takes a step for the first one where no parameter of a group has a buffer.
+    return all(_has_buffer(optimizer, group) for group in optimizer.param_groups if group.get("momentum"))
+
+
+def _has_buffer(optimizer: Optimizer, group: dict[str, Any]) -> bool:
+    return any(optimizer.state.get(param, {}).get("momentum_buffer") is not None for param in group["params"])
 
 
 class DeviceSkips:

@@ -22,6 +22,7 @@ OPTIMIZERS = {
     "AdamW fused": lambda p: torch.optim.AdamW(p, 1e-2, fused=True),
     "AdamW foreach": lambda p: torch.optim.AdamW(p, 1e-2, foreach=True),
     "SGD momentum": lambda p: torch.optim.SGD(p, 1e-2, momentum=0.9),
+    "SGD momentum, fused": lambda p: torch.optim.SGD(p, 1e-2, momentum=0.9, fused=True),
 }
 STEPS = 8
 BAD = {3, 6}
@@ -87,17 +88,17 @@ def test_a_bad_loss_with_finite_gradients_is_skipped():
 
 
 def test_an_optimizer_leaves_out_bad_steps_by_itself_and_no_step_waits():
-    make = OPTIMIZERS["AdamW fused"]
     options = {"on_nonfinite": "skip", "skip_on_device": True}
-    for bad in ({"bad": BAD}, {"bad_loss": BAD}, {"bad": {1, 2}}):
-        skipped, steps = train(make, **bad, **options)
-        (left_out,) = bad.values()
-        assert same(skipped, train(make, left_out=left_out)[0]), bad
-        assert [i for i, step in enumerate(steps) if step.get("skipped") == "governor"] == sorted(left_out), bad
-    healthy, steps = train(make, **options)
-    assert same(healthy, train(make)[0])
-    assert own_waits(steps) == 0
-    assert own_waits(train(make, on_nonfinite="skip")[1]) == STEPS - 2, "the control"
+    for make in (OPTIMIZERS["AdamW fused"], OPTIMIZERS["SGD momentum, fused"]):
+        for bad in ({"bad": BAD}, {"bad_loss": BAD}, {"bad": {1, 2}}):
+            skipped, steps = train(make, **bad, **options)
+            (left_out,) = bad.values()
+            assert same(skipped, train(make, left_out=left_out)[0]), bad
+            assert [i for i, step in enumerate(steps) if step.get("skipped") == "governor"] == sorted(left_out), bad
+        healthy, steps = train(make, **options)
+        assert same(healthy, train(make)[0])
+        assert own_waits(steps) == 0
+        assert own_waits(train(make, on_nonfinite="skip")[1]) == STEPS - 2, "the control"
 
 
 def test_a_captured_step_is_judged_at_each_replay():

@@ -125,7 +125,22 @@ def test_where_the_flags_cannot_be_joined_the_step_is_taken_as_without_a_policy(
     assert not found.heeded and not equal(list(model.parameters()), before)
 
 
-def test_a_fused_sgd_with_momentum_is_left_out_of_it_for_a_reason():
+def test_a_fused_sgd_with_momentum_heeds_it_once_it_has_its_buffers(device):
+    """Until then the host judges its steps, as the bad first one here."""
+    bad = (1, 4, 7)
+    wanted = trained(OTHERS["SGD with momentum"], without=bad)
+    model, optimizer = made(OTHERS["SGD with momentum"])
+    found = device(model, optimizer)
+    for i, batch in enumerate(batches(8), 1):
+        backward(model, optimizer, batch, "all" if i in bad else None)
+        found.next = flag(i in bad) if i > 2 else None
+        optimizer.step()
+    assert found.asked == [False, False, *[True] * 6] and len(found.heeded) == 6
+    assert equal(model.state_dict(), wanted[0].state_dict())
+    assert equal(optimizer.state_dict(), wanted[1].state_dict())
+
+
+def test_before_that_it_does_not_for_a_reason():
     """Its first step would leave buffers behind that nothing has written to."""
     model, optimizer = made(OTHERS["SGD with momentum"])
     backward(model, optimizer, batches(1)[0])
