@@ -65,7 +65,7 @@ class Judge {
   void tick(const Moment& now, double paused_seconds = 0) { stall_.tick(now, paused_seconds); }
   void trace_found(const record::TracedModule& module) { nonfinite_.trace_found(module); }
   /// The training went back at the moment `seen`: to be called before the first step after that is judged. Incidents of
-  /// the steps that are undone end, so that a relapse opens one at once.
+  /// the steps that are undone end, so that a relapse is a new one.
   void rolled_back(const record::Rollback& rollback, const Moment& seen);
   /// Ranks do not decide together any more, from the moment `seen` on.
   void agreement_lost(std::string_view why, const Moment& seen) { agreement_.lost(why, seen); }

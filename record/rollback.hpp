@@ -36,6 +36,7 @@ struct Rollback {
   std::optional<std::int64_t> batches_lost = std::nullopt;  ///< absent: not known
   std::string optimizer{kRollbackOptimizers[0]};            ///< one of kRollbackOptimizers
   double lr_factor = 1;  ///< that learning rates of the snapshot were multiplied by
+  double monotonic = 0;  ///< when it happened, as in StepRecord
 
   [[nodiscard]] std::int64_t steps_lost() const noexcept { return run_step - to_step; }
 };

@@ -68,7 +68,8 @@ Decision Governor::judge(const StepFinding& step) noexcept try {
   }
   const Decision decision = decide(step, fault_of(step));
   if (decision.verdict == Verdict::rollback) {
-    went_back_at_ = step.run_step;
+    went_back_at_ = record::monotonic_time();
+    went_back_behind_ = step.run_step;
     (void)lockstep_.take_incident();  // one that another rank told of steps that are undone
   }
   if (decision.verdict != Verdict::take && step.can_skip)
@@ -132,7 +133,8 @@ Decision Governor::decide(const StepFinding& step, Fault fault) {
 
 /// By what the worker has found of earlier steps. A step that is bad and taken all the same does not keep it from acting.
 Decision Governor::by_incident(const StepFinding& step) noexcept {
-  auto incident = step.is_agreed ? take_agreed_incident() : take_own_incident();
+  auto incident = take_agreed_incident();  // also one that was told before ranks ceased to agree
+  if (!incident && !step.is_agreed) incident = take_own_incident();
   if (!incident) return {};
   acts_on_ = *std::move(incident);
   if (record::is_divergence(acts_on_.kind))
@@ -144,13 +146,13 @@ Decision Governor::by_incident(const StepFinding& step) noexcept {
 /// Of one event several incidents may open, some steps apart, and on several ranks. Once the training has gone back, all
 /// those of the steps that are undone are over.
 std::optional<PendingIncident> Governor::take_own_incident() noexcept {
-  const std::uint32_t incidents = incidents_.load(std::memory_order_acquire);
-  if (incidents == seen_incidents_) return std::nullopt;
-  seen_incidents_ = incidents;
+  if (incidents_.load(std::memory_order_acquire) == seen_incidents_) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  if (last_bad_ <= went_back_at_) return std::nullopt;
+  seen_incidents_ = incidents_.load(std::memory_order_relaxed);
+  if (judged_at_ <= went_back_at_) return std::nullopt;
   PendingIncident own = incident_;
-  own.bad_since = std::max(own.bad_since, went_back_at_ + 1);
+  // What came back has no first step of its own: it may be of steps that are undone.
+  own.bad_since = std::max(own.bad_since, std::min(went_back_behind_ + 1, last_bad_));
   return own;
 }
 
@@ -220,7 +222,6 @@ void Governor::note_device_outcome(int optimizer, std::int64_t number, std::int6
 } catch (...) {  // no memory: it is in no row
 }
 
-/// Another optimizer policy, or a loop that goes on, begins again.
 Decision Governor::skipped_too_often(const SkipRows::Skip& last) noexcept {
   Decision decision =
       by_policy(pace_.is_on() ? Verdict::rollback : Verdict::stop, last.fault, true);
@@ -261,7 +262,8 @@ record::RollbackReason Governor::rollback_reason() const noexcept {
 }
 
 void Governor::note_rollback(record::Rollback rollback, bool is_by_policy) noexcept try {
-  went_back_at_ = std::max(went_back_at_, rollback.run_step);
+  rollback.monotonic = went_back_at_ = record::monotonic_time();
+  went_back_behind_ = rollback.run_step;
   if (is_by_policy) {
     rollback.reason = rollback_reason();
     rollbacks_.push_back(judged_);
@@ -324,20 +326,14 @@ int& Governor::entry(std::vector<int>& counts, int optimizer) {
   return counts[index];
 }
 
-/// What judge() sees by itself in time is left out here: losses and gradients of steps that were
-/// measured.
-void Governor::note_incident(const record::Incident& incident, bool is_new) noexcept {
+/// What judge() sees by itself in time is left out here.
+void Governor::note_incident(const record::Incident& incident, bool is_new,
+                             double judged_at) noexcept {
   if (!is_new || incident.closed_at) return;
-  const bool diverges =
-      record::is_divergence(incident.kind) && policy_.on_divergence() != DivergencePolicy::watch;
-  const NonfinitePolicy on_nonfinite = policy_.on_nonfinite();
   const bool is_late = incident.kind == IncidentClass::nonfinite_weight ||
                        (sees_devices_.load(std::memory_order_relaxed) &&
                         (is_alone_ || incident.kind == IncidentClass::nonfinite_grad));
-  const bool goes_bad =
-      record::is_nonfinite(incident.kind) && is_late &&
-      (on_nonfinite == NonfinitePolicy::stop || on_nonfinite == NonfinitePolicy::rollback);
-  if (!diverges && !goes_bad) return;
+  if (!policy_.acts_on(incident.kind, is_late)) return;
   // One that came back has the step and the words of its first beginning. It was open again after
   // as many bad steps in a row as its class takes.
   const std::int64_t in_a_row = std::max(loss_in_a_row_, kBadInARow);
@@ -352,6 +348,7 @@ void Governor::note_incident(const record::Incident& incident, bool is_new) noex
   const std::lock_guard lock(mutex_);
   incident_ = std::move(pending);
   last_bad_ = std::max(incident.first_step, incident.last_step);
+  judged_at_ = judged_at;
   incidents_.fetch_add(1, std::memory_order_release);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,7 +39,7 @@ struct SnapshotPace {
   double seconds = 0;
   double budget = 0;  ///< share of the training's time that they may take; 0: any
   bool is_common =
-      false;  ///< ranks agree: they are due at the same steps on each, whatever became of those before
+      false;  ///< ranks agree: they are due at the same steps on each, whether or not one was refused
 
   [[nodiscard]] bool is_on() const noexcept { return steps > 0 || seconds > 0; }
 };
@@ -147,7 +148,10 @@ class Governor {
     return policy_.take_of_ranks();
   }
   /// An incident opened, or was opened again. `is_new` false: more is known of one that is open.
-  void note_incident(const record::Incident& incident, bool is_new) noexcept;
+  /// @param judged_at  when the step had ended that it was found by, as StepRecord::monotonic. Run steps would not tell: all
+  ///                   optimizers' steps of an iteration have one number
+  void note_incident(const record::Incident& incident, bool is_new,
+                     double judged_at = std::numeric_limits<double>::infinity()) noexcept;
   /// `may_diverge`: the latest steps look like the beginning of a divergence.
   void note_state(std::optional<std::int64_t> last_good_step, bool is_good,
                   bool may_diverge) noexcept;
@@ -186,7 +190,7 @@ class Governor {
     record::IncidentClass kind = record::IncidentClass::nonfinite_loss;  ///< of an incident
   };
 
-  /// What the latest rollback or stop rests on.
+  /// The numbers and the incident behind the latest rollback or stop.
   struct Grounds {
     double norm = 0;
     double bound = 0;
@@ -222,8 +226,10 @@ class Governor {
   std::vector<int> overflows_;          ///< in a row, by optimizer
   std::deque<std::int64_t> rollbacks_;  ///< steps judged when they were
   std::uint32_t seen_incidents_ = 0;
-  PendingIncident acts_on_;         ///< what the decision in hand rests on, if that is an incident
-  std::int64_t went_back_at_ = -1;  ///< run step of the latest rollback
+  PendingIncident acts_on_;  ///< what the decision in hand rests on, if that is an incident
+  /// Of the latest rollback: when it was decided for, then when it happened; and its run step.
+  double went_back_at_ = -std::numeric_limits<double>::infinity();
+  std::int64_t went_back_behind_ = -1;
   Lockstep lockstep_;
 
   Checkpoints checkpoints_;
@@ -243,6 +249,7 @@ class Governor {
   mutable std::mutex mutex_;   ///< guards what follows; held for moments only
   PendingIncident incident_;   ///< the latest one that a policy is to act on
   std::int64_t last_bad_ = 0;  ///< the latest run step that was bad when it opened
+  double judged_at_ = 0;       ///< as note_incident() has it
   Grounds grounds_;
   std::optional<std::string> lost_agreement_;  ///< not reported yet
   record::GovernorSummary summary_;

@@ -20,6 +20,7 @@ ranks::RankRecord Lockstep::tell(const StepFinding& step, const std::optional<Pe
   record.is_part = step.is_part;
   record.snapshots = good_snapshots_;
   record.policy = policy;
+  told_incident_ = own;
   if (own) {
     record.incident = own->kind;
     record.bad_since = own->bad_since;
@@ -27,9 +28,15 @@ ranks::RankRecord Lockstep::tell(const StepFinding& step, const std::optional<Pe
   return record;
 }
 
+void Lockstep::end() noexcept {
+  is_on_ = false;
+  if (!incident_) incident_ = std::exchange(told_incident_, std::nullopt);
+}
+
 StepFinding Lockstep::join(const StepFinding& step, const ranks::Agreement& agreed) noexcept {
   if (agreed.incident && !incident_)
     incident_ = PendingIncident{*agreed.incident, agreed.bad_since};
+  told_incident_.reset();
   common_snapshots_ = agreed.snapshots;
   StepFinding joint = step;
   joint.loss_is_bad = agreed.loss_is_bad;

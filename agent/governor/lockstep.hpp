@@ -19,7 +19,7 @@ class Lockstep {
 
   /// False: ranks were never to agree, or cannot any more.
   [[nodiscard]] bool is_on() const noexcept { return is_on_; }
-  void end() noexcept { is_on_ = false; }
+  void end() noexcept;
 
   /// Run steps of this rank's good snapshots, the newest first; 0: none.
   void set_good_snapshots(std::array<std::int64_t, ranks::kGenerations> run_steps) noexcept {
@@ -45,6 +45,7 @@ class Lockstep {
   bool is_on_;
   std::uint64_t told_ = 0;
   std::optional<PendingIncident> incident_;
+  std::optional<PendingIncident> told_incident_;  ///< in an exchange that has not ended
   std::array<std::int64_t, ranks::kGenerations> good_snapshots_{};
   std::array<std::int64_t, ranks::kGenerations> common_snapshots_{};
 };

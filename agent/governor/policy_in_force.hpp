@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/ranks/policy.hpp"
+#include "record/incident_classes.hpp"
 
 namespace gradvane::agent {
 
@@ -31,6 +32,14 @@ class PolicyInForce {
   [[nodiscard]] ranks::Policy all() const noexcept {
     return {on_nonfinite(), on_divergence(), skip_limit(),
             skip_norm_.load(std::memory_order_relaxed)};
+  }
+
+  /// Whether an incident of that class leads to something. `is_late`: its steps were not judged in time.
+  [[nodiscard]] bool acts_on(record::IncidentClass kind, bool is_late) const noexcept {
+    if (record::is_divergence(kind)) return on_divergence() != DivergencePolicy::watch;
+    const NonfinitePolicy policy = on_nonfinite();
+    return record::is_nonfinite(kind) && is_late &&
+           (policy == NonfinitePolicy::stop || policy == NonfinitePolicy::rollback);
   }
 
   void want(const ranks::Policy& policy) noexcept {

@@ -236,7 +236,7 @@ constexpr std::array kTable{
     whole<&Options::skip_limit, 1, kMaxInt>(
         "skip_limit", "1 or more",
         "This many steps skipped in a row lead to the next policy: a rollback where there are "
-        "snapshots, else a stop."),
+        "snapshots, and on several ranks where they agree, else a stop."),
     amount<&Options::skip_norm>("skip_norm",
                                 "Under `on_nonfinite: skip`, a step whose gradient norm is above "
                                 "this is skipped too. 0: any finite norm is taken."),
@@ -270,8 +270,9 @@ constexpr std::array kTable{
                                                  "Steps within which rollbacks are counted."),
     choice<&Options::rollback_optimizer, record::kRollbackOptimizers>(
         "rollback_optimizer", "restore, reset, keep",
-        "What a policy's rollback does with the optimizers. restore: their state as it was. reset: "
-        "they begin without state. keep: they stay as they are."),
+        "What a policy's rollback does with the optimizers. restore: state and hyperparameters as "
+        "they were. reset: hyperparameters as they were, and no state. keep: they stay as they "
+        "are."),
     OptionSpec{
         "rollback_lr_factor", "a finite number above 0",
         "A policy's rollback multiplies the learning rates of the snapshot by this, once more at "

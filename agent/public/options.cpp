@@ -172,21 +172,7 @@ void check_together(const Options& options) {
   if (options.skip_on_device && options.on_nonfinite != NonfinitePolicy::skip)
     throw std::invalid_argument(
         "skip_on_device is for bad steps that are skipped; set on_nonfinite to skip");
-  if (options.on_divergence != DivergencePolicy::watch && !judges_divergences(options))
-    throw std::invalid_argument(
-        "on_divergence acts on incidents that detect leaves out; add loss_divergence or "
-        "grad_exploding to detect, or "
-        "random_guess with random_guess_loss");
   if (options.ranks == RankAgreement::agree) return;
-  const ranks::Policy policy = ranks::policy_of(options);
-  if (options.enabled && options.world_size > 1 &&
-      (policy.rolls_back() || policy.on_divergence != DivergencePolicy::watch))
-    throw std::invalid_argument(std::string(policy.on_divergence != DivergencePolicy::watch
-                                                ? "on_divergence"
-                                                : "on_nonfinite: rollback") +
-                                " on several ranks needs ranks that act together, or each would "
-                                "stop or go back by itself; set ranks to "
-                                "agree, or world_size to 1 if this process trains alone");
   const char* needs_exchange = options.compare_replicas_every > 0 ? "compare_replicas_every"
                                : options.check_before_reduction   ? "check_before_reduction"
                                                                   : nullptr;
@@ -194,6 +180,25 @@ void check_together(const Options& options) {
     throw std::invalid_argument(
         std::string(needs_exchange) +
         " needs ranks that tell each other what they know; set ranks to agree");
+}
+
+/// Of a policy at the start of a run. While it lasts, the file of options changes what it may (ConfigFile).
+void check_policies(const Options& options) {
+  if (!options.enabled) return;
+  if (options.on_divergence != DivergencePolicy::watch && !judges_divergences(options))
+    throw std::invalid_argument(
+        "on_divergence acts on incidents that detect leaves out; add loss_divergence or "
+        "grad_exploding to detect, or "
+        "random_guess with random_guess_loss");
+  const ranks::Policy policy = ranks::policy_of(options);
+  if (options.world_size > 1 && options.ranks != RankAgreement::agree &&
+      (policy.rolls_back() || policy.on_divergence != DivergencePolicy::watch))
+    throw std::invalid_argument(std::string(policy.on_divergence != DivergencePolicy::watch
+                                                ? "on_divergence"
+                                                : "on_nonfinite: rollback") +
+                                " on several ranks needs ranks that act together, or each would "
+                                "stop or go back by itself; set ranks to "
+                                "agree, or world_size to 1 if this process trains alone");
 }
 
 /// As it is meant now: a program may change its working directory. Links stay, since Kubernetes replaces them.
@@ -270,6 +275,7 @@ ResolvedOptions resolve_with(const Options& code, const Environment& outside,
   }
 
   check_together(options);
+  if (config.empty()) check_policies(options);
   resolved.settings = settings_of(options, sources);
   if (!named.config.empty()) {
     resolved.config_path = absolute(named.config);

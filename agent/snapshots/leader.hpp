@@ -12,20 +12,25 @@ namespace gradvane::agent {
 /// place of the loop, and that after some step of the critic is not.
 class Leader {
  public:
-  /// Steps of one optimizer until another one, which has not stepped at all, is not waited for; and longest rounds until
-  /// a leader that does not step any more is none.
+  /// Steps of one optimizer until another one, which has not stepped at all, is not waited for; and how many rounds a
+  /// leader may miss until they choose again.
   static constexpr std::int64_t kPatience = 32;
 
   /// Whether `optimizer`, of so many that are attached, leads: its first step was the last of the first round. When
-  /// another is attached, or the leader steps no more, they choose again.
+  /// another is attached, or the leader steps no more, they choose again; from the next step on, if one that was not
+  /// waited for begins to step: its step may be anywhere in a round.
   [[nodiscard]] bool stepped(int optimizer, std::size_t attached) {
     const bool is_gone = leader_ && since_ >= kPatience * longest_round_;
-    if (is_gone || (leader_ && attached > attached_)) {
+    const bool is_new = leader_ && attached > attached_;
+    const bool is_late = leader_ && !steps_.contains(optimizer);
+    if (is_gone || is_new || is_late) {
       steps_.clear();
       leader_.reset();
       since_ = 0;
+      longest_round_ = 1;
     }
     attached_ = attached;
+    if (is_late && !is_new) return false;
     const std::int64_t steps = ++steps_[optimizer];
     if (!leader_ && (steps_.size() >= attached || steps >= kPatience)) leader_ = optimizer;
     ++since_;

@@ -22,8 +22,7 @@ class SnapshotClock {
   }
   /// An attempt at one, and what it cost the thread that trains.
   void tried(std::int64_t step, double began, double seconds) noexcept {
-    if (!first_) first_ = step;
-    tried_ = step;
+    note_attempt(step);
     began_ = began;
     cost_ = seconds;
   }
@@ -32,6 +31,7 @@ class SnapshotClock {
   void taken(std::int64_t step, double now) noexcept {
     last_step_ = step;
     last_at_ = now;
+    note_attempt(step);
   }
   /// The one that was taken last is lost: another is due.
   void lost() noexcept { last_step_.reset(); }
@@ -41,6 +41,10 @@ class SnapshotClock {
     return pace_.budget > 0 && began_ && now - *began_ < cost_ / pace_.budget;
   }
 
+  void note_attempt(std::int64_t step) noexcept {
+    if (!first_) first_ = step;
+    tried_ = step;
+  }
   [[nodiscard]] std::int64_t place_of(std::int64_t step) const noexcept {
     return (step - *first_) / std::max(pace_.steps, 1);
   }

@@ -44,10 +44,12 @@ void Snapshots::after_step(int optimizer, std::int64_t run_step, bool goes_back,
     return answer(run_step);
   }
   if (!leads) return;
-  const double began = record::monotonic_time();
-  settle(false);
-  const double now = record::monotonic_time();
-  clock_.also_took(now - began);
+  double now = record::monotonic_time();
+  if (pending_) {
+    settle(false);
+    const double began = std::exchange(now, record::monotonic_time());
+    clock_.also_took(now - began);
+  }
   if (!clock_.is_due(run_step, now)) return;
   if (take(run_step, overlaps)) clock_.taken(run_step, now);
   clock_.tried(run_step, now, record::monotonic_time() - now);

@@ -1,7 +1,6 @@
 #include "agent/worker/incidents.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "agent/public/detector_settings.hpp"
@@ -26,7 +25,9 @@ void Incidents::trace_found(record::TracedModule module) noexcept {
 
 void Incidents::judge(const record::StepRecord& record, const record::StepDetail& detail,
                       const record::ModelInfo& model) {
-  judge_rollbacks_up_to(record.run_step - 1);  // this step is of the state that is back
+  // This step is of the state that is back.
+  judge_rollbacks_if([&](const auto& rollback) { return rollback.monotonic < record.monotonic; });
+  judged_at_ = record.monotonic;
   judge_.observe(record, detail, model,
                  {record.run_step, record::unix_time(), record::monotonic_time()});
   last_judged_ = std::max(last_judged_, record.run_step);
@@ -52,13 +53,16 @@ void Incidents::judge_traced() {
 
 /// An incident comes behind the one that was its cause, whose step may still be on its way.
 void Incidents::judge_rollbacks(bool all) {
-  judge_rollbacks_up_to(all ? std::numeric_limits<std::int64_t>::max() : last_judged_);
+  judge_rollbacks_if(
+      [&](const auto& rollback) { return all || rollback.run_step <= last_judged_; });
 }
 
-void Incidents::judge_rollbacks_up_to(std::int64_t run_step) {
+template <typename IsDue>
+void Incidents::judge_rollbacks_if(IsDue is_due) {
   for (record::Rollback& fresh : governor_.take_rollbacks()) rollbacks_.push_back(std::move(fresh));
   std::erase_if(rollbacks_, [&](const record::Rollback& rollback) {
-    if (rollback.run_step > run_step) return false;
+    if (!is_due(rollback)) return false;
+    judge_traced();  // a rollback ends the incident that has been traced
     judge_.rolled_back(rollback,
                        {rollback.run_step, record::unix_time(), record::monotonic_time()});
     good_state_.note_rollback();
@@ -96,7 +100,7 @@ record::Incident Incidents::stamped(const record::Incident& incident) {
 void Incidents::report(const record::Incident& reported) {
   const record::Incident incident = stamped(reported);
   const bool is_new = !incident.closed_at && open_.insert(incident.id).second;
-  governor_.note_incident(incident, is_new);
+  governor_.note_incident(incident, is_new, judged_at_);
   if (incident.closed_at) {
     open_.erase(incident.id);
   } else if (is_new) {

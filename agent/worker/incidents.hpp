@@ -64,7 +64,8 @@ class Incidents {
   }
 
  private:
-  void judge_rollbacks_up_to(std::int64_t run_step);
+  template <typename IsDue>
+  void judge_rollbacks_if(IsDue is_due);
   void report(const record::Incident& reported);
   void note_state() noexcept;
   /// With the last good step and checkpoint before it.
@@ -82,6 +83,7 @@ class Incidents {
   std::map<std::int64_t, std::optional<std::int64_t>> checkpoints_;  ///< the last good one, by id
   std::optional<Clock::time_point> last_opened_;
   std::int64_t last_judged_ = 0;             ///< run step
+  double judged_at_ = 0;                     ///< StepRecord::monotonic of the latest
   std::vector<record::Rollback> rollbacks_;  ///< not reported yet
   Mailbox<record::TracedModule> traced_;     ///< not judged yet
 };

@@ -85,19 +85,20 @@ def snapshot_too_old(windows: Windows) -> Alert:
     """None is taken any more, and nothing says why: what is usual is known from the run itself. A run that makes no steps
     has none due."""
     def ranks(*run: str) -> str:
-        committed = f"max without (result) ({selector('gradvane_snapshots_total', _COMMITTED, *run)})"
-        usual = (f"(time() - {selector('gradvane_run_start_timestamp_seconds', *run)})\n"
-                 f"  / ({committed} >= {windows.snapshots_known})")
+        committed = f"max without (result) ({selector('gradvane_snapshots_total', _COMMITTED, *run)}) >= {windows.snapshots_known}"
+        age = selector("gradvane_snapshot_age_seconds", *run)
+        usual = f"(time() - {selector('gradvane_run_start_timestamp_seconds', *run)}) / ({committed})"
         refused = f"increase({selector('gradvane_snapshots_total', _REFUSED, *run)}[{windows.snapshots}])"
-        return (f"{selector('gradvane_snapshot_age_seconds', *run)} > {windows.snapshots_late} * {usual}\n"
-                f"and increase({selector('gradvane_steps_total', *run)}[{windows.event}]) > 0\n"
+        return (f"(\n  {age} > {windows.snapshots_late} * {usual}\n"
+                f"  or ({committed}) unless {age}\n"  # there is no good one left
+                f")\nand increase({selector('gradvane_steps_total', *run)}[{windows.event}]) > 0\n"
                 f"unless sum without (result) ({refused}) > 0")  # that is GradvaneSnapshotsRefused
 
     return Alert(
         "GradvaneSnapshotTooOld", "warning", "No snapshot of the training has been taken for long",
         of_run(ranks()),
-        (f"{WHO} the newest snapshot is more than {windows.snapshots_late} times as old as snapshots of this run become, and none was "
-         "refused. A rollback would lose more and more.",
+        (f"{WHO} the newest good snapshot is more than {windows.snapshots_late} times as old as snapshots of this run become, or gone, "
+         "and none was refused. A rollback would lose more and more.",
          first_rank(ranks(*SAME)),
          number(f"max({selector('gradvane_snapshot_age_seconds', *SAME)})", "It is {} old.", "humanizeDuration")),
         hold=windows.snapshots_for)

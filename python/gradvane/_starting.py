@@ -77,13 +77,29 @@ def install() -> None:
         hooks.install(_Waiting())  # type: ignore[arg-type]
 
 
+def _attach() -> None:
+    """A policy that cannot act here leaves the run watched. The command line is the strongest source of options, and the last
+    one of two counts."""
+    try:
+        _functions.attach()
+    except ValueError as error:
+        given = list(_agent.command_line)
+        _agent.command_line.extend(["on_nonfinite=watch", "on_divergence=watch"])
+        try:
+            _functions.attach()
+        except Exception:
+            _agent.command_line[:] = given
+            raise error from None
+        logger.warning("no policy acts in this run: %s", error)
+
+
 def start() -> bool:
     """True where an agent is live. One line says why where it is not, and the hooks go."""
     waiting = hooks.current()
     if _agent.live() is not None:
         return True
     try:
-        _functions.attach()
+        _attach()
     except Exception as error:
         if waiting is not None:
             if isinstance(waiting, _Waiting):

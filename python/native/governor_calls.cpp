@@ -27,7 +27,7 @@ void define_governor(py::class_<PythonAgent, PythonAgentPtr>& agent) {
       .def("snapshot_pace",
            [](PythonAgent& self) {
              const agent::SnapshotPace& pace = self.governor().pace();
-             return std::tuple(pace.steps, pace.seconds, pace.budget);
+             return std::tuple(pace.steps, pace.seconds, pace.budget, pace.is_common);
            })
       .def("rollback_options",
            [](PythonAgent& self) {

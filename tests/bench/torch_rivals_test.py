@@ -45,6 +45,15 @@ def test_ours_read_every_tensor_and_leave_nothing_behind():
     assert agent.status().state == "finished"
 
 
+def test_data_that_is_partly_nan_stays_so():
+    for data in ("half_nan", "nan_rows"):
+        tensors = torch_rivals.make_tensors(case(data=data, numels=[4 * torch_rivals.SPARSE_ROW]), torch.device("cpu"))
+        with torch_rivals.ours(tensors) as own:
+            for work in torch_rivals.all_of(case(data=data), tensors, own).values():
+                work()
+        assert 0.4 < float(tensors[0].isnan().float().mean()) < 0.6, data
+
+
 def test_without_the_package_the_others_are_measured(monkeypatch):
     monkeypatch.setitem(sys.modules, "gradvane", None)
     with torch_rivals.ours([torch.ones(1)]) as own:

@@ -224,8 +224,8 @@ def aged(committed: str, age: str, rank: int = 0) -> Series:
 def too_old_spec() -> Spec:
     """One a minute up to minute 30, and none since: from minute 44 on the last one is ten times as old as they become."""
     def fires(minute: float, old: str, ranks: str = "1 rank", first: int = 0) -> Check:
-        return Check(minute, (0,), f"Run gpt, {ranks}: the newest snapshot is more than 10 times as old as snapshots of this run become, "
-                     f"and none was refused. A rollback would lose more and more. First rank: {first}. It is {old} old.")
+        return Check(minute, (0,), f"Run gpt, {ranks}: the newest good snapshot is more than 10 times as old as snapshots of this run "
+                     f"become, or gone, and none was refused. A rollback would lose more and more. First rank: {first}.{old and f' It is {old} old.'}")
 
     usual = during((LENGTH, 40))
     until_30, grows = rising(30, 0, 0.5) + " " + during((30, 29.5)), during((30, 30)) + " " + rising(30, 30, 30)
@@ -251,6 +251,9 @@ def too_old_spec() -> Spec:
              (Check(44), fires(51, "21m 30s", "2 ranks", 1))),
         Case("no_steps_are_taken", ends | {name("gradvane_steps_total"): rising(30, 10, 10) + " " + during((30, 600))}, (Check(58),)),
         Case("refusals_are_another_alert", refused, (Check(51), Check(58))),
+        # Their bytes had changed, or they were of a training that had gone bad.
+        Case("none_is_good_any_more", keeping(until_30, during((LENGTH, 0))) | {name("gradvane_snapshot_age_seconds"): during((40, 30), (20, "stale"))},
+             (Check(39), fires(46, ""))),
         Case("too_few_to_know", few, (Check(30), Check(58))),
         Case("no_policy", healthy(), (Check(5), Check(50))),
     ))

@@ -296,7 +296,7 @@ class GRADVANE_API Agent {
   [[nodiscard]] bool should_stop() const noexcept;
 
   /// Takes a snapshot of the training's state now: parameters and buffers of the attached modules,
-  /// what the optimizers keep, learning rates, and torch's random numbers on the CPU and on the
+  /// what the optimizers keep, their hyperparameters, and torch's random numbers on the CPU and on the
   /// devices. Between two steps. Waits until copies of a device's tensors have landed. False: it was
   /// refused, for example because something in it is not finite; the log has the reason.
   /// Options::snapshot_every and snapshot_seconds take them by themselves, without that wait.

@@ -59,8 +59,8 @@ enum class DivergencePolicy : std::uint8_t { watch, stop, rollback };
 
 /// What becomes of the optimizers at a rollback.
 enum class RollbackOptimizer : std::uint8_t {
-  restore,  ///< their state and learning rates as they were
-  reset,    ///< learning rates as they were, and no state
+  restore,  ///< their state and hyperparameters as they were
+  reset,    ///< hyperparameters as they were, and no state
   keep      ///< as they are now
 };
 

@@ -8,7 +8,7 @@ class Cadence:
 
     def __init__(self, steps: int, seconds: float, budget: float, is_common: bool = False) -> None:
         """0: never for `steps` and `seconds`; for `budget`, the share of time that snapshots may take: no bound. `is_common`:
-        ranks agree, and `steps` are counted from the first attempt, whatever became of those since: the same on each."""
+        ranks agree, and `steps` are counted from the first attempt, whether or not later ones were refused: the same on each."""
         self.steps, self.seconds, self.budget, self.is_common = steps, seconds, budget, is_common
         self._first: int | None = None
         self._tried = 0
@@ -33,8 +33,7 @@ class Cadence:
 
     def took(self, step: int, began: float, seconds: float) -> None:
         """An attempt at one, and what it cost the thread that trains."""
-        self._first = step if self._first is None else self._first
-        self._tried = step
+        self._note_attempt(step)
         self._began_at, self._cost = began, seconds
 
     def also_took(self, seconds: float) -> None:
@@ -44,10 +43,15 @@ class Cadence:
     def taken(self, step: int, now: float) -> None:
         """One that was not refused so far."""
         self._last_step, self._last_at = step, now
+        self._note_attempt(step)
 
     def lost(self) -> None:
         """The one that was taken last is lost: another is due."""
         self._last_step = None
+
+    def _note_attempt(self, step: int) -> None:
+        self._first = step if self._first is None else self._first
+        self._tried = step
 
     def _place_of(self, step: int) -> int:
         assert self._first is not None

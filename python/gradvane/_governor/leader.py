@@ -7,8 +7,8 @@ place of the loop, and that after some step of the critic is not.
 from __future__ import annotations
 
 _PATIENCE = 32
-"""steps of one optimizer until another one, which has not stepped at all, is not waited for; and longest rounds until a
-leader that does not step any more is none"""
+"""steps of one optimizer until another one, which has not stepped at all, is not waited for; and how many rounds a leader may
+miss until they choose again"""
 
 
 class Leader:
@@ -21,12 +21,16 @@ class Leader:
 
     def stepped(self, key: int, everyone: list[int]) -> bool:
         """Whether the optimizer `key`, of `everyone` that is known, leads: its first step was the last of the first
-        round. With a change of who is known, or of who steps, they choose again."""
+        round. With a change of who is known, or of who steps, they choose again, from the next step on if one that was not waited
+        for begins to step: its step may be anywhere in a round."""
         is_new = self._leader is not None and any(one not in self._steps for one in everyone)
         is_gone = any(known not in everyone for known in self._steps)
         is_idle = self._leader is not None and self._since >= _PATIENCE * self.longest_round
-        if is_new or is_gone or is_idle:
-            self._steps, self._leader, self._since = {}, None, 0
+        is_late = self._leader is not None and self._steps.get(key) == 0
+        if is_new or is_gone or is_idle or is_late:
+            self._steps, self._leader, self._since, self.longest_round = {}, None, 0, 1
+        if is_late:
+            return False
         for one in everyone:
             self._steps.setdefault(one, 0)
         self._steps[key] = self._steps.get(key, 0) + 1

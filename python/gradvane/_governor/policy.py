@@ -31,10 +31,10 @@ def connect(native: Any, watcher: Watcher, find: Callable[[], Incident | None]) 
     keeper.snapshots.note_newest = lambda: native.set_snapshots(keeper.good())
     keeper.badness = lambda: None if native.may_snapshot() else "an incident has left the state in doubt"
     keeper.set_devices(native.own_calls, native.rollback_device_sync())
-    steps, seconds, budget = native.snapshot_pace()
+    steps, seconds, budget, is_common = native.snapshot_pace()
     if not steps and not seconds:
         return
-    keeper.keep(steps, seconds, budget, is_common=native.agrees())
+    keeper.keep(steps, seconds, budget, is_common)
     how, lr_factor = native.rollback_options()
     # A divergence is found some steps after its first one, and snapshots may have been taken meanwhile.
     watcher.governing.roll_back = lambda optimizer, reason: keeper.act(optimizer, Request(

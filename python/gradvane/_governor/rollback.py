@@ -100,8 +100,8 @@ class Restorer:
                 return generation
             self._snapshots.damage(generation)
         why = self._snapshots.last_refusal
-        raise NothingToRestore("there is no good snapshot to go back to" + (f"; {why}" if why
-                                                                             else ""))
+        said = "there is no good snapshot to go back to" if step is None else "the ranks have no good snapshot in common"
+        raise NothingToRestore(said + (f"; {why}" if why else ""))
 
     def _load_user_parts(self, generation: Generation) -> list[str]:
         errors = []

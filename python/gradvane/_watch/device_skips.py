@@ -31,13 +31,20 @@ def heeds_found_inf(optimizer: Optimizer) -> bool:
         return False
     if hasattr(optimizer, "found_inf"):  # a gradient scaler's, or the script's own
         return False
-    # A fused SGD makes its momentum buffers without filling them, which its first step does, unless it is left out. So that one
-    # is not left to it. torch takes a step for the first one where no parameter of a group has a buffer.
-    return all(_has_buffer(optimizer, group) for group in optimizer.param_groups if group.get("momentum"))
+    return not any(_makes_buffers(optimizer, group) for group in optimizer.param_groups if group.get("momentum"))
 
 
-def _has_buffer(optimizer: Optimizer, group: dict[str, Any]) -> bool:
-    return any(optimizer.state.get(param, {}).get("momentum_buffer") is not None for param in group["params"])
+def _makes_buffers(optimizer: Optimizer, group: dict[str, Any]) -> bool:
+    """Whether torch's fused SGD would take the step in hand for the first one of the group: if no parameter that has a gradient
+    has a momentum buffer. It makes them without filling them, which that step does, unless it is left out."""
+    trained = False
+    for param in group["params"]:
+        if param.grad is None:
+            continue
+        if optimizer.state.get(param, {}).get("momentum_buffer") is not None:
+            return False
+        trained = True
+    return trained
 
 
 class DeviceSkips:

@@ -127,6 +127,8 @@ TEST(Governor, ADivergenceKnowsSinceWhen) {
   EXPECT_EQ(governor.diverges_since(), 296);
 }
 
+constexpr double kLongAgo = 0;  // on the monotonic clock
+
 record::Incident bad_from_to(IncidentClass kind, std::int64_t first, std::int64_t last,
                              std::int64_t id) {
   record::Incident opened = incident(kind, id);
@@ -148,7 +150,7 @@ TEST(Governor, OneEventLeadsToOneRollbackHoweverManyIncidentsItOpens) {
   governor.note_rollback({.run_step = 11, .to_step = 5}, true);
   for (const auto kind : {IncidentClass::loss_divergence, IncidentClass::nonfinite_weight,
                           IncidentClass::nonfinite_grad}) {
-    governor.note_incident(bad_from_to(kind, 9, 11, 2), true);
+    governor.note_incident(bad_from_to(kind, 9, 11, 2), true, kLongAgo);
     EXPECT_EQ(governor.judge(good(12)).verdict, Verdict::take) << "of steps that are undone";
   }
   governor.note_incident(bad_from_to(IncidentClass::loss_divergence, 13, 15, 3), true);
@@ -158,15 +160,25 @@ TEST(Governor, OneEventLeadsToOneRollbackHoweverManyIncidentsItOpens) {
 
 TEST(Governor, ARollbackLeavesNothingToDoForIncidentsThatBeganBeforeIt) {
   Governor asked(on_divergence(DivergencePolicy::rollback));
-  asked.note_incident(bad_from_to(IncidentClass::loss_divergence, 8, 10, 1), true);
+  asked.note_incident(bad_from_to(IncidentClass::loss_divergence, 8, 10, 1), true, kLongAgo);
   asked.note_rollback({.run_step = 10, .to_step = 5}, false);
   EXPECT_EQ(asked.judge(good(11)).verdict, Verdict::take) << "the script has gone back";
 
   Governor later(with(NonfinitePolicy::rollback));
   EXPECT_EQ(later.judge(bad_gradient(10)).verdict, Verdict::rollback);
   later.note_rollback({.run_step = 12, .to_step = 5}, true);  // where the iteration ended
-  later.note_incident(bad_from_to(IncidentClass::nonfinite_weight, 12, 12, 1), true);
+  later.note_incident(bad_from_to(IncidentClass::nonfinite_weight, 12, 12, 1), true, kLongAgo);
   EXPECT_EQ(later.judge(good(13)).verdict, Verdict::take);
+}
+
+TEST(Governor, AnIncidentBehindARollbackActsThoughTheRunStepStandsStill) {
+  Governor governor(on_divergence(DivergencePolicy::rollback));
+  for (const bool is_second : {false, true}) {
+    const record::Incident opened = bad_from_to(IncidentClass::grad_exploding, 7, 7, 1 + is_second);
+    governor.note_incident(opened, true);
+    EXPECT_EQ(governor.judge(good(7)).verdict, Verdict::rollback) << is_second;
+    governor.note_rollback({.run_step = 7, .to_step = 5}, true);
+  }
 }
 
 TEST(Governor, ARelapseRightBehindARollbackIsBadFromThereOn) {

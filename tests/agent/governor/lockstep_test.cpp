@@ -127,11 +127,19 @@ TEST(Lockstep, AnIncidentOfOneRankActsOnBothOnceAlthoughTheOtherFindsItLater) {
   EXPECT_THAT(ranks.judge(good(21), good(21)), ElementsAre(Verdict::rollback, Verdict::rollback));
   EXPECT_EQ(ranks[0].agreed_snapshot(), 10) << "that of step 20 came after the first bad step";
   EXPECT_EQ(ranks[1].agreed_snapshot(), 10);
-  ranks[0].note_incident(divergence(19), true);
+  ranks[0].note_incident(divergence(19), true, 0);  // long ago
   EXPECT_THAT(ranks.judge(good(22), good(22)), ElementsAre(Verdict::take, Verdict::take));
   ranks[0].note_incident(divergence(30), true);
   EXPECT_THAT(ranks.judge(good(33), good(33)), ElementsAre(Verdict::rollback, Verdict::rollback))
       << "the control: another one";
+}
+
+TEST(Lockstep, AnIncidentThatWasToldWhenTheAgreementEndsIsActedOnAlone) {
+  Ranks ranks(going_back());
+  ranks[0].note_incident(divergence(18), true);
+  (void)ranks[0].tell(good(21));
+  ranks[0].lose_agreement("rank 1 has left");
+  EXPECT_EQ(ranks[0].judge(good(21)).verdict, Verdict::stop) << "none goes back alone";
 }
 
 TEST(Lockstep, AnIncidentThatIsToldInAStepThatGoesBackAnywayIsOver) {

@@ -180,6 +180,14 @@ TEST(LeaderTest, DoesNotWaitForOneThatNeverStepsOrThatStepsNoMore) {
   EXPECT_TRUE(after.back());
 }
 
+TEST(LeaderTest, GivesOneThatBeginsToStepLateItsPartInTheNextRound) {
+  Leader leader;  // a GAN whose critic is trained alone at first
+  const std::vector<bool> alone = leads(leader, std::vector<int>(100, 0), 2);
+  EXPECT_TRUE(alone.back());
+  EXPECT_THAT(leads(leader, {1, 0, 0, 1, 0, 0, 1}, 2),
+              ElementsAre(false, false, false, true, false, false, true));
+}
+
 TEST(LeaderTest, IsChosenAnewWhenAnOptimizerIsAttached) {
   Leader leader;
   EXPECT_THAT(leads(leader, {0, 0}, 1), ElementsAre(true, true));

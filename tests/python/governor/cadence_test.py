@@ -88,24 +88,24 @@ def test_a_budget_is_held_in_a_training_by_all_that_snapshots_do_in_its_hooks():
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     shares = {}
     for budget in (0.1, 0.0):
-        with keeper_of([model], [optimizer], every=1, budget=budget) as keeper:
+        with keeper_of([model], [optimizer], every=1, budget=budget, clock=time.thread_time) as keeper:
             spent = [0.0]
             for name in ("before_step", "after_step"):
                 def timed(*args, hook=getattr(keeper, name)):
-                    began = time.perf_counter()
+                    began = time.thread_time()
                     result = hook(*args)
-                    spent[0] += time.perf_counter() - began
+                    spent[0] += time.thread_time() - began
                     return result
                 setattr(keeper, name, timed)
             for i in range(800 if budget else 100):
                 if i == 10:  # the memory of both is there
-                    spent[0], began = 0.0, time.perf_counter()
+                    spent[0], began = 0.0, time.thread_time()
                 optimizer.zero_grad()
                 model(torch.ones(8, 300)).square().mean().backward()
                 optimizer.step()
-            shares[budget] = spent[0] / (time.perf_counter() - began)
+            shares[budget] = spent[0] / (time.thread_time() - began)
             assert keeper.snapshots.committed > 5
-    assert shares[0.1] < 0.13 < 0.26 < shares[0.0], shares
+    assert shares[0.1] < 0.15 < 0.26 < shares[0.0], shares
 
 
 def test_what_a_snapshot_costs_later_counts_for_its_budget():
@@ -167,6 +167,14 @@ def test_the_optimizer_that_ends_the_first_round_leads():
 
 def test_one_that_never_steps_is_not_waited_for_for_ever():
     assert lead(*[1] * 40, everyone=[1, 2]).index(True) == 31
+
+
+def test_one_that_begins_to_step_late_has_its_part_in_the_next_round():
+    """As a GAN whose critic is trained alone at first: 5 of its steps, then one of the generator."""
+    critic, generator = 1, 2
+    steps = lead(*[critic] * 100, *([generator] + [critic] * 5) * 3)
+    assert steps[99] and not any(steps[100:106]), "it is not known yet where a round ends"
+    assert [i for i, leads in enumerate(steps) if leads and i >= 100] == [106, 112]
 
 
 def test_a_leader_that_steps_no_more_is_none():

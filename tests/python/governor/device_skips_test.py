@@ -140,6 +140,27 @@ def test_a_fused_sgd_with_momentum_heeds_it_once_it_has_its_buffers(device):
     assert equal(optimizer.state_dict(), wanted[1].state_dict())
 
 
+def test_buffers_of_parameters_without_a_gradient_do_not_count():
+    """torch looks at those that train in this step."""
+    model, _ = made(FUSED["SGD"])
+    first, second = list(model[0].parameters()), list(model[2].parameters())
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2, momentum=0.9, fused=True)
+    backward(model, optimizer, batches(1)[0])
+    gradients = {p: p.grad for p in model.parameters()}
+    for p in second:
+        p.grad = None
+    assert not device_skips.heeds_found_inf(optimizer)
+    optimizer.step()
+    assert device_skips.heeds_found_inf(optimizer), "the others are frozen"
+    for p in (*first, *second):
+        p.grad = gradients[p] if p in set(second) else None
+    assert not device_skips.heeds_found_inf(optimizer), "their first step"
+    optimizer.found_inf = flag(1)
+    optimizer.step()
+    del optimizer.found_inf
+    assert all("momentum_buffer" in optimizer.state[p] for p in second), "the reason: made, and never written to"
+
+
 def test_before_that_it_does_not_for_a_reason():
     """Its first step would leave buffers behind that nothing has written to."""
     model, optimizer = made(OTHERS["SGD with momentum"])

@@ -9,7 +9,6 @@ import pytest
 import torch
 from kept import differences, everything, keeper_of
 
-from gradvane import GradvaneError
 from gradvane._governor import generations
 from gradvane._governor.host_memory import available, refusal
 from gradvane._governor.restoring import Mismatch
@@ -376,48 +375,6 @@ def test_a_forked_child_leaves_the_snapshots_of_its_parent_alone():
         assert differences(everything([model], [optimizer]), good) == []
 
 
-def test_what_belongs_to_another_thread_is_refused():
-    import threading
-
-    model, optimizer = training()
-    with keeper_of([model], [optimizer], every=1) as keeper:
-        step(model, optimizer)
-        errors = []
-
-        def other():
-            step(model, optimizer)
-            try:
-                keeper.rollback("test")
-            except GradvaneError as error:
-                errors.append(str(error))
-
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
-        assert keeper.snapshots.refused == {"threads": 1}
-        assert errors == ["snapshots and rollbacks belong to the thread that steps the optimizers; call it there"]
-        step(model, optimizer)
-        assert keeper.snapshots.refused == {"threads": 2}, "the other one may be in a step now"
-        with pytest.raises(GradvaneError, match="optimizers step in more than one thread"):
-            keeper.rollback("test")
-
-
-def test_a_second_thread_is_seen_though_the_first_one_leads():
-    import threading
-
-    pairs = [training() for _ in range(2)]
-    with keeper_of([model for model, _ in pairs], [optimizer for _, optimizer in pairs], every=1) as keeper:
-        for _ in range(40):
-            step(*pairs[0])
-        good = keeper.snapshots.committed
-        assert good == 9, "it leads once the other one has not stepped for long"
-        thread = threading.Thread(target=step, args=pairs[1])
-        thread.start()
-        thread.join()
-        step(*pairs[0])
-        assert keeper.snapshots.refused == {"threads": 1} and keeper.snapshots.committed == good
-
-
 def test_a_generation_that_is_written_over_is_named_no_more():
     model, optimizer = training()
     with keeper_of([model], [optimizer], every=1) as keeper:
@@ -437,20 +394,3 @@ def test_a_generation_that_is_written_over_is_named_no_more():
         keeper._copies.out = copies
         step(model, optimizer)
         assert named[-1] == [5, 3]
-
-
-def test_where_no_thread_can_be_started_a_snapshot_is_refused_and_counted(monkeypatch):
-    from gradvane import _threads
-    from gradvane._governor.generations import Examination
-
-    def none_left(_thread):
-        raise RuntimeError("can't start new thread")
-
-    model, optimizer = training()
-    with keeper_of([model], [optimizer], every=1) as keeper:
-        monkeypatch.setattr(_threads, "start", none_left)
-        monkeypatch.setattr(keeper.snapshots, "_examination", lambda pending: Examination(pending.generation, True, set()))
-        step(model, optimizer)
-        step(model, optimizer)
-        assert keeper.snapshots.refused == {"failed": 2} and keeper.faults == 0
-        assert "can't start new thread" in keeper.snapshots.last_refusal
