@@ -117,9 +117,7 @@ void declare(CLI::App& app, Given& given, Options& options) {
   app.add_option("--device", options.device, "cpu, cuda, or auto: cuda where there is one")
       ->check(plain(CLI::IsMember({"cpu", "cuda", "auto"})))
       ->type_name("NAME=auto");
-  app.add_option("--weights", given.weights,
-                 "fp32, or bf16: weights and gradients; on CUDA matrices are multiplied in bf16 in "
-                 "any case")
+  app.add_option("--weights", given.weights, "fp32 or bf16: type of weights and gradients")
       ->check(plain(CLI::IsMember({"fp32", "bf16"})))
       ->type_name("TYPE=fp32");
   app.add_option("--threads", options.threads, "CPU threads; default: torch's own choice")
