@@ -1,10 +1,9 @@
 """Stage gpt2: a step of GPT-2's whole training in Python, with and without an agent, in turns."""
 
-import os
 import sys
 
 from kernel_stage import rows_of
-from process import ROOT, StageError, run
+from process import ROOT, StageError, python_path, run
 
 EXIT_NO_DEVICE = 77
 QUICK = ["--rounds", "3", "--block-seconds", "0.8"]
@@ -12,10 +11,9 @@ QUICK = ["--rounds", "3", "--block-seconds", "0.8"]
 
 def run_stage(context):
     context.build.build(["gradvane_native"], context.deadline)
-    path = os.pathsep.join(filter(None, [str(context.build.package), os.environ.get("PYTHONPATH")]))
     minutes = 0.9 * context.deadline.left() / 60
     done = run([sys.executable, "-B", ROOT / "bench" / "gpu" / "gpt2_steps.py", "--minutes", f"{minutes:.2f}",
-                *(QUICK if context.quick else ())], context.log, context.deadline, environment={"PYTHONPATH": path})
+                *(QUICK if context.quick else ())], context.log, context.deadline, environment={"PYTHONPATH": python_path(context.build.package)})
     if done.code == EXIT_NO_DEVICE:
         raise StageError(done.err.strip())
     failures = []

@@ -1,11 +1,10 @@
 """Stage kernel: cuda_pass_bench, then torch's rivals on the same tensors, and how they compare."""
 
 import json
-import os
 import sys
 
 import machine
-from process import ROOT, StageError, run
+from process import ROOT, StageError, python_path, run
 
 RIVALS = ("foreach_norm", "clip_grad", "amp_check", "stacked_check", "stacked_norms", "cat_statistics", "eager",
           "package", "gradvane_clip")
@@ -102,9 +101,9 @@ def run_stage(context):
     cases_file = ROOT / "build" / "gpu" / "cases.jsonl"
     cases_file.parent.mkdir(parents=True, exist_ok=True)
     cases_file.write_text(listed.out)
-    path = os.pathsep.join(filter(None, [str(context.build.package), os.environ.get("PYTHONPATH")]))
     done = run([sys.executable, "-B", ROOT / "bench" / "gpu" / "torch_rivals.py", "--cases", cases_file,
-                "--seconds", "0.2" if context.quick else "0.6"], context.log, context.deadline, environment={"PYTHONPATH": path})
+                "--seconds", "0.2" if context.quick else "0.6"], context.log, context.deadline,
+               environment={"PYTHONPATH": python_path(context.build.package)})
     theirs = rows_of(done, "torch_rivals", failures)
     if done.code:
         failures.append(f"torch_rivals failed with {done.code}: {done.err[-500:]}")

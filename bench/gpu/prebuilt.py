@@ -21,7 +21,7 @@ from pathlib import Path
 import building
 import machine
 import stages
-from process import ROOT, Deadline, Log, run
+from process import ROOT, Deadline, Log, python_path, run
 
 BUNDLE = ROOT / ".deps" / "gpu-prebuilt" / "gpu-prebuilt.tgz"
 SECONDS_EACH = 150
@@ -136,7 +136,7 @@ def main():
             command = [place / "bin" / options.words[0], *options.words[1:]]
             return run_and_keep(command, options.words, env, place, options.words[0], facts(place))
         if options.what == "python":
-            env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(place / "python"), env.get("PYTHONPATH")]))
+            env["PYTHONPATH"] = python_path(place / "python")
             command = [sys.executable, "-B", *options.words]
             return run_and_keep(command, options.words, env, ROOT, Path(options.words[0]).stem, facts(place))
         results = Path(os.environ.get("OUT") or ROOT / "build")

@@ -14,6 +14,11 @@ class StageError(Exception):
     """A stage cannot go on; the text says why, and what to do."""
 
 
+def python_path(package):
+    """PYTHONPATH with this folder in front."""
+    return os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+
+
 class Deadline:
     def __init__(self, seconds):
         self.end = time.monotonic() + seconds

@@ -1,12 +1,11 @@
 """Stage sync: what CUPTI, CUDA and PyTorch's profiler really do, for the questions of docs/internals/sync-ledger.md."""
 
-import os
 import shutil
 import sys
 
 import building
 import machine
-from process import ROOT, StageError, run, say
+from process import ROOT, StageError, python_path, run, say
 
 EXIT_NO_DEVICE = 77
 QUICK = ("V1", "V3", "V4", "V6", "V8", "V11")
@@ -44,9 +43,8 @@ def run_stage(context):
         raise StageError(done.err.strip())
     failures = [] if done.code == 0 else [f"sync_probe ended with {done.code}"]
     lines = done.out.splitlines() + owners(context, probe)
-    path = os.pathsep.join(filter(None, [str(context.build.package), os.environ.get("PYTHONPATH")]))
     done = run([sys.executable, "-B", ROOT / "bench" / "sync" / "profiler_probe.py", *quick], context.log,
-               context.deadline, environment={"PYTHONPATH": path, "GRADVANE_PORT": "-1"})
+               context.deadline, environment={"PYTHONPATH": python_path(context.build.package), "GRADVANE_PORT": "-1"})
     lines += done.out.splitlines()
     if done.code != 0:
         failures.append(f"profiler_probe ended with {done.code}: {done.err.strip()[-500:]}")

@@ -39,7 +39,7 @@ class Windows:
     """in which at least one snapshot has to be committed, if some were due"""
     snapshots_for: str = "5m"
     snapshots_late: int = 10
-    """a snapshot that is so many times as old as they become in this run is too old"""
+    """a snapshot that is this many times as old as they become in this run is too old"""
     snapshots_known: int = 20
     """from so many on it is known how old they become"""
     starvation_for: str = "10m"

@@ -27,7 +27,7 @@ def filled(it: Instruction) -> set[int]:
         first = operands[1] if operands[0].startswith("P") else operands[0]
     else:
         return set()
-    found = re.match(r"R(\d+)", first)  # RZ: nobody looks at it
+    found = re.match(r"R(\d+)", first)  # RZ: it is not looked at
     parts = it.opcode.split(".")
     width = 4 if "128" in parts else 2 if "64" in parts else 1
     return set(range(int(found[1]), int(found[1]) + width)) if found else set()

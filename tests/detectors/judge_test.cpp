@@ -278,7 +278,7 @@ TEST_F(JudgeTest, ARelapseBehindARollbackOpensAtOnce) {
     EXPECT_EQ(opened(), goes_back
                             ? (Kinds{IncidentClass::rollback, IncidentClass::nonfinite_weight})
                             : Kinds{})
-        << "the rows of loss and norm begin anew";
+        << "the rows of loss and norm begin again";
     is_bad(1);
     EXPECT_EQ(opened().size(), goes_back ? 4U : 0U)
         << "without a rollback they are the same incidents";

@@ -19,7 +19,7 @@ def fifo(name: str) -> str:
 
 
 REFUSED_BY_ATTACH = WITHOUT_ATTACH
-"""attach() refuses a step log that cannot be opened, as it does any option that cannot be had"""
+"""attach() refuses a step log that cannot be opened, as it does any option or policy that cannot be had"""
 
 PROGRAMS = [
     Program("a FIFO lies where the endpoint file goes", TRAIN_A_WHILE,
@@ -37,6 +37,8 @@ PROGRAMS = [
             differs={"descriptors": "the log is open while the agent lives"}),
     Program("the step log lies in a folder that is not there", TRAIN_A_WHILE, ways=REFUSED_BY_ATTACH,
             place=Place(environment={"GRADVANE_STEP_LOG": "nowhere/steps.jsonl"})),
+    Program("one of two ranks has a policy that needs the other", "tiny.train(model, optimizer, 20)", ways=REFUSED_BY_ATTACH,
+            place=Place(environment=ONE_OF_TWO | {"GRADVANE_ON_DIVERGENCE": "stop"})),
     Program("the temporary folder is a disk with 64 KiB", TRAIN_A_WHILE,
             place=Place(prepare="mount -t tmpfs -o size=64k tmpfs $TMPDIR")),
     Program("the temporary folder cannot be written", TRAIN_A_WHILE,

@@ -310,7 +310,7 @@ def test_what_the_end_waits_for_is_counted_along_the_longest_way():
     assert rows["sm_90 tail start"] == {"waits": 0, "barriers": 0, "device_fences": 0, "system_fences": 0}
     # The ticket; two loads that come together.
     assert rows["sm_90 tail join"] == {"waits": 2, "barriers": 1, "device_fences": 1, "system_fences": 0}
-    # The ticket, a load, and one whose address it brings. Nobody waits for what an addition to memory returns.
+    # The ticket, a load, and one whose address it brings. No one waits for what an addition to memory returns.
     assert rows["sm_90 tail end"] == {"waits": 3, "barriers": 0, "device_fences": 0, "system_fences": 1}
     longer = kernel(tail=[*TAIL[:4], "@P2 BRA `(.L_x_999)", "LDG.E R30, desc[UR4][R2.64]", "MOV R31, R30", ".L_x_999:", *TAIL[4:]])
     assert rows_of(longer)["sm_90 tail join"]["waits"] == 3

@@ -71,24 +71,12 @@ def test_under_gradvane_run_a_loop_that_no_policy_can_act_on_trains_on(tmp_path)
     assert done.stderr.count("no policy acts here: there is no optimizer's step that could be left out") == 1
 
 
-TRAINS = """
-    import torch
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-    print("trained")
-"""
-
-
 @pytest.mark.parametrize(("option", "said"), [
     (("--on-divergence", "stop"), "no policy acts in this run: on_divergence on several ranks needs ranks that act together"),
     (("--skip-on-device", "on"), "this run is not watched: skip_on_device is for bad steps that are skipped"),
 ])
 def test_under_gradvane_run_a_policy_that_cannot_act_leaves_the_run_watched(option, said, tmp_path):
-    script = running.write(tmp_path, TRAINS)
+    script = running.write(tmp_path, running.TRAINS)
     _, done = running.watched(script, cwd=tmp_path, options=option, WORLD_SIZE="2", RANK="0", LOCAL_RANK="0")
     assert done.stdout == "trained\n" and said in done.stderr
     steps = [line for log in tmp_path.glob("steps*.jsonl") for line in running.steps_in(log)]

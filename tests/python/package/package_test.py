@@ -13,16 +13,6 @@ import pytest
 import running
 
 SOURCE = Path(os.environ.get("GRADVANE_SOURCE_DIR", running.TESTS.parents[1]))
-TRAINING = """
-    import torch, sys
-    model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(torch.ones(2, 4)).sum().backward()
-        optimizer.step()
-    print("trained")
-"""
 
 
 def new_environment(folder: Path, *, torch: bool) -> Path:
@@ -63,7 +53,7 @@ def test_pip_install_of_the_checkout_works_in_one_command_given_torch_in_two_env
                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for folder in folders]
     told = [install.communicate(timeout=2300)[0] for install in installs]
     assert [install.returncode for install in installs] == [0, 0], "\n".join(told)
-    script = running.write(tmp_path, TRAINING)
+    script = running.write(tmp_path, running.TRAINS)
     for folder in folders:
         done = run(folder / "gradvane", "run", "--require", "--step-log", "steps.jsonl", script, cwd=tmp_path)
         assert done.stdout == "trained\n"
@@ -86,7 +76,7 @@ def wheel(tmp_path_factory) -> Path:
 def test_the_wheel_installs_where_there_is_no_compiler_and_no_toolkit(tmp_path, wheel):
     bin_folder = new_environment(tmp_path / "venv", torch=True)
     run(bin_folder / "pip", "install", "--quiet", "--no-deps", wheel, path=bin_folder)
-    script = running.write(tmp_path, TRAINING + "    import shutil; print(shutil.which('cc'), shutil.which('nvcc'))\n")
+    script = running.write(tmp_path, running.TRAINS + "    import shutil; print(shutil.which('cc'), shutil.which('nvcc'))\n")
     done = run(bin_folder / "gradvane", "run", "--require", "--step-log", "steps.jsonl", script, cwd=tmp_path,
                path=bin_folder)
     assert done.stdout == "trained\nNone None\n"
@@ -118,7 +108,7 @@ def test_the_wheel_works_beside_the_newest_torch_from_the_registry(tmp_path, whe
     version = newest_torch(site)
     pip_into(site, wheel)
     environment = {"PYTHONPATH": str(site), "WHOLE_TORCH": "1"}
-    script = running.write(tmp_path, TRAINING + "    import gradvane; print(torch.__version__, torch.__file__, gradvane.__file__)\n")
+    script = running.write(tmp_path, running.TRAINS + "    import gradvane; print(torch.__version__, torch.__file__, gradvane.__file__)\n")
     words = ("-m", "gradvane", "run", "--require", "--step-log", tmp_path / "steps.jsonl", script)
     said = run("env", *(f"{key}={value}" for key, value in environment.items()), sys.executable, *words, cwd=tmp_path).stdout
     assert said.startswith(f"trained\n{version}") and said.count(str(site)) == 2, said

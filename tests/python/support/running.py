@@ -80,7 +80,7 @@ def steps_in(log: Path) -> list[dict]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-TRAINS_AND_WAITS = """
+TRAINS = """
     import sys, torch
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -89,6 +89,8 @@ TRAINS_AND_WAITS = """
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
     print("trained", flush=True)
+"""
+TRAINS_AND_WAITS = TRAINS + """\
     sys.stdin.readline()
 """
 """three steps, a line on the standard output, and then until the standard input ends"""
