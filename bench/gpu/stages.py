@@ -1,6 +1,7 @@
 """The stages of run.sh, one after the other; each leaves one JSON file, whether it passed or not."""
 
 import argparse
+import concurrent.futures
 import json
 import os
 import re
@@ -94,27 +95,28 @@ def sanitize_stage(context):
     tool = machine.find_tool("compute-sanitizer", building.toolkit_root())
     if not tool:
         raise StageError("there is no compute-sanitizer here, on the PATH or in the toolkit")
-    rows = []
     runs = [(check, program) for check in SANITIZERS for program in building.GPU_TESTS_TO_SANITIZE]
     print(f"{'check':10} {'program':20} {'result':10} {'s':>6}  summary", flush=True)
-    for number, (check, program) in enumerate(runs):
+
+    def check_one(pair):
+        check, program = pair
         command = [tool, f"--tool={check}", "--error-exitcode=86", "--print-limit=20",
                    context.build.program(program), "--gtest_brief=1"]
         if context.quick:
             command.append("--gtest_filter=-*LargeTensors*:*FiveHundredTrials*")
-        # What is left is shared out, so that one slow check does not take the others' time.
-        limit = context.deadline.left() / (len(runs) - number)
-        done = run(command, context.log, context.deadline, environment=MUST_RUN, limit=limit)
+        done = run(command, context.log, context.deadline, environment=MUST_RUN)
         summary = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", done.out + done.err)
         passed = done.code == 0 and bool(summary)
         result = "passed" if passed else "timed out" if done.timed_out else f"FAILED {done.code}"
-        rows.append({"check": check, "program": program, "passed": passed, "timed_out": done.timed_out,
-                     "exit_code": done.code, "seconds": done.seconds, "summary": summary[-1:],
-                     "output": "" if passed else done.tail(80)})
-        line = f"{check:10} {program:20} {result:10} {done.seconds:6.0f}  {' '.join(summary[-1:])}"
-        print(line, flush=True)
-        if not passed:
-            print(done.tail(12))
+        said = [f"{check:10} {program:20} {result:10} {done.seconds:6.0f}  {' '.join(summary[-1:])}", *([] if passed else [done.tail(12)])]
+        print("\n".join(said), flush=True)
+        return {"check": check, "program": program, "passed": passed, "timed_out": done.timed_out,
+                "exit_code": done.code, "seconds": done.seconds, "summary": summary[-1:],
+                "output": "" if passed else done.tail(80)}
+
+    # All at the same time: a check keeps one processor busy, and its program's kernels are short.
+    with concurrent.futures.ThreadPoolExecutor(len(runs)) as pool:
+        rows = list(pool.map(check_one, runs))
     bad = [f"{row['check']} of {row['program']}" for row in rows if not row["passed"]]
     return {"tool": tool, "runs": rows, "failure": f"did not pass: {', '.join(bad)}" if bad else None}
 
