@@ -43,7 +43,7 @@ class Watched:
 
     def steps(self):
         self.agent.detach()
-        assert self.agent._watcher.faults == 0
+        assert self.agent._watcher.faults == 0, self.agent._watcher.faults
         with self._folder:
             return [json.loads(line) for line in self._log.read_text().splitlines()]
 
@@ -74,6 +74,7 @@ def test_losses_norms_and_clips_are_torchs_and_no_hook_waits():
         close(step["clip_coefficient"], min(1.0, 0.05 / (norm + 1e-6)))
         close(step["user"]["mean"], 2 * loss)
         assert step["read_at"] == "clip"
+    for step in steps[1:]:  # the first began before the agent did: not all of it was counted
         # A pass that is set up has one, which its budget knows.
         assert step["syncs"]["gradvane"]["calls"] <= step["own_sync_budget"], step
 
@@ -128,7 +129,7 @@ def test_tensors_logged_behind_a_step_before_a_capture_go_into_no_graph():
         graph.replay()
     steps = watched.steps()
     assert len(steps) == 7 and all("grad_norm" in step for step in steps), steps
-    assert [step.get("user", {}).get("warm") for step in steps[:2]] == [1, 1]
+    assert [step.get("user", {}).get("warm") for step in steps[:2]] == [1, 1], steps
 
 
 def test_a_scaler_on_the_device_is_divided_by_and_its_overflow_is_no_alarm():
