@@ -13,7 +13,7 @@
 //   uint32_t arrive(uint32_t*)            counts; the block of the last to arrive sees, after its next
 //                                         barrier, what the blocks of the others wrote before theirs
 //   static Vector load(const std::byte*)  sixteen bytes, aligned to as much
-//   static void prefetch(const std::byte*)  of such bytes that will be loaded soon
+//   static void prefetch_group(const std::byte*, int stride)  of a warp that will load kGroup such bytes a thread soon
 //   void store_host(uint64_t*, uint64_t)  into the ring
 //   void fence_host()                     stores to the ring before it, also those of blocks that arrived,
 //                                         come before those after it

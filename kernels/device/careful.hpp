@@ -1,10 +1,11 @@
 #pragma once
-// What the fast path refuses, a vector at a time: NaN and infinity, subnormal numbers, and magnitudes whose
-// squares fp32 cannot hold. A run that is sick has nothing else, so this may not be slow.
+// What the fast path refuses: NaN and infinity, subnormal numbers, and magnitudes whose squares fp32 cannot hold. A run
+// that is sick has nothing else, so this may not be slow.
 //
-// Everything but counts is in fp64, where nothing of these dtypes needs a scale, and in registers: the plain
-// definition, accumulate(), keeps its numbers in memory and looks at each element on its own. On a GPU with few
-// fp64 units (a GeForce) these are the limit here, as they were for the plain definition.
+// What is not finite is taken out of the vectors and counted by words, two 16-bit elements at once. What is left is added
+// as the fast path does, in fp32, multiplied by a power of two where its largest magnitude is far from 1: that is exact, and
+// what underflows then is below 2^-60 of the sums. All is in registers: the plain definition, accumulate(), keeps its numbers
+// in memory and looks at each element on its own.
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -13,19 +14,29 @@
 
 #include "kernels/device/group.hpp"
 #include "kernels/element.hpp"
+#include "kernels/sum_scale.hpp"
 #include "kernels/tensor_stats.hpp"
 
 namespace gradvane::kernels::device {
 
-namespace detail {
-
-GRADVANE_HOST_DEVICE inline std::uint32_t set_bits(std::uint32_t mask) noexcept {
-#if defined(__CUDA_ARCH__)
-  return static_cast<std::uint32_t>(__popc(mask));
-#else
-  return static_cast<std::uint32_t>(std::popcount(mask));
-#endif
+/// The plain definition: `vectors` vectors that are `stride` bytes apart,
+/// of `elements` each. Out of line: rare, and long.
+/// @param tensor    its first element
+/// @param is_first  nothing was read into `into` yet
+template <DType dtype>
+GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE void read_exactly(const std::byte* tensor,
+                                                            const std::byte* at, int elements,
+                                                            int vectors, int stride, bool is_first,
+                                                            TensorStats& into) noexcept {
+  if (is_first) into = TensorStats{};
+  for (int v = 0; v < vectors; ++v, at += stride) {
+    const std::int64_t index = (at - tensor) / size_in_bytes(dtype);
+    const auto* bits = reinterpret_cast<const Bits<dtype>*>(at);
+    for (int i = 0; i < elements; ++i) accumulate<dtype>(into, bits[i], index + i);
+  }
 }
+
+namespace detail {
 
 /// Of a mask that is not 0.
 GRADVANE_HOST_DEVICE inline int lowest_bit(std::uint32_t mask) noexcept {
@@ -34,16 +45,6 @@ GRADVANE_HOST_DEVICE inline int lowest_bit(std::uint32_t mask) noexcept {
 #else
   return std::countr_zero(mask);
 #endif
-}
-
-template <DType dtype>
-GRADVANE_HOST_DEVICE inline float element_of(const Vector& vector, std::size_t i) noexcept {
-  if constexpr (dtype == DType::f32) {
-    return __builtin_bit_cast(float, vector.word[i]);
-  } else {
-    return i % 2 == 0 ? low_value<dtype>(vector.word[i / 2])
-                      : high_value<dtype>(vector.word[i / 2]);
-  }
 }
 
 /// A word's elements at once: two of a 16-bit dtype, one fp32. An element's sign bit says whether something is true of it.
@@ -57,184 +58,210 @@ struct Lanes {
   static GRADVANE_HOST_DEVICE constexpr std::uint32_t in_each(std::uint32_t bits) noexcept {
     return dtype == DType::f32 ? bits : both(bits);
   }
-  /// Whether magnitudes are `least` or larger. No lane carries into the next.
-  static GRADVANE_HOST_DEVICE constexpr std::uint32_t at_least(std::uint32_t word,
-                                                               std::uint32_t least) noexcept {
-    return ((word & ~kSign) + (kSign - in_each(least))) & kSign;
+  /// Whether magnitudes are `least` or larger; other bits than the signs say nothing. No lane carries into the next.
+  static GRADVANE_HOST_DEVICE constexpr std::uint32_t reaches(std::uint32_t word,
+                                                              std::uint32_t least) noexcept {
+    return (word & ~kSign) + (kSign - in_each(least));
   }
   /// All bits of the lanes whose sign bit is set.
-  static GRADVANE_HOST_DEVICE constexpr std::uint32_t whole(std::uint32_t signs) noexcept {
-    return (signs - (signs >> (kBits - 1))) | signs;
+  static GRADVANE_HOST_DEVICE std::uint32_t whole(std::uint32_t word) noexcept {
+    if constexpr (dtype == DType::f32) {
+      return static_cast<std::uint32_t>(static_cast<std::int32_t>(word) >> 31);
+    } else {
+#if defined(__CUDA_ARCH__)
+      std::uint32_t mask;  // each byte the sign of its lane's upper one
+      asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(word));
+      return mask;
+#else
+      const std::uint32_t signs = word & kSign;
+      return (signs - (signs >> (kBits - 1))) | signs;
+#endif
+    }
+  }
+  /// How many lanes were set in masks with this sum.
+  static GRADVANE_HOST_DEVICE constexpr std::uint32_t count(std::uint32_t sum) noexcept {
+    return dtype == DType::f32 ? 0u - sum : set_lanes(sum);
   }
 };
 
-/// Which elements of a vector are something: the sign bits of word i's lanes, shifted right by i.
-struct Found {
-  std::uint32_t nonfinite = 0;
+/// How many elements of some vectors are something.
+struct Nonfinite {
+  std::uint32_t all = 0;
   std::uint32_t nan = 0;
   std::uint32_t negative = 0;  ///< -Inf
 };
 
-/// Whether any element is not finite.
-template <DType dtype>
-GRADVANE_HOST_DEVICE inline bool is_any_nonfinite(const Vector& vector) noexcept {
-  std::uint32_t found = 0;
-  GRADVANE_UNROLL
-  for (int i = 0; i < 4; ++i) found |= Lanes<dtype>::at_least(vector.word[i], Format<dtype>::kInf);
-  return found != 0;
-}
-
-/// Takes what is not finite out of the vector: zeros are in its place.
-template <DType dtype>
-GRADVANE_HOST_DEVICE inline Found take_nonfinite(Vector& vector) noexcept {
+/// Takes what is not finite out of the vectors: zeros are in its place.
+template <DType dtype, int kVectors>
+GRADVANE_HOST_DEVICE inline Nonfinite take_nonfinite(Vectors<kVectors>& vectors) noexcept {
   using Of = Lanes<dtype>;
-  Found found;
+  Nonfinite sums;
   GRADVANE_UNROLL
-  for (int i = 0; i < 4; ++i) {
-    const std::uint32_t word = vector.word[i];
-    const std::uint32_t nonfinite = Of::at_least(word, Format<dtype>::kInf);
-    const std::uint32_t nan = Of::at_least(word, Format<dtype>::kInf + 1);
-    found.nonfinite |= nonfinite >> i;
-    found.nan |= nan >> i;
-    found.negative |= ((nonfinite ^ nan) & word) >> i;
-    vector.word[i] = word & ~Of::whole(nonfinite);
+  for (int i = 0; i < kVectors; ++i) {
+    GRADVANE_UNROLL
+    for (std::uint32_t& word : vectors.vector[i].word) {
+      const std::uint32_t nonfinite = Of::whole(Of::reaches(word, Format<dtype>::kInf));
+      const std::uint32_t nan = Of::whole(Of::reaches(word, Format<dtype>::kInf + 1));
+      sums.all += nonfinite;
+      sums.nan += nan;
+      sums.negative += Of::whole(nonfinite & ~nan & word);
+      word &= ~nonfinite;
+    }
   }
-  return found;
+  return {Of::count(sums.all), Of::count(sums.nan), Of::count(sums.negative)};
 }
 
-/// What is finite in some vectors.
-template <DType dtype>
-struct FiniteSums {
-  static constexpr std::size_t kElements = sizeof(Vector) / size_in_bytes(dtype);
+/// Notes the first element that is not finite in `vectors` vectors that are `stride` bytes apart; there is one. Out of
+/// line: once for each thread and part, but where vectors come in another order.
+template <DType dtype, class Lane>
+GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE void note_first(const std::byte* tensor,
+                                                          const std::byte* at, int vectors,
+                                                          int stride, TensorStats& into) noexcept {
+  using Of = Lanes<dtype>;
+  GRADVANE_ROLL
+  for (int v = 0; v < vectors; ++v, at += stride) {
+    const Vector vector = Lane::load(at);
+    std::int64_t index = (at - tensor) / size_in_bytes(dtype);
+    GRADVANE_UNROLL
+    for (int i = 0; i < 4; ++i, index += Of::kPerWord) {
+      const std::uint32_t word = vector.word[i];
+      const std::uint32_t found = Of::reaches(word, Format<dtype>::kInf) & Of::kSign;
+      if (found == 0) continue;
+      const int lane = lowest_bit(found) / Of::kBits;
+      if (into.first_nonfinite >= 0 && into.first_nonfinite <= index + lane) return;
+      const auto bits = static_cast<Bits<dtype>>(word >> lane * Of::kBits);
+      into.first_nonfinite = index + lane;
+      into.first_kind = static_cast<std::int16_t>(nonfinite_kind<dtype>(bits));
+      return;
+    }
+  }
+}
 
-  double sum = 0;
-  double sum_abs = 0;
-  double sum_sq = 0;
+/// Magnitudes as they are compared here: fp32 as such, of a packed pair the larger one; and whether something that is not
+/// finite may be there.
+template <DType dtype, class Magnitude>
+GRADVANE_HOST_DEVICE inline float larger_of(Magnitude max) noexcept {
+  if constexpr (dtype == DType::f32) {
+    return max;
+  } else {
+    const std::uint32_t low = max & 0xffff;
+    const std::uint32_t high = max >> 16;
+    return value<dtype>(static_cast<std::uint16_t>(high > low ? high : low));
+  }
+}
+template <DType dtype, class Magnitude>
+GRADVANE_HOST_DEVICE inline bool is_out_of_order(Magnitude max) noexcept {
+  if constexpr (dtype == DType::f32) {
+    return !(max <= std::numeric_limits<float>::max());
+  } else {  // from the infinity of fp16 on, as which packed magnitudes are compared
+    return ((max + both(0x8000 - 0x7c00)) & kLaneTops) != 0;
+  }
+}
+
+/// What the sums are multiplied by first, so that neither they nor squares leave fp32's range.
+template <DType dtype>
+GRADVANE_HOST_DEVICE inline float scale_for(float max) noexcept {
+  if constexpr (dtype == DType::f16) return 1;  // its range is smaller
+  if (max > static_cast<float>(kShortRunMax)) return 0x1p-80f;
+  return max < static_cast<float>(kShortRunMin) ? 0x1p100f : 1;
+}
+
+/// What is finite in some vectors. Sums go where they belong at once: registers are scarce here.
+template <DType dtype>
+struct Finite {
   float max = 0;
   float min = std::numeric_limits<float>::infinity();
   std::uint32_t zero = 0;
-  std::uint32_t below_normal = 0;  ///< zeros among them
+  std::uint32_t subnormal = 0;
 
-  /// All of whose elements are finite.
-  GRADVANE_HOST_DEVICE void add(Vector vector) noexcept {
-    // By halves: the registers for all of it at once would be missing in the loops that call this.
-    GRADVANE_ROLL
-    for (int half = 0; half < 2; ++half) {
-      GRADVANE_UNROLL
-      for (std::size_t i = 0; i < kElements / 2; ++i) {
-        const float x = element_of<dtype>(vector, i);
-        const float magnitude = ::fabsf(x);
-        max = ::fmaxf(max, magnitude);
-        min = ::fminf(min, magnitude == 0 ? std::numeric_limits<float>::infinity() : magnitude);
-        zero += magnitude == 0;
-        below_normal += magnitude < value<dtype>(Format<dtype>::kMinNormal);
-        const double wide = x;
-        sum += wide;
-        sum_abs += ::fabs(wide);
-        sum_sq = ::fma(wide, wide, sum_sq);
-      }
-      vector.word[0] = vector.word[2];
-      vector.word[1] = vector.word[3];
-    }
+  /// @param max  the vectors' largest magnitude
+  template <int kVectors, class Magnitude>
+  GRADVANE_HOST_DEVICE void add(const Vectors<kVectors>& vectors, Magnitude packed_max,
+                                TensorStats& into) noexcept {
+    const auto small = count_small<dtype, false>(vectors);
+    zero += small.zero;
+    subnormal += small.subnormal;
+    if (packed_max == 0) return;
+    const float largest = larger_of<dtype>(packed_max);
+    max = ::fmaxf(max, largest);
+    min = ::fminf(min, smaller_of(small.min));
+    const float scale = scale_for<dtype>(largest);
+    const auto sums = sums_of<dtype>(vectors, Scaled{scale});
+    const double back = scale == 1 ? 1 : scale > 1 ? 0x1p-100 : 0x1p80;
+    into.sum = ::fma(static_cast<double>(sums.sum[0]), back, into.sum);
+    into.sum_abs = ::fma(static_cast<double>(sums.sum_abs[0]), back, into.sum_abs);
+    into.sum_sq = ::fma(static_cast<double>(sums.sum_sq[0]), back * back, into.sum_sq);
   }
 
   GRADVANE_HOST_DEVICE void add_to(TensorStats& into) const noexcept {
     into.zero += zero;
-    into.subnormal += below_normal - zero;
+    into.subnormal += subnormal;
     if (max > into.abs_max) into.abs_max = max;
     if (min < into.abs_min_nonzero) into.abs_min_nonzero = min;
-    into.sum += sum;
-    into.sum_abs += sum_abs;
-    into.sum_sq += sum_sq;
+  }
+
+ private:
+  template <class Magnitude>
+  static GRADVANE_HOST_DEVICE float smaller_of(Magnitude min) noexcept {
+    if constexpr (dtype == DType::f32) {
+      return min;
+    } else {
+      const std::uint32_t low = min & 0xffff;
+      const std::uint32_t high = min >> 16;
+      return value<dtype>(static_cast<std::uint16_t>(high < low ? high : low));
+    }
   }
 };
-
-/// How much is not finite in some vectors of one group, in one register: they are scarce here.
-struct NonfiniteCounts {
-  static_assert(kGroup * sizeof(Vector) / 2 < 256);
-  std::uint32_t packed = 0;  ///< NaN, -Inf, all
-
-  GRADVANE_HOST_DEVICE void add(std::uint32_t all, std::uint32_t nan,
-                                std::uint32_t negative) noexcept {
-    packed += all << 16 | negative << 8 | nan;
-  }
-  GRADVANE_HOST_DEVICE void add_to(TensorStats& into) const noexcept {
-    const std::uint32_t nan = packed & 0xff;
-    const std::uint32_t negative = packed >> 8 & 0xff;
-    into.nan += nan;
-    into.neg_inf += negative;
-    into.pos_inf += (packed >> 16) - nan - negative;
-  }
-};
-
-/// Of a vector with something in it that is not finite.
-/// @param index  of the vector's first element in the tensor
-template <DType dtype>
-GRADVANE_HOST_DEVICE inline void note_first(const Vector& vector, std::int64_t index,
-                                            TensorStats& into) noexcept {
-  using Of = Lanes<dtype>;
-  std::uint32_t word = 0;
-  std::uint32_t nonfinite = 0;
-  int at = 0;
-  GRADVANE_UNROLL
-  for (int i = 3; i >= 0; --i) {
-    const std::uint32_t here = Of::at_least(vector.word[i], Format<dtype>::kInf);
-    if (here == 0) continue;
-    nonfinite = here;
-    word = vector.word[i];
-    at = i * Of::kPerWord;
-  }
-  const int lane = lowest_bit(nonfinite) / Of::kBits;
-  index += at + lane;
-  if (into.first_nonfinite >= 0 && into.first_nonfinite <= index) return;
-  const auto bits = static_cast<Bits<dtype>>(word >> lane * Of::kBits);
-  const NonfiniteKind kind = (bits & Format<dtype>::kAbsMask) != Format<dtype>::kInf
-                                 ? NonfiniteKind::nan
-                             : bits == Format<dtype>::kInf ? NonfiniteKind::pos_inf
-                                                           : NonfiniteKind::neg_inf;
-  into.first_nonfinite = index;
-  into.first_kind = static_cast<std::int16_t>(kind);
-}
 
 }  // namespace detail
 
 /// Reads `vectors` vectors that are `stride` bytes apart, the first at `at`; in ascending order. fp32,
 /// fp16, bf16. Out of line: its code would be in the way of the loops.
 /// @param tensor    its first element
-/// @param is_first  nothing was read into `into` yet
 /// @return          whether the fast path refuses any of them
 template <DType dtype, class Lane>
 GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE bool read_carefully(const std::byte* tensor,
                                                               const std::byte* at, int vectors,
-                                                              int stride, bool is_first,
+                                                              int stride,
                                                               TensorStats& into) noexcept {
-  constexpr auto kElements = static_cast<std::uint32_t>(detail::FiniteSums<dtype>::kElements);
-  if (is_first) into = TensorStats{};
-  detail::FiniteSums<dtype> sums;
-  detail::NonfiniteCounts counts;
-  // All are on their way to the L2 cache before the first is worked on, without a register for them: loaded one after
-  // the other, each would be a wait for memory.
+  constexpr int kAtOnce = 2;  // the callers' registers are in use too
+  constexpr int kElements = sizeof(Vector) / size_in_bytes(dtype);
+  // All are on their way to the L2 cache before the first two are waited for.
+  if (vectors == kGroup) Lane::prefetch_group(at, stride);
+  detail::Finite<dtype> finite;
+  bool is_special = false;
   GRADVANE_ROLL
-  for (int v = 0; v < vectors; ++v) Lane::prefetch(at + v * stride);
-  GRADVANE_ROLL
-  for (int v = 0; v < vectors; ++v, at += stride) {
-    Vector vector = Lane::load(at);
-    if (detail::is_any_nonfinite<dtype>(vector)) {
-      if (counts.packed == 0)
-        detail::note_first<dtype>(vector, (at - tensor) / size_in_bytes(dtype), into);
-      const detail::Found found = detail::take_nonfinite<dtype>(vector);
-      const std::uint32_t nonfinite = detail::set_bits(found.nonfinite);
-      counts.add(nonfinite, detail::set_bits(found.nan), detail::set_bits(found.negative));
-      if (nonfinite == kElements) continue;  // often, in a run that has broken
-      sums.zero -= nonfinite;
-      sums.below_normal -= nonfinite;
+  for (; vectors > 0; vectors -= kAtOnce, at += kAtOnce * stride) {
+    Vectors<kAtOnce> some;
+    GRADVANE_UNROLL
+    for (int i = 0; i < kAtOnce; ++i)
+      some.vector[i] = i < vectors ? Lane::load(at + i * stride) : Vector{};
+    const int here = vectors < kAtOnce ? vectors : kAtOnce;
+    auto added = static_cast<std::uint32_t>((kAtOnce - here) * kElements);  // zeros of ours
+    auto max = detail::largest<dtype>(some);
+    if (detail::is_out_of_order<dtype>(max)) {
+      const detail::Nonfinite found = detail::take_nonfinite<dtype>(some);
+      max = detail::largest<dtype>(some);
+      is_special = true;
+      if (dtype == DType::bf16 && detail::is_out_of_order<dtype>(max)) {  // from 2^121 on
+        read_exactly<dtype>(tensor, at, kElements, here, stride, false, into);
+        continue;
+      }
+      if (found.all != 0) {
+        if (into.first_nonfinite < 0 || at < tensor + into.first_nonfinite * size_in_bytes(dtype))
+          detail::note_first<dtype, Lane>(tensor, at, here, stride, into);
+        added += found.all;
+        into.nan += found.nan;
+        into.neg_inf += found.negative;
+        into.pos_inf += found.all - found.nan - found.negative;
+      }
     }
-    sums.add(vector);
+    finite.zero -= added;
+    finite.add(some, max, into);
   }
-  sums.add_to(into);
-  counts.add_to(into);
-  return counts.packed != 0 ||
-         (dtype != DType::f16 && (sums.below_normal != sums.zero || !fits_short_run(sums.max)));
+  finite.add_to(into);
+  return is_special ||
+         (dtype != DType::f16 && (finite.subnormal != 0 || !fits_short_run(finite.max)));
 }
 
 }  // namespace gradvane::kernels::device

@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "kernels/device/packed.hpp"
+#include "kernels/device/short_sums.hpp"
 #include "kernels/device/tally.hpp"
 #include "kernels/element.hpp"
 #include "kernels/sum_scale.hpp"
@@ -32,39 +33,13 @@ template <DType dtype>
 
 namespace detail {
 
-/// fp32 sums of a group, in accumulators of sixteen elements. Each starts with its first element: an
-/// addition to zero is one instruction more.
-template <std::size_t kAccumulators>
-struct ShortSums {
-  float sum[kAccumulators];
-  float sum_abs[kAccumulators];
-  float sum_sq[kAccumulators];
-
-  GRADVANE_HOST_DEVICE void start(std::size_t accumulator, float x) noexcept {
-    sum[accumulator] = x;
-    sum_abs[accumulator] = ::fabsf(x);
-    sum_sq[accumulator] = x * x;
-  }
-  GRADVANE_HOST_DEVICE void add(std::size_t accumulator, float x) noexcept {
-    sum[accumulator] += x;
-    sum_abs[accumulator] += ::fabsf(x);
-    sum_sq[accumulator] = ::fmaf(x, x, sum_sq[accumulator]);
-  }
-  GRADVANE_HOST_DEVICE void fold() noexcept {
-    GRADVANE_UNROLL
-    for (std::size_t width = kAccumulators / 2; width > 0; width /= 2) {
-      GRADVANE_UNROLL
-      for (std::size_t i = 0; i < width; ++i) {
-        sum[i] += sum[i + width];
-        sum_abs[i] += sum_abs[i + width];
-        sum_sq[i] += sum_sq[i + width];
-      }
-    }
-  }
-};
-
 /// The sum of squares of a group whose largest magnitude is 2^-40: below, fp32 lost too much.
 inline constexpr float kShortSumMin = 0x1p-80f;
+
+/// A function, for the compiler of CUDA 13.0 fails at the built-in one where it may be a constant.
+GRADVANE_HOST_DEVICE inline float float_of(std::uint32_t bits) noexcept {
+  return __builtin_bit_cast(float, bits);
+}
 
 /// NaN if either is: fp32 and fp64 on the device have an instruction for the first.
 GRADVANE_HOST_DEVICE inline float max_nan(float a, float b) noexcept {
@@ -101,38 +76,41 @@ GRADVANE_HOST_DEVICE inline float high_value(std::uint32_t word) noexcept {
         : "r"(word));
     return result;
   }
-  return __builtin_bit_cast(float, word & 0xffff0000);
+  return float_of(word & 0xffff0000);
 #endif
   return value<dtype>(static_cast<std::uint16_t>(word >> 16));
 }
 
 }  // namespace detail
 
-/// Eight vectors of one thread.
-struct Group {
-  Vector vector[kGroup];
+/// Some vectors of one thread.
+template <int kVectors>
+  requires(kVectors > 0)
+struct Vectors {
+  Vector vector[std::size_t{kVectors}];
 };
+using Group = Vectors<kGroup>;
 
 // The three steps of reading a group. Their order in the source is that of the data's way through the
 // machine: everything waits for the loads, nothing else for anything rare.
 
 /// The smallest magnitude, zeros included; in the form that Tally keeps. fp32, fp16, bf16.
-template <DType dtype>
-GRADVANE_HOST_DEVICE inline auto smallest(const Group& group) noexcept {
+template <DType dtype, int kVectors>
+GRADVANE_HOST_DEVICE inline auto smallest(const Vectors<kVectors>& group) noexcept {
   if constexpr (dtype == DType::f32) {
     float min = std::numeric_limits<float>::infinity();
     GRADVANE_UNROLL
-    for (int i = 0; i < kGroup; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       GRADVANE_UNROLL
       for (int j = 0; j < 4; ++j) {
-        min = ::fminf(min, ::fabsf(__builtin_bit_cast(float, group.vector[i].word[j])));
+        min = ::fminf(min, ::fabsf(detail::float_of(group.vector[i].word[j])));
       }
     }
     return min;
   } else {
     std::uint32_t min = kPackedInf;
     GRADVANE_UNROLL
-    for (int i = 0; i < kGroup; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       GRADVANE_UNROLL
       for (int j = 0; j < 4; ++j) min = packed_min(min, packed_abs(group.vector[i].word[j]));
     }
@@ -162,15 +140,17 @@ struct Small {
 };
 
 /// fp32, fp16, bf16.
-template <DType dtype>
-GRADVANE_HOST_DEVICE inline auto count_small(const Group& group) noexcept {
+/// @tparam kRefuses  whether subnormal numbers are refused, not counted
+template <DType dtype, bool kRefuses = dtype != DType::f16, int kVectors>
+GRADVANE_HOST_DEVICE inline auto count_small(const Vectors<kVectors>& group) noexcept {
   if constexpr (dtype == DType::f32) {
     Small<float> small{std::numeric_limits<float>::infinity()};
     GRADVANE_UNROLL
-    for (int i = 0; i < kGroup; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       GRADVANE_UNROLL
       for (int j = 0; j < 4; ++j) {
-        const float magnitude = ::fabsf(__builtin_bit_cast(float, group.vector[i].word[j]));
+        const float magnitude = ::fabsf(detail::float_of(group.vector[i].word[j]));
+        if constexpr (!kRefuses) small.subnormal += magnitude < std::numeric_limits<float>::min();
         if (magnitude == 0) {
           ++small.zero;
         } else {
@@ -178,13 +158,16 @@ GRADVANE_HOST_DEVICE inline auto count_small(const Group& group) noexcept {
         }
       }
     }
-    small.refused = below_normal<dtype>(small.min);
+    if constexpr (kRefuses)
+      small.refused = below_normal<dtype>(small.min);
+    else
+      small.subnormal -= small.zero;
     return small;
   } else {
     Small<std::uint32_t> small{kPackedInf};
     std::uint32_t masks = 0;
     GRADVANE_UNROLL
-    for (int i = 0; i < kGroup; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       GRADVANE_UNROLL
       for (int j = 0; j < 4; ++j) {
         const std::uint32_t word = group.vector[i].word[j];
@@ -196,12 +179,12 @@ GRADVANE_HOST_DEVICE inline auto count_small(const Group& group) noexcept {
     }
     small.zero = set_lanes(masks);
     if (below_normal<dtype>(small.min)) [[unlikely]] {
-      if constexpr (dtype == DType::bf16) {
+      if constexpr (kRefuses) {
         small.refused = true;
       } else {  // common in fp16
         masks = 0;
         GRADVANE_UNROLL
-        for (int i = 0; i < kGroup; ++i) {
+        for (int i = 0; i < kVectors; ++i) {
           GRADVANE_UNROLL
           for (int j = 0; j < 4; ++j) {
             const std::uint32_t magnitude = packed_abs(group.vector[i].word[j]);
@@ -217,38 +200,40 @@ GRADVANE_HOST_DEVICE inline auto count_small(const Group& group) noexcept {
 
 namespace detail {
 
-template <DType dtype>
+template <DType dtype, int kVectors, class Scale = Unscaled>
   requires(dtype == DType::f16 || dtype == DType::bf16)
-GRADVANE_HOST_DEVICE inline auto sums_of(const Group& group) noexcept {
+GRADVANE_HOST_DEVICE inline auto sums_of(const Vectors<kVectors>& group,
+                                         Scale scale = {}) noexcept {
   ShortSums<4> sums;
   GRADVANE_UNROLL
   for (std::size_t j = 0; j < 2; ++j) {
-    sums.start(2 * j, low_value<dtype>(group.vector[0].word[j]));
-    sums.start(2 * j + 1, high_value<dtype>(group.vector[0].word[j]));
+    sums.start(2 * j, scale.of(low_value<dtype>(group.vector[0].word[j])));
+    sums.start(2 * j + 1, scale.of(high_value<dtype>(group.vector[0].word[j])));
   }
   GRADVANE_UNROLL
-  for (int i = 0; i < kGroup; ++i) {
+  for (int i = 0; i < kVectors; ++i) {
     GRADVANE_UNROLL
     for (std::size_t j = i == 0 ? 2 : 0; j < 4; ++j) {
-      sums.add(j % 2 * 2, low_value<dtype>(group.vector[i].word[j]));
-      sums.add(j % 2 * 2 + 1, high_value<dtype>(group.vector[i].word[j]));
+      sums.add(j % 2 * 2, scale.of(low_value<dtype>(group.vector[i].word[j])));
+      sums.add(j % 2 * 2 + 1, scale.of(high_value<dtype>(group.vector[i].word[j])));
     }
   }
   sums.fold();
   return sums;
 }
 
-template <DType dtype>
+template <DType dtype, int kVectors, class Scale = Unscaled>
   requires(dtype == DType::f32)
-GRADVANE_HOST_DEVICE inline auto sums_of(const Group& group) noexcept {
+GRADVANE_HOST_DEVICE inline auto sums_of(const Vectors<kVectors>& group,
+                                         Scale scale = {}) noexcept {
   ShortSums<2> sums;
-  sums.start(0, __builtin_bit_cast(float, group.vector[0].word[0]));
-  sums.start(1, __builtin_bit_cast(float, group.vector[0].word[1]));
+  sums.start(0, scale.of(float_of(group.vector[0].word[0])));
+  sums.start(1, scale.of(float_of(group.vector[0].word[1])));
   GRADVANE_UNROLL
-  for (int i = 0; i < kGroup; ++i) {
+  for (int i = 0; i < kVectors; ++i) {
     GRADVANE_UNROLL
     for (std::size_t j = i == 0 ? 2 : 0; j < 4; ++j) {
-      sums.add(j % 2, __builtin_bit_cast(float, group.vector[i].word[j]));
+      sums.add(j % 2, scale.of(float_of(group.vector[i].word[j])));
     }
   }
   sums.fold();
@@ -256,22 +241,22 @@ GRADVANE_HOST_DEVICE inline auto sums_of(const Group& group) noexcept {
 }
 
 /// The largest magnitude, NaN where there is one; and whether fp32 can hold the squares.
-template <DType dtype>
-GRADVANE_HOST_DEVICE inline auto largest(const Group& group) noexcept {
+template <DType dtype, int kVectors>
+GRADVANE_HOST_DEVICE inline auto largest(const Vectors<kVectors>& group) noexcept {
   if constexpr (dtype == DType::f32) {
     float max = 0;
     GRADVANE_UNROLL
-    for (int i = 0; i < kGroup; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       GRADVANE_UNROLL
       for (int j = 0; j < 4; ++j) {
-        max = max_nan(max, ::fabsf(__builtin_bit_cast(float, group.vector[i].word[j])));
+        max = max_nan(max, ::fabsf(detail::float_of(group.vector[i].word[j])));
       }
     }
     return max;
   } else {
     std::uint32_t max = 0;
     GRADVANE_UNROLL
-    for (int i = 0; i < kGroup; ++i) {
+    for (int i = 0; i < kVectors; ++i) {
       GRADVANE_UNROLL
       for (int j = 0; j < 4; ++j) max = packed_max_nan(max, packed_abs(group.vector[i].word[j]));
     }

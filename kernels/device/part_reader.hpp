@@ -6,8 +6,8 @@
 //   - A group that the fast path refuses is read carefully, vector by vector; of fp64 exactly.
 //   - The vectors between are taken in groups of kGroup * team: thread t loads numbers t, t + team, ...
 //     The last group is filled up with zeros.
-//   - A warp folds lane i += lane i + distance for distances 16, 8, 4, 2, 1; then what lanes read
-//     exactly is merged in the order of lanes.
+//   - A warp folds lane i += lane i + distance for distances 16, 8, 4, 2, 1; then come what even lanes have read
+//     carefully or exactly, in the order of lanes, and that of odd ones.
 #include <cstddef>
 #include <cstdint>
 
@@ -31,23 +31,6 @@ struct Share {
     return reinterpret_cast<std::uintptr_t>(data) < kAddressLimit;
   }
 };
-
-/// The plain definition: `vectors` vectors that are `stride` bytes apart,
-/// of `elements` each. Out of line: rare, and long.
-/// @param tensor    its first element
-/// @param is_first  nothing was read into `into` yet
-template <DType dtype>
-GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE void read_exactly(const std::byte* tensor,
-                                                            const std::byte* at, int elements,
-                                                            int vectors, int stride, bool is_first,
-                                                            TensorStats& into) noexcept {
-  if (is_first) into = TensorStats{};
-  for (int v = 0; v < vectors; ++v, at += stride) {
-    const std::int64_t index = (at - tensor) / size_in_bytes(dtype);
-    const auto* bits = reinterpret_cast<const Bits<dtype>*>(at);
-    for (int i = 0; i < elements; ++i) accumulate<dtype>(into, bits[i], index + i);
-  }
-}
 
 template <DType dtype, int kTeam, class Lane>
 class PartReader {
@@ -161,10 +144,17 @@ class PartReader {
       exactly(at, kPerVector, vectors);
       return false;
     } else {
-      const bool is_first = !used_exact_;
-      used_exact_ = true;
-      return read_carefully<dtype, Lane>(share_.data, at, vectors, kStride, is_first, exact_);
+      settle();
+      return read_carefully<dtype, Lane>(share_.data, at, vectors, kStride, exact_);
     }
+  }
+
+  /// Moves the tally to the block's memory, so that its registers are free for what is called.
+  GRADVANE_HOST_DEVICE void settle() noexcept {
+    if (!used_exact_) exact_ = TensorStats{};
+    used_exact_ = true;
+    add_tally(tally_, exact_);
+    tally_ = {};
   }
 
   Lane& lane_;
@@ -174,6 +164,29 @@ class PartReader {
   Tally<dtype> tally_;
   bool used_exact_ = false;
 };
+
+/// Adds what the set lanes of a warp have in `exact_of_warp` to what its first lane has in `into`. By the whole warp: one
+/// lane alone takes some 40 us for all of them (H200). Out of line: rare.
+template <class Lane>
+GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE inline void add_exact(Lane& lane,
+                                                                const TensorStats* exact_of_warp,
+                                                                std::uint32_t lanes,
+                                                                TensorStats& into) noexcept {
+  lane.sync_warp();  // a vote orders no memory
+  FieldMerge<Lane> merge(lane);
+  if (merge.half() == 0) merge.add(merge.word_of(into), 0);
+  GRADVANE_ROLL
+  for (int i = merge.half(); i < kWarp; i += 2)
+    merge.add((lanes >> i & 1) != 0 ? merge.word_of(exact_of_warp[i]) : merge.empty(), i);
+  if (merge.is_scaled()) {
+    if (lane.thread() % kWarp == 0) merge_lanes(into, exact_of_warp, lanes);
+  } else {
+    merge.join_halves();
+    if (merge.half() == 0) merge.store(into, exact_of_warp);
+  }
+  lane.sync_warp();
+  if (lane.thread() % kWarp == 0) into.numel = 0;  // of what was read exactly only
+}
 
 /// Makes a warp's shares one, in its first lane's `into`; all lanes call it, with their `exact`s side by
 /// side in `exact_of_warp`. numel is the caller's to set.
@@ -197,9 +210,7 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
     subnormal += lane.shuffle_down(subnormal, distance);
   }
   const std::uint32_t exact_lanes = lane.ballot(used_exact);
-  if (exact_lanes != 0) lane.sync_warp();  // a vote orders no memory
-  const int mine = lane.thread() % kWarp;
-  if (mine == 0) {
+  if (lane.thread() % kWarp == 0) {
     TensorStats stats;
     stats.sum = tally.sum;
     stats.sum_abs = tally.sum_abs;
@@ -211,9 +222,8 @@ GRADVANE_HOST_DEVICE inline void fold_warp(Lane& lane, Tally<dtype> tally, bool 
       stats.abs_min_nonzero = value<dtype>(static_cast<Bits<dtype>>(extremes.min));
     }
     into = stats;
-    if (exact_lanes != 0) merge_lanes(into, exact_of_warp, exact_lanes);
-    into.numel = 0;  // of what was read exactly only
   }
+  if (exact_lanes != 0) add_exact(lane, exact_of_warp, exact_lanes, into);
   lane.sync_warp();
 }
 

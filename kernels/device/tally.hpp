@@ -5,7 +5,9 @@
 
 #include "kernels/device/packed.hpp"
 #include "kernels/dtype.hpp"
+#include "kernels/element.hpp"
 #include "kernels/host_device.hpp"
+#include "kernels/tensor_stats.hpp"
 
 namespace gradvane::kernels::device {
 
@@ -68,5 +70,21 @@ struct Tally<DType::f64> {
     return {__builtin_bit_cast(std::uint64_t, max), __builtin_bit_cast(std::uint64_t, min)};
   }
 };
+
+/// Adds a tally to statistics that are held at no scale.
+template <DType dtype>
+GRADVANE_HOST_DEVICE inline void add_tally(const Tally<dtype>& tally, TensorStats& into) noexcept {
+  into.sum += tally.sum;
+  into.sum_abs += tally.sum_abs;
+  into.sum_sq += tally.sum_sq;
+  into.zero += tally.zero;
+  into.subnormal += tally.subnormals();
+  const Extremes extremes = tally.extremes();
+  if (extremes.max == 0) return;
+  const double max = value<dtype>(static_cast<Bits<dtype>>(extremes.max));
+  const double min = value<dtype>(static_cast<Bits<dtype>>(extremes.min));
+  if (max > into.abs_max) into.abs_max = max;
+  if (min < into.abs_min_nonzero) into.abs_min_nonzero = min;
+}
 
 }  // namespace gradvane::kernels::device

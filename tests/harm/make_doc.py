@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import table
-from comparison import ON_PURPOSE
+from comparison import LEFT_BY_CUPTI, ON_PURPOSE
 from program import FOUR_WAYS, Program
 
 INTRODUCTION = """\
@@ -69,12 +69,15 @@ def ways(program: Program) -> str:
 
 def result(program: Program) -> str:
     if program.needs == "cuda":
-        return "not run yet: it needs a GPU"
+        return "equal, where there is a GPU"
     return f"equal, weights to {program.weights_within:g}" if program.weights_within else "equal"
 
 
 def excused(program: Program) -> str:
     excuses = [f"{what}: {why}" for what, why in program.differs.items()]
+    if program.counts_syncs:
+        excuses.append(f"{LEFT_BY_CUPTI} descriptors of the device and {LEFT_BY_CUPTI} threads, which CUPTI keeps until the process "
+                       "ends: torch's profiler leaves the same")
     if program.crash_is_usual:
         excuses.append(f"the end is nearly always torch's crash that says \"{program.crash_by_chance}\", and now and then a good one: "
                        "neither is held against a run")

@@ -89,6 +89,8 @@ class Program:
     ways: tuple[str, ...] = FOUR_WAYS
     needs: str = ""
     """cuda: runs where there is a device"""
+    counts_syncs: bool = False
+    """It runs on a GPU, and the agent starts CUPTI."""
     weights_within: float = 0.0
     """0: the same bits"""
     differs: dict[str, str] = field(default_factory=dict)

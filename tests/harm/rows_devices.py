@@ -21,9 +21,11 @@ print(hasattr(optimizer, "found_inf"))
 """
 
 PROGRAMS = [
-    Program("policies that find nothing to skip, on a GPU", FUSED, whole=True, needs="cuda",
+    Program("policies that find nothing to skip, on a GPU", FUSED, whole=True, needs="cuda", counts_syncs=True,
             place=Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_NORM": "1e9"})),
-    Program("a fused optimizer that may leave out bad steps by itself, on a GPU", FUSED, whole=True, needs="cuda",
+    Program("a training whose host syncs are not counted, on a GPU", FUSED, whole=True, needs="cuda",
+            place=Place(environment={"GRADVANE_SYNC": "off"})),
+    Program("a fused optimizer that may leave out bad steps by itself, on a GPU", FUSED, whole=True, needs="cuda", counts_syncs=True,
             place=Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_ON_DEVICE": "on"})),
     Program("a whole step is captured in a CUDA graph and replayed", """
 torch.manual_seed(0)
@@ -51,5 +53,5 @@ way.detach()
 for _ in range(20):
     graph.replay()
 torch.cuda.synchronize()
-""", whole=True, needs="cuda"),
+""", whole=True, needs="cuda", counts_syncs=True),
 ]

@@ -57,7 +57,8 @@ bool UserMetrics::set(std::string_view name, double value) {
   if (is_late(place)) {
     OpenStep::Addition addition(handoff_.newest());
     if (addition) {
-      addition.add({.of = LateValue::Of::metric, .metric = index, .value = value});
+      addition.add(
+          {.of = LateValue::Of::metric, .metric = index, .metrics = count(), .value = value});
       return true;
     }
   }
@@ -82,7 +83,7 @@ void UserMetrics::read_late(bool is_capturing) noexcept {
     collectors::StepFacts facts;
     read(late_, facts);
     for (const collectors::SlotRead& read : facts.reads)
-      addition.add({.of = LateValue::Of::read, .read = read});
+      addition.add({.of = LateValue::Of::read, .metrics = count(), .read = read});
   }
   late_.clear();
 }
@@ -101,7 +102,7 @@ void UserMetrics::read(collectors::StepFacts& facts) noexcept {
 
 void UserMetrics::write_to(collectors::StepFacts& facts) noexcept {
   facts.user = values_;
-  facts.user_count = static_cast<std::int32_t>(names_.size());
+  facts.user_count = count();
   facts.refused_names = std::exchange(refused_names_, 0);
 }
 

@@ -56,6 +56,9 @@ class UserMetrics {
   };
 
   [[nodiscard]] int index_of(std::string_view name);
+  [[nodiscard]] std::int32_t count() const noexcept {
+    return static_cast<std::int32_t>(names_.size());
+  }
   [[nodiscard]] bool is_late(std::size_t index) noexcept;
   void read(OnDevice& from, collectors::StepFacts& facts) noexcept;
 

@@ -14,7 +14,8 @@ namespace {
 bool add(OpenStep& step, std::int32_t metric, double value) {
   OpenStep::Addition addition(step);
   if (!addition) return false;
-  addition.add({.of = LateValue::Of::metric, .metric = metric, .value = value});
+  addition.add(
+      {.of = LateValue::Of::metric, .metric = metric, .metrics = metric + 1, .value = value});
   return true;
 }
 
@@ -93,7 +94,7 @@ TEST(OpenStep, HasALossAndReadsOnADeviceBesidesMetrics) {
     OpenStep::Addition addition(step);
     ASSERT_TRUE(static_cast<bool>(addition));
     addition.add({.of = LateValue::Of::loss, .value = 0.5});
-    addition.add({.of = LateValue::Of::read, .read = {SlotRole::user, 3, 42}});
+    addition.add({.of = LateValue::Of::read, .metrics = 2, .read = {SlotRole::user, 3, 42}});
   }
   step.close();
   StepFacts facts;
@@ -103,6 +104,8 @@ TEST(OpenStep, HasALossAndReadsOnADeviceBesidesMetrics) {
   ASSERT_TRUE(facts.reads.has_on_devices(SlotRole::user));
   EXPECT_EQ((facts.reads.end() - 1)->token, 42u);
   EXPECT_EQ(facts.reads.begin()->token, 9u);
+  EXPECT_EQ(facts.user_count, 2)
+      << "the first that was ever logged came behind the step, on a device";
 }
 
 /// What the training thread was told is in the step is in it, and nothing else is: whichever thread comes first.

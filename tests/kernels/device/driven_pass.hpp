@@ -51,11 +51,11 @@ class FiberLane {
   void add(std::int64_t* to, std::int64_t value) { *to += value; }
   void raise(std::uint64_t* to, std::uint64_t value) { *to = std::max(*to, value); }
   [[nodiscard]] std::uint32_t arrive(std::uint32_t* counter) { return (*counter)++; }
+  static void prefetch_group(const std::byte*, int) {}
   [[nodiscard]] static device::Vector load(const std::byte* at) {
     ++loads;
     return *reinterpret_cast<const device::Vector*>(at);  // aligned, or UBSan says so
   }
-  static void prefetch(const std::byte*) {}
   [[nodiscard]] static device::Vector load_to_change(const std::byte* at) { return load(at); }
   static void store(std::byte* at, const device::Vector& vector) {
     *reinterpret_cast<device::Vector*>(at) = vector;
