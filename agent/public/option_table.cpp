@@ -245,12 +245,11 @@ constexpr std::array kTable{
         "Python: under `on_nonfinite: skip`, a fused Adam, AdamW or SGD leaves out bad steps on "
         "its CUDA device, and no step waits for the host. With skip_norm, "
         "a gradient scaler, immediate mode or several processes, each step waits as without this "
-        "option. Not run on a GPU yet."),
+        "option."),
     on_off<&Options::found_inf_for_scaler>(
         "found_inf_for_scaler",
         "Python: GradScaler.step() with a fused optimizer takes `found_inf` from Gradvane's read "
-        "of the gradients, and does not read and write all of them for a check of its own. Not "
-        "run on a GPU yet."),
+        "of the gradients, and does not read and write all of them for a check of its own."),
     whole<&Options::snapshot_every, 0, kMaxInt>(
         "snapshot_every", "0 or more",
         "Steps between two snapshots of the training's state. 0: every 100 if a "
