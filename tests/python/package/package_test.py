@@ -84,7 +84,7 @@ def test_the_wheel_installs_where_there_is_no_compiler_and_no_toolkit(tmp_path, 
 
 
 def pip_into(site: Path, *wanted) -> None:
-    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", "--upgrade", "--target", site, *wanted)
+    run(sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", "--no-compile", "--upgrade", "--target", site, *wanted)
 
 
 def newest_torch(site: Path) -> str:
