@@ -137,23 +137,35 @@ GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE void note_first(const std::byte* tenso
   }
 }
 
-/// Magnitudes as they are compared here: fp32 as such, of a packed pair the larger one; and whether something that is not
-/// finite may be there.
+/// The larger magnitude of a packed pair; fp32's own.
 template <DType dtype, class Magnitude>
-GRADVANE_HOST_DEVICE inline float larger_of(Magnitude max) noexcept {
+GRADVANE_HOST_DEVICE inline float larger_of(Magnitude pair) noexcept {
   if constexpr (dtype == DType::f32) {
-    return max;
+    return pair;
   } else {
-    const std::uint32_t low = max & 0xffff;
-    const std::uint32_t high = max >> 16;
+    const std::uint32_t low = pair & 0xffff;
+    const std::uint32_t high = pair >> 16;
     return value<dtype>(static_cast<std::uint16_t>(high > low ? high : low));
   }
 }
+/// The smaller one.
+template <DType dtype, class Magnitude>
+GRADVANE_HOST_DEVICE inline float smaller_of(Magnitude pair) noexcept {
+  if constexpr (dtype == DType::f32) {
+    return pair;
+  } else {
+    const std::uint32_t low = pair & 0xffff;
+    const std::uint32_t high = pair >> 16;
+    return value<dtype>(static_cast<std::uint16_t>(high < low ? high : low));
+  }
+}
+
+/// Whether a largest magnitude may be one that is not finite. Pairs are compared as fp16, so of bf16 all from 2^121 on may be.
 template <DType dtype, class Magnitude>
 GRADVANE_HOST_DEVICE inline bool is_out_of_order(Magnitude max) noexcept {
   if constexpr (dtype == DType::f32) {
     return !(max <= std::numeric_limits<float>::max());
-  } else {  // from the infinity of fp16 on, as which packed magnitudes are compared
+  } else {
     return ((max + both(0x8000 - 0x7c00)) & kLaneTops) != 0;
   }
 }
@@ -174,7 +186,7 @@ struct Finite {
   std::uint32_t zero = 0;
   std::uint32_t subnormal = 0;
 
-  /// @param max  the vectors' largest magnitude
+  /// @param packed_max  the vectors' largest magnitude
   template <int kVectors, class Magnitude>
   GRADVANE_HOST_DEVICE void add(const Vectors<kVectors>& vectors, Magnitude packed_max,
                                 TensorStats& into) noexcept {
@@ -184,7 +196,7 @@ struct Finite {
     if (packed_max == 0) return;
     const float largest = larger_of<dtype>(packed_max);
     max = ::fmaxf(max, largest);
-    min = ::fminf(min, smaller_of(small.min));
+    min = ::fminf(min, smaller_of<dtype>(small.min));
     const float scale = scale_for<dtype>(largest);
     const auto sums = sums_of<dtype>(vectors, Scaled{scale});
     const double back = scale == 1 ? 1 : scale > 1 ? 0x1p-100 : 0x1p80;
@@ -198,18 +210,6 @@ struct Finite {
     into.subnormal += subnormal;
     if (max > into.abs_max) into.abs_max = max;
     if (min < into.abs_min_nonzero) into.abs_min_nonzero = min;
-  }
-
- private:
-  template <class Magnitude>
-  static GRADVANE_HOST_DEVICE float smaller_of(Magnitude min) noexcept {
-    if constexpr (dtype == DType::f32) {
-      return min;
-    } else {
-      const std::uint32_t low = min & 0xffff;
-      const std::uint32_t high = min >> 16;
-      return value<dtype>(static_cast<std::uint16_t>(high < low ? high : low));
-    }
   }
 };
 
