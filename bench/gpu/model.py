@@ -189,7 +189,7 @@ def small(megabytes: int, chunks_of_a_block: int) -> Case:
 
 
 def measured() -> dict[str, float]:
-    """By the case's title: medians of today's kernel."""
+    """By the case's title: medians of the newest build that has the case."""
     cases = {(case.dtype, case.bytes, case.tensors, "uniform"): case.title for case in CASES}
     cases |= {(dtype, 1 << 28, 1, data): f"{dtype} {way}" for way, data in SICK.items() for dtype in ("bf16", "f32")}
     found = {}

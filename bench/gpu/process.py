@@ -69,7 +69,7 @@ def run(command, log, deadline, *, environment=None, limit=None):
     seconds = deadline.left() if limit is None else min(limit, deadline.left())
     if seconds <= 0:
         raise StageError("no time left for: " + " ".join(command[:3]))
-    log.add("$ " + " ".join(command))
+    log.add("$ " + " ".join(command))  # at once: what hangs is to be known
     start = time.monotonic()
     # Files, not pipes: what a killed command said is kept.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -86,7 +86,7 @@ def run(command, log, deadline, *, environment=None, limit=None):
         for file in (out, err):
             file.seek(0)
             texts.append(file.read().decode(errors="replace"))
-    log.add(texts[0] + texts[1] + f"[{'timed out' if code is None else code}]")
+    log.add(f"of {' '.join(command)}:\n{texts[0]}{texts[1]}[{'timed out' if code is None else code}]")
     return Finished(code, *texts, time.monotonic() - start)
 
 

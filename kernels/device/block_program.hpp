@@ -33,7 +33,7 @@ namespace gradvane::kernels::device {
 
 /// What the threads of a block share.
 struct BlockMemory {
-  TensorStats exact[kThreads];  ///< one a thread: what it read exactly
+  TensorStats exact[kThreads];  ///< one a thread: what it read carefully or exactly
   Share shares[kThreads];
   TensorStats warp[2][kWarps];  ///< by turns: the first warp may still be at the last part's
   TensorStats half_warp[2 * kWarps];

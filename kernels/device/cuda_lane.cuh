@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/device/group.hpp"
 #include "kernels/device/packed.hpp"
 
 namespace gradvane::kernels::device {
@@ -63,10 +64,8 @@ class CudaLane {
   /// Brings to the L2 cache what the threads of this warp will load: kGroup vectors each, `stride` bytes apart, of which
   /// `at` is this thread's first. One line each, for a prefetch takes its time for each thread.
   __device__ static void prefetch_group(const std::byte* at, int stride) noexcept {
-    constexpr int kLine = 128;
-    constexpr int kLines = 4;  // of a vector of each thread
     const int lane = thread() % 32;
-    at += lane / kLines * stride + lane % kLines * kLine - lane * static_cast<int>(sizeof(Vector));
+    at += line_of_group(lane, stride) - lane * static_cast<int>(sizeof(Vector));
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
   }
 

@@ -91,6 +91,13 @@ struct Vectors {
 };
 using Group = Vectors<kGroup>;
 
+/// A warp's group lies in 32 lines of 128 bytes, four for each vector of its lanes, which are `stride` bytes apart: where the
+/// line of this number is, from the first byte of the group.
+[[nodiscard]] GRADVANE_HOST_DEVICE constexpr int line_of_group(int number, int stride) noexcept {
+  constexpr int kLines = 4;
+  return number / kLines * stride + number % kLines * 128;
+}
+
 // The three steps of reading a group. Their order in the source is that of the data's way through the
 // machine: everything waits for the loads, nothing else for anything rare.
 

@@ -3,11 +3,12 @@
 // of a warp become one TensorStats. Order is part of the result:
 //   - Elements before the first 16-byte boundary are read by thread 0, those behind the last one by
 //     thread 1, exactly.
-//   - A group that the fast path refuses is read carefully, vector by vector; of fp64 exactly.
+//   - A group that the fast path refuses is read carefully, two vectors at once; of fp64 exactly. What the thread has summed
+//     before is moved to where those sums go.
 //   - The vectors between are taken in groups of kGroup * team: thread t loads numbers t, t + team, ...
 //     The last group is filled up with zeros.
 //   - A warp folds lane i += lane i + distance for distances 16, 8, 4, 2, 1; then come what even lanes have read
-//     carefully or exactly, in the order of lanes, and that of odd ones.
+//     carefully or exactly, in the order of lanes, and that of odd ones; fp64 at a scale in the order of all lanes.
 #include <cstddef>
 #include <cstdint>
 
@@ -178,11 +179,11 @@ GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE inline void add_exact(Lane& lane,
   GRADVANE_ROLL
   for (int i = merge.half(); i < kWarp; i += 2)
     merge.add((lanes >> i & 1) != 0 ? merge.word_of(exact_of_warp[i]) : merge.empty(), i);
+  lane.sync_warp();  // all have read `into`
   if (merge.is_scaled()) {
     if (lane.thread() % kWarp == 0) merge_lanes(into, exact_of_warp, lanes);
   } else {
     merge.join_halves();
-    lane.sync_warp();  // all have read `into`
     if (merge.half() == 0) merge.store(into, exact_of_warp);
   }
   lane.sync_warp();

@@ -7,7 +7,7 @@
 
 namespace gradvane::kernels::device::detail {
 
-/// fp32 sums of a group, in accumulators of sixteen elements. Each starts with its first element: an
+/// fp32 sums of some vectors, in accumulators of at most sixteen elements. Each starts with its first element: an
 /// addition to zero is one instruction more.
 template <std::size_t kAccumulators>
 struct ShortSums {

@@ -168,8 +168,9 @@ def takes_out(way: list[Instruction], words: int) -> bool:
 
 
 def careful_rows(code: Code) -> dict[str, dict]:
-    """Of the functions for groups that the loops refuse: a loop over a few vectors. Of the ways through it that call nothing
-    the longest of each kind: with sums, with what is not finite taken out first, and with nothing left to add up."""
+    """Of the functions for groups that the loops refuse: a loop over a few vectors. Of the ways through it that call nothing:
+    the longest with sums; the longest with what is not finite taken out first, without subnormal numbers; and the shortest of
+    those that take it out and add nothing, where nothing is left."""
     rows: dict[str, dict] = {}
     for dtype, entry, whole in functions(code, "read_carefully", CAREFUL, ("f32", "f16", "bf16")):
         found = innermost(loops(code, entry), lambda it: it.is_wide_load)
@@ -178,7 +179,12 @@ def careful_rows(code: Code) -> dict[str, dict]:
         kinds: dict[str, list[Instruction]] = {}
         for way in ways:  # the shortest first
             adds, takes = any(it.name == "FFMA" for it in way), takes_out(way, 4 * loads)
-            kinds["nonfinite" if adds and takes else "careful" if adds else "broken" if takes else "zeros"] = way
+            if takes and any(SUBNORMALS.match(it.opcode) for it in way):
+                continue
+            if takes and not adds:
+                kinds.setdefault("broken", way)
+            elif adds:
+                kinds["nonfinite" if takes else "careful"] = way
         if missing := {"careful", "nonfinite", "broken"} - set(kinds):
             raise SassError(f"{code.name}: no loop with ways that are {', '.join(sorted(missing))} in read_carefully of {dtype}")
         function = {**function_row(whole), "prefetches": sum(it.is_prefetch for it in whole)}

@@ -59,6 +59,8 @@ def differences(program: Program, way: str, plain: Outcome, watched: Outcome, na
         found.append(f"looks: {told([one['look'] for one in expected_looks], [one['look'] for one in seen_looks])}")
         return found
     for expected, seen in zip(expected_looks, seen_looks):
+        if program.counts_syncs:
+            seen = without_cupti(expected, seen)
         for what in expected:
             if what not in program.differs and not same(what, expected[what], seen[what], way, program):
                 found.append(f"{what}, at {expected['look']!r}: {told(expected[what], seen[what])}")
@@ -106,8 +108,6 @@ def looks(outcome: Outcome, name: str | None) -> list[dict]:
 def same(what: str, expected: object, seen: object, way: str, program: Program) -> bool:
     if what == "weights" and program.weights_within:
         return close(expected, seen, program.weights_within)
-    if program.counts_syncs:
-        seen = without_cupti(what, expected, seen)
     if expected == seen:
         return True
     if way == "attach, detach":
@@ -124,17 +124,16 @@ def same(what: str, expected: object, seen: object, way: str, program: Program) 
     return False
 
 
-def without_cupti(what: str, expected: object, seen: object) -> object:
-    """As if CUPTI had given back what it keeps."""
-    if what == "native threads":
-        return max(seen - LEFT_BY_CUPTI, min(seen, expected))  # type: ignore[operator,type-var]
-    if what != "descriptors":
+def without_cupti(expected: dict, seen: dict) -> dict:
+    """A look as if CUPTI had given back what it keeps: all of it, or nothing is taken off."""
+    more = surplus(expected["descriptors"], seen["descriptors"]) or []
+    devices = [one for one in more if re.fullmatch(r"/dev/nvidia\d+", one)]
+    if len(devices) < LEFT_BY_CUPTI or seen["native threads"] < expected["native threads"] + LEFT_BY_CUPTI:
         return seen
-    kept = list(seen)  # type: ignore[call-overload]
-    devices = [one for one in surplus(expected, seen) or [] if re.fullmatch(r"/dev/nvidia\d+", one)]  # type: ignore[arg-type]
+    kept = list(seen["descriptors"])
     for one in devices[:LEFT_BY_CUPTI]:
         kept.remove(one)
-    return kept
+    return {**seen, "descriptors": kept, "native threads": seen["native threads"] - LEFT_BY_CUPTI}
 
 
 def surplus(expected: list, seen: list) -> list | None:

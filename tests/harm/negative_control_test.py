@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import four_ways
-from comparison import differences
+from comparison import differences, without_cupti
 from four_ways import Outcome
 from program import TERMINATED, Place, Program, script
 
@@ -124,3 +124,18 @@ def test_the_page_lists_every_program_of_the_table():
 
     page = (four_ways.HERE.parents[1] / "docs" / "harm.md").read_text()
     assert page == make_doc.document(), "write it again: python tests/harm/make_doc.py > docs/harm.md"
+
+
+def test_of_what_cupti_keeps_two_descriptors_and_two_threads_are_excused_and_no_more():
+    device = "/dev/nvidia0"
+    plain = {"descriptors": [device, "socket"], "native threads": 4}
+
+    def left(devices, threads, *others):
+        descriptors = sorted([*plain["descriptors"], *[device] * devices, *others])
+        return without_cupti(plain, {"descriptors": descriptors, "native threads": threads})
+
+    assert left(2, 6) == plain
+    assert left(3, 6)["descriptors"] == [device, device, "socket"]
+    assert left(2, 7)["native threads"] == 5
+    assert left(0, 6)["native threads"] == 6, "CUPTI was not started: the threads are ours"
+    assert left(2, 6, "/dev/shm/left")["descriptors"] == [device, "/dev/shm/left", "socket"]

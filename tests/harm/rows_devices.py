@@ -25,6 +25,8 @@ PROGRAMS = [
             place=Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_NORM": "1e9"})),
     Program("a training whose host syncs are not counted, on a GPU", FUSED, whole=True, needs="cuda",
             place=Place(environment={"GRADVANE_SYNC": "off"})),
+    Program("policies on a GPU, where host syncs are not counted", FUSED, whole=True, needs="cuda",
+            place=Place(environment={"GRADVANE_SYNC": "off", "GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_ON_DEVICE": "on"})),
     Program("a fused optimizer that may leave out bad steps by itself, on a GPU", FUSED, whole=True, needs="cuda", counts_syncs=True,
             place=Place(environment={"GRADVANE_ON_NONFINITE": "skip", "GRADVANE_SKIP_ON_DEVICE": "on"})),
     Program("a whole step is captured in a CUDA graph and replayed", """

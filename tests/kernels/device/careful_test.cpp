@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace gradvane::kernels::device {
@@ -120,6 +121,19 @@ TEST(Careful, WhatTheFastPathRefusesIsSpecial) {
   EXPECT_TRUE(is_special<DType::f32>(0x007fffff, 0x3f800000)) << "subnormal";
   EXPECT_TRUE(is_special<DType::f32>(0x60000000, 0x3f800000)) << "2^65, squared";
   EXPECT_TRUE(is_special<DType::f32>(0x20000000, 0x20000000)) << "2^-63, squared";
+}
+
+TEST(Careful, AWarpAsksForTheLinesThatItsLanesWillLoadAndForNoOther) {
+  constexpr int kLanes = 32;
+  for (const int stride : {512, 4096}) {
+    std::set<int> loaded, asked_for;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      for (int v = 0; v < kGroup; ++v)
+        loaded.insert((v * stride + lane * static_cast<int>(sizeof(Vector))) / 128 * 128);
+      asked_for.insert(line_of_group(lane, stride));
+    }
+    EXPECT_EQ(asked_for, loaded);
+  }
 }
 
 TEST(Careful, WhatWasReadBeforeStays) {

@@ -41,10 +41,13 @@ def test_the_model_is_near_what_sick_data_took(way, dtype):
     assert model.seconds(H200, model.sick(dtype, way)) == pytest.approx(took, rel=0.15)
 
 
-def test_that_reading_and_computing_take_turns_shows(monkeypatch):
-    """The control: at the same time, as was believed before, it would be much less than what it took."""
-    together = model.seconds(H200, model.sick("bf16", "plain"))
-    assert together < 0.85 * min(took for case, took in model.measured().items() if case.split()[-1] in model.SICK)
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_that_reading_and_computing_take_turns_shows(dtype):
+    """The control: at the same time, as was believed before, they would take much less than they took."""
+    case = model.sick(dtype, "nonfinite")
+    clean = model.sick(dtype, "plain")
+    together = max(model.data_seconds(H200, clean), model.careful_seconds(H200, case)) + model.fixed_seconds(H200, case)
+    assert together < 0.75 * model.measured()[f"{dtype} nonfinite"]
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "f32"])
@@ -52,7 +55,7 @@ def test_that_reading_and_computing_take_turns_shows(monkeypatch):
 @pytest.mark.parametrize("device", model.DEVICES[1:], ids=lambda device: device.name)
 def test_sick_data_should_take_some_twice_as_long(device, way, dtype):
     # A B200 has more memory to read in the time of an instruction.
-    bound = 3.1 if device.name == "B200" else 2.3
+    bound = 2.8 if device.name == "B200" else 2.3
     assert model.seconds(device, model.sick(dtype, way)) < bound * model.seconds(device, model.sick(dtype, "plain"))
 
 
