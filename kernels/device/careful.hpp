@@ -137,26 +137,15 @@ GRADVANE_OUT_OF_LINE GRADVANE_HOST_DEVICE void note_first(const std::byte* tenso
   }
 }
 
-/// The larger magnitude of a packed pair; fp32's own.
-template <DType dtype, class Magnitude>
-GRADVANE_HOST_DEVICE inline float larger_of(Magnitude pair) noexcept {
+/// The larger or the smaller magnitude of a packed pair; fp32's own.
+template <DType dtype, bool kIsLarger, class Magnitude>
+GRADVANE_HOST_DEVICE inline float end_of(Magnitude pair) noexcept {
   if constexpr (dtype == DType::f32) {
     return pair;
   } else {
     const std::uint32_t low = pair & 0xffff;
     const std::uint32_t high = pair >> 16;
-    return value<dtype>(static_cast<std::uint16_t>(high > low ? high : low));
-  }
-}
-/// The smaller one.
-template <DType dtype, class Magnitude>
-GRADVANE_HOST_DEVICE inline float smaller_of(Magnitude pair) noexcept {
-  if constexpr (dtype == DType::f32) {
-    return pair;
-  } else {
-    const std::uint32_t low = pair & 0xffff;
-    const std::uint32_t high = pair >> 16;
-    return value<dtype>(static_cast<std::uint16_t>(high < low ? high : low));
+    return value<dtype>(static_cast<std::uint16_t>((high > low) == kIsLarger ? high : low));
   }
 }
 
@@ -194,9 +183,9 @@ struct Finite {
     zero += small.zero;
     subnormal += small.subnormal;
     if (packed_max == 0) return;
-    const float largest = larger_of<dtype>(packed_max);
+    const float largest = end_of<dtype, true>(packed_max);
     max = ::fmaxf(max, largest);
-    min = ::fminf(min, smaller_of<dtype>(small.min));
+    min = ::fminf(min, end_of<dtype, false>(small.min));
     const float scale = scale_for<dtype>(largest);
     const auto sums = sums_of<dtype>(vectors, Scaled{scale});
     const double back = scale == 1 ? 1 : scale > 1 ? 0x1p-100 : 0x1p80;
