@@ -40,16 +40,17 @@ void OpenStep::add_to(std::uint64_t sequence, StepFacts& facts) noexcept {
     const bool is_its_own = seen_->sequence == sequence;
     seen_.reset();
     if (!is_its_own) continue;  // of a step that was lost
-    facts.user_count = std::max(facts.user_count, late.metrics);
     switch (late.of) {
       case LateValue::Of::metric:
         facts.user[static_cast<std::size_t>(late.metric)] = late.value;
+        facts.user_count = std::max(facts.user_count, late.metric + 1);
         break;
       case LateValue::Of::loss:
         facts.loop_loss = late.value;
         break;
       case LateValue::Of::read:
         facts.reads.set(late.read);
+        facts.user_count = std::max(facts.user_count, late.metric + 1);
         break;
     }
   }

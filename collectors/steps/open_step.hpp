@@ -15,9 +15,8 @@ namespace gradvane::collectors {
 struct LateValue {
   enum class Of : std::uint8_t { metric, loss, read };
   Of of = Of::metric;
-  std::int32_t metric = 0;   ///< its index
-  std::int32_t metrics = 0;  ///< how many custom metrics have names by now; 0 for a loss
-  double value = 0;          ///< of the metric or of the loss
+  std::int32_t metric = 0;  ///< its index; of a read, that of the last one that has a name
+  double value = 0;         ///< of the metric or of the loss
   SlotRead read{};
 };
 

@@ -143,9 +143,8 @@ GRADVANE_HOST_DEVICE inline float end_of(Magnitude pair) noexcept {
   if constexpr (dtype == DType::f32) {
     return pair;
   } else {
-    const std::uint32_t low = pair & 0xffff;
-    const std::uint32_t high = pair >> 16;
-    return value<dtype>(static_cast<std::uint16_t>((high > low) == kIsLarger ? high : low));
+    const std::uint32_t bits = kIsLarger ? larger_lane(pair) : smaller_lane(pair);
+    return value<dtype>(static_cast<std::uint16_t>(bits));
   }
 }
 

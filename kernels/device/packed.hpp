@@ -109,6 +109,16 @@ GRADVANE_HOST_DEVICE inline std::uint32_t packed_below_mask(std::uint32_t x,
 #endif
 }
 
+/// Of two magnitudes, as bits: the larger one; the smaller one.
+GRADVANE_HOST_DEVICE constexpr std::uint32_t larger_lane(std::uint32_t pair) noexcept {
+  const std::uint32_t low = pair & 0xffff;
+  return pair >> 16 > low ? pair >> 16 : low;
+}
+GRADVANE_HOST_DEVICE constexpr std::uint32_t smaller_lane(std::uint32_t pair) noexcept {
+  const std::uint32_t low = pair & 0xffff;
+  return pair >> 16 < low ? pair >> 16 : low;
+}
+
 /// How many lanes were set in masks whose plain sum modulo 2^32 is `sum`, at most 2^15 of them. A set
 /// low lane adds 2^16 - 1, a set high one 2^32 - 2^16.
 GRADVANE_HOST_DEVICE constexpr std::uint32_t set_lanes(std::uint32_t sum) noexcept {

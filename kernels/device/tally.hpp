@@ -31,9 +31,7 @@ struct Tally {
   [[nodiscard]] GRADVANE_HOST_DEVICE std::uint32_t subnormals() const noexcept { return subnormal; }
   [[nodiscard]] GRADVANE_HOST_DEVICE Extremes extremes() const noexcept {
     if (max == 0) return {};
-    const std::uint32_t max_low = max & 0xffff;
-    const std::uint32_t min_low = min & 0xffff;
-    return {max >> 16 > max_low ? max >> 16 : max_low, min >> 16 < min_low ? min >> 16 : min_low};
+    return {larger_lane(max), smaller_lane(min)};
   }
 };
 

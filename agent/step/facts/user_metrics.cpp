@@ -57,8 +57,7 @@ bool UserMetrics::set(std::string_view name, double value) {
   if (is_late(place)) {
     OpenStep::Addition addition(handoff_.newest());
     if (addition) {
-      addition.add(
-          {.of = LateValue::Of::metric, .metric = index, .metrics = count(), .value = value});
+      addition.add({.of = LateValue::Of::metric, .metric = index, .value = value});
       return true;
     }
   }
@@ -83,7 +82,7 @@ void UserMetrics::read_late(bool is_capturing) noexcept {
     collectors::StepFacts facts;
     read(late_, facts);
     for (const collectors::SlotRead& read : facts.reads)
-      addition.add({.of = LateValue::Of::read, .metrics = count(), .read = read});
+      addition.add({.of = LateValue::Of::read, .metric = count() - 1, .read = read});
   }
   late_.clear();
 }

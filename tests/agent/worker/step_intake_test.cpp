@@ -27,7 +27,7 @@ class Intake : public testing::Test {
   bool log(double value) {
     OpenStep::Addition addition(handoff_.newest());
     if (!addition) return false;
-    addition.add({.of = LateValue::Of::metric, .metric = 0, .metrics = 1, .value = value});
+    addition.add({.of = LateValue::Of::metric, .metric = 0, .value = value});
     return true;
   }
   std::optional<StepIntake::Step> next(bool all = false) {

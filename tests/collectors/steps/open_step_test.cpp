@@ -14,8 +14,7 @@ namespace {
 bool add(OpenStep& step, std::int32_t metric, double value) {
   OpenStep::Addition addition(step);
   if (!addition) return false;
-  addition.add(
-      {.of = LateValue::Of::metric, .metric = metric, .metrics = metric + 1, .value = value});
+  addition.add({.of = LateValue::Of::metric, .metric = metric, .value = value});
   return true;
 }
 
@@ -94,7 +93,7 @@ TEST(OpenStep, HasALossAndReadsOnADeviceBesidesMetrics) {
     OpenStep::Addition addition(step);
     ASSERT_TRUE(static_cast<bool>(addition));
     addition.add({.of = LateValue::Of::loss, .value = 0.5});
-    addition.add({.of = LateValue::Of::read, .metrics = 2, .read = {SlotRole::user, 3, 42}});
+    addition.add({.of = LateValue::Of::read, .metric = 1, .read = {SlotRole::user, 3, 42}});
   }
   step.close();
   StepFacts facts;
