@@ -53,8 +53,9 @@ class Outcome:
     looks: list[dict] = field(default_factory=list)
 
 
-def run(program: Program, way: str, text: str, folder: Path, limit: float = LIMIT,
-        package: Path = PACKAGE) -> Outcome:
+def run(program: Program, way: str, text: str, folder: Path, limit: float = LIMIT, package: Path = PACKAGE,
+        whole_end: bool = False) -> Outcome:
+    """`whole_end`: a warm program (tests/warm) runs the destructors of torch's libraries too, as a cold one always does."""
     for name in ("work", "home", "tmp"):
         (folder / name).mkdir(parents=True)
     work = folder / "work"
@@ -70,9 +71,8 @@ def run(program: Program, way: str, text: str, folder: Path, limit: float = LIMI
         if program.is_warm():
             if program.place.prepare:
                 subprocess.run(["sh", "-c", program.place.prepare], cwd=work, env=env, check=True)
-            with open(os.devnull) as nothing:
-                process = pythons.Process(words(program, way), work, env, (nothing.fileno(), out.fileno(), err.fileno()),
-                                          session=True, whole_end=True)
+            process = pythons.Process(words(program, way), cwd=work, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                      start_new_session=True, modules=program.modules, whole_end=whole_end)
         else:
             process = subprocess.Popen(
                 command(program, way), cwd=work, stdin=subprocess.DEVNULL, env=env, start_new_session=True,
@@ -133,7 +133,7 @@ def streams(place: Place, out: object, err: object) -> dict:
     return {"stdout": os.fdopen(writer, "wb"), "stderr": err}
 
 
-def wait(process: subprocess.Popen | pythons.Process, acts: tuple[Act, ...], folder: Path, deadline: float) -> str:
+def wait(process: subprocess.Popen, acts: tuple[Act, ...], folder: Path, deadline: float) -> str:
     todo = list(acts)
     while process.poll() is None and time.monotonic() < deadline:
         if todo and (folder / "work" / todo[0].after).exists():
@@ -151,7 +151,7 @@ def wait(process: subprocess.Popen | pythons.Process, acts: tuple[Act, ...], fol
     return f"exit status {process.returncode}"
 
 
-def do(act: Act, process: subprocess.Popen | pythons.Process, folder: Path) -> None:
+def do(act: Act, process: subprocess.Popen, folder: Path) -> None:
     if act.what == "scrape":
         for path in (folder / "tmp").glob("gradvane-*/*/endpoint.rank0.json"):
             endpoint = json.loads(path.read_text())

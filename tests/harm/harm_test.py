@@ -54,7 +54,8 @@ def outcomes(group: str, key: str) -> dict[str, Outcome]:
             limit = found["plain"].seconds + max(program.seconds for program in programs)
         for _ in range(RUNS):
             with tempfile.TemporaryDirectory() as folder:
-                found[way] = four_ways.run(programs[0], way, script(programs), Path(folder) / "f", limit)
+                found[way] = four_ways.run(programs[0], way, script(programs), Path(folder) / "f", limit,
+                                           whole_end=group == "endings")
             if not crashes.intersection(found[way].stderr):
                 break
     return found

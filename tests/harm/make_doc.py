@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "warm")]
 
 import table
 from comparison import LEFT_BY_CUPTI, ON_PURPOSE
@@ -28,7 +28,8 @@ that: each program below runs plain, under `gradvane run`, with `gradvane.attach
   trace functions, the garbage collector, torch's settings.
 
 Each program must work when it runs plain, and Gradvane must have said a line when it was watched: else nothing is compared.
-Most programs start from a process that has torch already, which they cannot tell from the interpreter (`tests/warm`).
+Most programs start from a process that has torch already, which they cannot tell from the interpreter (`tests/warm`). Of
+these, the programs about endings run the destructors of torch's libraries; every program runs those of Gradvane's.
 
 A stand-in that does harm on purpose, in {harms} ways, shows that the suite can fail (`negative_control_test.py`).
 

@@ -103,6 +103,8 @@ class Program:
     crashes so is as good as one that ends well."""
     seconds: float = 60.0
     """how much longer than the plain run a watched one may take before it counts as hung"""
+    modules: tuple[str, ...] = ()
+    """What a process that starts warm has imported already besides torch."""
     is_cold: bool = False
     """Starts with the interpreter itself, not from a process that has torch already (tests/warm). Those with limits, a
     user or mounts of their own, or with arguments for python, do so anyway."""

@@ -1,5 +1,6 @@
-"""Trainings of two ranks each, or three: the same processes do all of a list."""
+"""Trainings of two ranks each, or three: the same processes, forked ones, do all of a list."""
 
+import pythons
 from program import TERMINATED, Place, Program
 
 RANKS = """
@@ -24,8 +25,8 @@ def trained_by_ranks():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    told = mp.get_context(START).SimpleQueue()
-    torch.multiprocessing.start_processes(rank, (port, told), nprocs=COUNT, start_method=START)
+    told = mp.get_context("fork").SimpleQueue()
+    torch.multiprocessing.start_processes(rank, (port, told), nprocs=COUNT, start_method="fork")
     return dict(told.get() for _ in BODIES)
 
 def all_numbers(model):
@@ -100,7 +101,6 @@ BODIES = {
     "tensors, torch's clip": tensor_parallel(torch.nn.utils.clip_grad_norm_),
     "tensors, our clip": tensor_parallel(way.clip_grad_norm_),
 }
-START = "spawn"
 COUNT = 2
 """
 
@@ -109,7 +109,8 @@ def ranks(name: str, body: str, first: bool = False, within: float = 0.0) -> Pro
     """The first one trains them all."""
     begin = "trained = trained_by_ranks()\n" if first else ""
     return Program(name, f"_, optimizer = tiny.make()\n{begin}model = torch.tensor(trained[{body!r}])",
-                   top=RANKS if first else "", whole=True, together="ranks", weights_within=within, crash_by_chance=TERMINATED)
+                   top=RANKS if first else "", whole=True, together="ranks", weights_within=within, modules=pythons.SHARDED,
+                   crash_by_chance=TERMINATED)
 
 
 _AGREE = {"GRADVANE_RANKS": "agree", "GRADVANE_ON_NONFINITE": "skip"}
@@ -131,9 +132,8 @@ def own_hook(number):
     return data_parallel(number, lambda net: net.register_comm_hook(None, allreduce_hook))
 
 BODIES = {"agree": data_parallel, "own hook": own_hook}
-START = "fork"
 COUNT = 2
-""", whole=True, crash_by_chance=TERMINATED, place=Place(environment={
+""", whole=True, modules=pythons.SHARDED, crash_by_chance=TERMINATED, place=Place(environment={
         **_AGREE, "GRADVANE_CHECK_BEFORE_REDUCTION": "on", "GRADVANE_COMPARE_REPLICAS_EVERY": "2"}))
 
 
@@ -150,6 +150,5 @@ def apart(number):
     return data_parallel(number)
 
 BODIES = {"apart": apart}
-START = "fork"
 COUNT = 3
-""", whole=True, crash_by_chance=TERMINATED, place=Place(environment=_AGREE))
+""", whole=True, modules=pythons.SHARDED, crash_by_chance=TERMINATED, place=Place(environment=_AGREE))

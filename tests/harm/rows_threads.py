@@ -47,7 +47,7 @@ def steps(model, optimizer):
 """
 WATCHED = """
 way.attach(torch.nn.ModuleList(model for model, _ in pairs), [optimizer for _, optimizer in pairs])
-for _ in range(20):
+for _ in range(12):
     all_at_once()
 way.detach()
 all_at_once()
@@ -127,7 +127,7 @@ def trains(model):
                 param -= 1e-4 * param.grad
                 param.grad = None
 way.attach()
-for _ in range(8):  # new threads for the same models, as the steps of the old ones end
+for _ in range(5):  # new threads for the same models, as the steps of the old ones end
     both_at_once(trains, pairs)
 way.detach()
 both_at_once(trains, pairs)
@@ -136,7 +136,7 @@ both_at_once(trains, pairs)
 pairs = [torch.nn.Linear(2, 1) for _ in range(5)]
 optimizers = {model: torch.optim.SGD(model.parameters(), 1e-4) for model in pairs}
 def trains(model):
-    for _ in range(500):
+    for _ in range(300):
         optimizers[model].zero_grad()
         model(x).square().sum().backward()
         optimizers[model].step()
@@ -154,7 +154,7 @@ def trains(what):
         while not over.is_set():
             torch.nn.utils.get_total_norm(what)
         return
-    for _ in range(800):
+    for _ in range(400):
         optimizer.zero_grad()
         what(x).square().sum().backward()
         optimizer.step()

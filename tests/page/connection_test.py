@@ -126,10 +126,10 @@ def test_hours_of_a_fast_run_keep_the_memory_bounded(serve, window):
     server = serve(MockRun(rate=4000, step=30_000))
     page = window()
     page.open(server.address)
-    page.page.wait_for_timeout(12_000)
+    page.page.wait_for_timeout(9_000)
     sizes, nodes = [page.heap_bytes()], [page.live_nodes()]
     for _ in range(3):
-        page.page.wait_for_timeout(8_000)
+        page.page.wait_for_timeout(5_000)
         sizes.append(page.heap_bytes())
         nodes.append(page.live_nodes())
     print("heap in MB:", [round(size / 1e6, 1) for size in sizes], "elements:", nodes)

@@ -17,10 +17,10 @@ import quick  # noqa: E402
 
 quick.install()
 
-import torch  # noqa: E402
-
 import gradvane  # noqa: E402
 from gradvane import _agent  # noqa: E402
+
+# Torch is imported where it is used: most of the files here only start programs.
 
 for name in [name for name in os.environ if name.startswith("GRADVANE") and not name.endswith("_DIR")]:
     os.environ.pop(name)
@@ -48,6 +48,8 @@ class Watching:
 
 @pytest.fixture
 def watching(tmp_path: Path):
+    import torch
+
     torch.manual_seed(0)
     yield Watching(tmp_path)
     if _agent.live() is not None:
@@ -56,5 +58,7 @@ def watching(tmp_path: Path):
 
 def reference_norm(params) -> float:
     """In fp64, one by one."""
+    import torch
+
     squares = [p.grad.double().pow(2).sum() for p in params if p.grad is not None]
     return float(torch.stack(squares).sum().sqrt())

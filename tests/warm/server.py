@@ -1,7 +1,7 @@
 """A Python that has imported torch already, and becomes a fresh process of its own for each request.
 
 `import torch` takes two seconds of a processor, and the tests start some thousand programs. This process imports it
-once, without making a tensor or a thread, and forks. Each child then looks like one that python has just started: its
+once for all of them, without making a tensor or a thread, and forks. Each child then looks like one that python has just started: its
 arguments, environment, folder, streams and __main__ are its own; torch is not in sys.modules, and the first `import
 torch` puts it there, through the import system; what torch's import registered at exit is registered then. A script is
 run by the function that python itself uses, so that tracebacks, SystemExit and Ctrl-C are as ever.
@@ -12,7 +12,7 @@ before the fork are left out, unless `whole_end` is asked for: they take four fi
 What differs besides: sys.flags are the server's, the collector passes over torch's objects, and modules of the standard library
 that torch needs are loaded from the start. `pythons.py` starts this, and says which programs are fit for it.
 
-    python -B server.py NUMBER [MODULE...]    (of a socket that requests come on; what to import besides torch)
+    python -B server.py NUMBER [MODULE...]    (of a socket that listens; what to import besides torch)
 """
 
 import atexit
@@ -28,12 +28,15 @@ import resource
 import selectors
 import signal
 import socket
+import struct
 import sys
 import types
 
 C = ctypes.CDLL(None)
 C.fopen.restype = C.fmemopen.restype = ctypes.c_void_p
-CONTROL = int(sys.argv[1])
+LISTENER = int(sys.argv[1])
+IDLE = 30
+"""seconds without a connection after which it ends"""
 DESCRIPTORS = 3
 """standard input, output, error"""
 STANDARD = {*sys.stdlib_module_names, "__mp_main__"}
@@ -95,26 +98,41 @@ class Shelf:
         self.finder.invalidate_caches()
 
 
-def serve(control):
-    """Returns in each child, with its request. The server itself ends when no one is left to ask."""
+def serve(listener):
+    """Returns in each child, with its request. The server itself ends when no one has been there for a while."""
     parent = selectors.DefaultSelector()
     wake, alarm = socket.socketpair()
     wake.setblocking(False)
     alarm.setblocking(False)
     signal.set_wakeup_fd(alarm.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    parent.register(control, selectors.EVENT_READ)
+    parent.register(listener, selectors.EVENT_READ)
     parent.register(wake, selectors.EVENT_READ)
-    children = {}
+    connections, children = set(), {}
     while True:
-        for key, _ in parent.select():
+        ready = parent.select(None if connections or children else IDLE)
+        if not ready:
+            os._exit(0)
+        for key, _ in ready:
             if key.fileobj is wake:
                 wake.recv(4096)
                 tell_ended(children)
                 continue
-            text, descriptors, _, _ = socket.recv_fds(control, 1 << 20, DESCRIPTORS + 1)
+            if key.fileobj is listener:
+                connection, _ = listener.accept()
+                if user_of(connection) == os.geteuid():
+                    connections.add(connection)
+                    parent.register(connection, selectors.EVENT_READ)
+                continue
+            try:
+                text, descriptors, _, _ = socket.recv_fds(key.fileobj, 1 << 20, DESCRIPTORS + 1)
+            except ConnectionResetError:
+                text = b""
             if not text:
-                os._exit(0)
+                parent.unregister(key.fileobj)
+                connections.remove(key.fileobj)
+                key.fileobj.close()
+                continue
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
@@ -124,8 +142,19 @@ def serve(control):
             answers = socket.socket(fileno=descriptors.pop())
             for descriptor in descriptors:
                 os.close(descriptor)
-            answers.sendall(f"{pid}\n".encode())
             children[pid] = answers
+            tell(answers, pid)
+
+
+def user_of(connection):
+    return struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+
+
+def tell(answers, number):
+    try:
+        answers.sendall(f"{number}\n".encode())
+    except OSError:  # no one waits for it any more
+        pass
 
 
 def tell_ended(children):
@@ -134,10 +163,7 @@ def tell_ended(children):
         if pid == 0:
             return
         with children.pop(pid) as answers:
-            try:
-                answers.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-            except OSError:  # no one waits for it any more
-                pass
+            tell(answers, os.waitstatus_to_exitcode(status))
 
 
 def become(request, descriptors):
@@ -192,7 +218,7 @@ if len(os.listdir("/proc/self/task")) != 1:
     sys.exit("importing torch has started a thread: it cannot be forked here")
 gc.collect()
 gc.freeze()  # nothing of torch's is looked at, and so copied, in each child
-become(*serve(socket.socket(fileno=CONTROL)))
+become(*serve(socket.socket(fileno=LISTENER)))
 shelf.hide()
 if (run_module if sys.orig_argv[1] == "-m" else run_script)(sys.argv[0]):
     if not issubclass(getattr(sys, "last_type", object), KeyboardInterrupt):  # by which python itself ends

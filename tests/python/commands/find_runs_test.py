@@ -40,10 +40,7 @@ class Training:
         script = folder / f"{name}.py"
         if not script.exists():
             running.write(folder, TRAIN, script.name)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "gradvane", "run", *options, script, *words], cwd=folder,
-            env=running.environment(TMPDIR=str(folder), **environment), stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.process = running.start("-m", "gradvane", "run", *options, script, *words, cwd=folder, TMPDIR=str(folder), **environment)
         assert self.process.stdout.readline() == "trained\n", self.process.communicate()[1]
 
     def end(self):

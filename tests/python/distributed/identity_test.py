@@ -1,8 +1,6 @@
 """Ranks, world size and run_id: from torch.distributed where it is initialised, from the launcher else."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import running
@@ -37,8 +35,7 @@ def test_ranks_agree_on_a_run_id_and_each_run_has_another(tmp_path, store):
         environment = {"TORCHELASTIC_USE_AGENT_STORE": "True"}  # both are clients
     else:
         environment = {}
-    ranks = [subprocess.Popen([sys.executable, script, str(rank), url], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
-                              env=running.environment(TMPDIR=str(tmp_path), **environment)) for rank in range(2)]
+    ranks = [running.start(script, rank, url, cwd=tmp_path, TMPDIR=str(tmp_path), **environment) for rank in range(2)]
     for rank in ranks:
         _, said = rank.communicate(timeout=120)
         assert rank.returncode == 0, said

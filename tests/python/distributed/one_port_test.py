@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -38,11 +37,9 @@ TRAIN = """
 class Rank:
     def __init__(self, folder, number, *words, count=RANKS, run_id="one", **environment):
         self.number = number
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "gradvane", "run", "--linger-seconds", "0", "train.py", *words], cwd=folder, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=running.environment(TMPDIR=str(folder), RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE=str(count),
-                                    LOCAL_WORLD_SIZE=str(count), GRADVANE_RUN_ID=run_id, **environment))
+        self.process = running.start(
+            "-m", "gradvane", "run", "--linger-seconds", "0", "train.py", *words, cwd=folder, TMPDIR=str(folder), RANK=str(number),
+            LOCAL_RANK=str(number), WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count), GRADVANE_RUN_ID=run_id, **environment)
 
     def wait_until_trained(self):
         line = self.process.stdout.readline()

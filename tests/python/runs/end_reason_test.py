@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 import urllib.request
 
 import pytest
@@ -32,9 +30,7 @@ LINGERS = ("--expect-scraper", "on", "--linger-seconds", "300", "--linger-incide
     ("os.kill(os.getpid(), signal.SIGTERM)\nwhile True: time.sleep(0.01)", "terminated")])
 def test_the_last_scrape_has_the_reason(tmp_path, ending, reason):
     script = running.write(tmp_path, TRAINING + ending)
-    child = subprocess.Popen(
-        [sys.executable, "-m", "gradvane", "run", "--run-dir", tmp_path / "run", *LINGERS, script], cwd=tmp_path,
-        env=running.environment(), stderr=subprocess.PIPE, text=True)
+    child = running.start("-m", "gradvane", "run", "--run-dir", tmp_path / "run", *LINGERS, script, cwd=tmp_path)
     try:
         said = ""
         while "waiting" not in said:

@@ -2,8 +2,6 @@
 
 import concurrent.futures
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -56,11 +54,7 @@ class Ended:
         folder.mkdir(exist_ok=True)
         script = running.write(folder, TRAINING + source)
         watched = [] if attached else ["-m", "gradvane", "run", "--run-dir", folder / "run", *options]
-        self.child = subprocess.Popen(
-            [sys.executable, *map(str, watched), script], cwd=folder, env=running.environment(GRADVANE_RUN_DIR=str(folder / "run")),
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            # Whoever runs us in the background may have it ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+        self.child = running.start(*watched, script, cwd=folder, GRADVANE_RUN_DIR=str(folder / "run"))
         self.stderr = ""
         while signals and word not in self.stderr:
             line = self.child.stderr.readline()

@@ -9,6 +9,7 @@ import running
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "python"
 MODULES = {"plain_loop": 500, "gpt_ddp": 100, "fsdp2": 100, "hugging_face": 50, "lightning_module": 96}
 OF_TWO = ("gpt_ddp", "fsdp2")
+LOADED = {"hugging_face": running.HUGGING_FACE, "lightning_module": running.LIGHTNING}
 
 
 def test_every_example_is_run_here_and_is_short():
@@ -20,14 +21,13 @@ def test_every_example_is_run_here_and_is_short():
 
 @pytest.mark.parametrize("name", MODULES)
 def test_an_example_trains_and_each_of_its_steps_is_measured(tmp_path, name):
-    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"] if name in OF_TWO else []
-    done = running.python(
-        *command,
-        EXAMPLES / f"{name}.py",
-        cwd=tmp_path,
-        GRADVANE_STEP_LOG=str(tmp_path / "steps.jsonl"),
-        GRADVANE_RUN_DIR=str(tmp_path / "run"),
-    )
+    script = EXAMPLES / f"{name}.py"
+    told = {"GRADVANE_STEP_LOG": str(tmp_path / "steps.jsonl"), "GRADVANE_RUN_DIR": str(tmp_path / "run")}
+    if name == "fsdp2":  # as torchrun would start them; the other one of two is started by torchrun itself
+        done = running.ranks(2, script, cwd=tmp_path, **told)
+    else:
+        torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"] if name in OF_TWO else []
+        done = running.python(*torchrun, script, cwd=tmp_path, modules=LOADED.get(name, ()), **told)
     logs = sorted(tmp_path.glob("steps*.jsonl"))
     assert len(logs) == (2 if name in OF_TWO else 1)
     for log in logs:

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
@@ -107,10 +105,7 @@ def test_a_script_without_torch_is_left_alone(tmp_path):
 
 def test_interrupting_it_kills_it_as_python_is_killed(tmp_path):
     script = running.write(tmp_path, TRAINING + "    print('trained', flush=True)\n    import time; time.sleep(60)\n")
-    child = subprocess.Popen([sys.executable, "-m", "gradvane", "run", "--quiet", script], cwd=tmp_path,
-                             env=running.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             # Whoever runs us in the background may have it ignored.
-                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    child = running.start("-m", "gradvane", "run", "--quiet", script, cwd=tmp_path)
     assert child.stdout.readline() == "trained\n"
     child.send_signal(signal.SIGINT)
     _, stderr = child.communicate(timeout=60)
@@ -229,8 +224,7 @@ def test_a_second_run_on_the_same_port_takes_the_next_one(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    first = subprocess.Popen([sys.executable, "-m", "gradvane", "run", "--port", port, script], cwd=tmp_path,
-                             env=running.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    first = running.start("-m", "gradvane", "run", "--port", port, script, cwd=tmp_path)
     try:
         assert first.stdout.readline() == "up\n"
         _, done = running.watched(running.write(tmp_path, TRAINING, "other.py"), cwd=tmp_path, options=("--port", port))

@@ -7,8 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -70,9 +68,7 @@ class Training:
 
     def __init__(self, folder: Path, temporary: Path, **options: object) -> None:
         script = running.write(folder, TRAINING)
-        self.process = subprocess.Popen(
-            [sys.executable, script, repr(options)], cwd=folder, text=True, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=running.environment(TMPDIR=str(temporary)))
+        self.process = running.start(script, repr(options), cwd=folder, TMPDIR=str(temporary))
 
     def wait_until_it_trains(self) -> Training:
         assert self.read() == "ready", self.process.stderr.read()
@@ -259,9 +255,7 @@ def test_a_step_log_to_standard_output_ends_with_its_reader(tmp_path):
             optimizer.step()
             print("x" * 200, flush=True)
         """)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gradvane", "run", "--step-log", "/dev/stdout", "--run-dir", tmp_path / "run", script],
-        cwd=tmp_path, env=running.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = running.start("-m", "gradvane", "run", "--step-log", "/dev/stdout", "--run-dir", tmp_path / "run", script, cwd=tmp_path)
     first = process.stdout.readline()
     process.stdout.close()
     process.wait(timeout=LIMIT)

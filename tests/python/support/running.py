@@ -28,6 +28,15 @@ def environment(**extra: str) -> dict[str, str]:
     return env
 
 
+def start(*arguments: object, cwd: Path, **extra: str) -> subprocess.Popen[str]:
+    """A program, with pipes to its streams, that goes on while the test does."""
+    words = [str(argument) for argument in arguments]
+    is_warm = pythons.is_fit(words, cwd)
+    return (pythons.Process if is_warm else subprocess.Popen)(
+        words if is_warm else [sys.executable, *words], cwd=cwd, env=environment(**extra), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 HUGGING_FACE, LIGHTNING = ("transformers.trainer",), ("lightning.pytorch",)
 
 
@@ -45,9 +54,6 @@ def python(*arguments: object, cwd: Path, check: bool = True, timeout: float = 2
     return done
 
 
-SHARDED = ("torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor.parallel", "torch.distributed.device_mesh")
-
-
 def ranks(count: int, *arguments: object, cwd: Path, check: bool = True, timeout: float = 240, modules: tuple[str, ...] = (),
           **extra: str) -> subprocess.CompletedProcess[str]:
     """A program once for each rank, with the variables that torchrun gives it. Where torchrun itself is not the point:
@@ -58,7 +64,7 @@ def ranks(count: int, *arguments: object, cwd: Path, check: bool = True, timeout
     of_all = environment(WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
                          GROUP_RANK="0", TORCHELASTIC_RUN_ID=f"run{port}", TORCHELASTIC_RESTART_COUNT="0", **extra)
     done = pythons.run_together([{**of_all, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)],
-                                [str(argument) for argument in arguments], cwd, timeout, SHARDED + modules)
+                                [str(argument) for argument in arguments], cwd, timeout, pythons.SHARDED + modules)
     if check:
         assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
@@ -111,9 +117,7 @@ def waiting(folder: Path, *options: str, **extra: str) -> subprocess.Popen[str]:
     script = folder / "train.py"
     if not script.exists():
         write(folder, TRAINS_AND_WAITS)
-    return subprocess.Popen([sys.executable, "-m", "gradvane", "run", "--linger-seconds", "0", *options, script], cwd=folder,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=environment(TMPDIR=str(folder), **extra))
+    return start("-m", "gradvane", "run", "--linger-seconds", "0", *options, script, cwd=folder, TMPDIR=str(folder), **extra)
 
 
 def write(folder: Path, source: str, name: str = "train.py") -> Path:
