@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,6 +15,10 @@ from discovery_test import PACKAGE, pytestmark  # noqa: F401  as there
 from prometheus_test import SOURCE
 from real_prometheus import RealPrometheus
 from stack.processes import wait_for
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "warm"))
+
+import pythons  # noqa: E402
 
 SCRIPT = """
 import sys, time
@@ -51,15 +56,16 @@ def ask(tmp_path_factory):
     folder = tmp_path_factory.mktemp("phases")
     (folder / "train.py").write_text(textwrap.dedent(SCRIPT))
     with contextlib.ExitStack() as ends:
-        def started(command, **how):
-            process = subprocess.Popen(command, cwd=folder, **how)
+        def started(words, environment):
+            process = pythons.Process(words, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
             ends.callback(process.wait)
             ends.callback(process.kill)
             return process
 
-        ranks = [started([sys.executable, "train.py", run, str(nap)], stdout=subprocess.PIPE, text=True,
-                         env={**os.environ, "PYTHONPATH": str(PACKAGE), "GRADVANE_RUN_DIR": str(folder), "GRADVANE_QUIET": "1",
-                              "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(naps)), "GRADVANE_RUN_ID": run})
+        of_all = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE), str(pythons.QUICK_TORCH)]),
+                  "GRADVANE_RUN_DIR": str(folder), "GRADVANE_QUIET": "1"}
+        ranks = [started(["train.py", run, str(nap)],
+                         {**of_all, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(naps)), "GRADVANE_RUN_ID": run})
                  for run, naps in RUNS.items() for rank, nap in enumerate(naps)]
         targets = [rank.stdout.readline().strip().removeprefix("http://").rstrip("/") for rank in ranks]
         server = ends.enter_context(RealPrometheus(folder, [{"job_name": "training", "static_configs": [{"targets": targets}]}]))

@@ -17,6 +17,10 @@ import pytest
 from browser import TABS
 from playwright.sync_api import expect
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "warm"))
+
+import pythons  # noqa: E402
+
 TRAINING = Path(__file__).with_name("training.py")
 PACKAGE = Path(os.environ.get("GRADVANE_BUILD_DIR", TRAINING.parents[2] / "build" / "release")) / "python"
 CULPRIT = "layer2.0.weight"
@@ -31,7 +35,8 @@ def free_port() -> int:
 def environment(**more: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GRADVANE_")}
     # What the agent costs beside other tests is not looked at here.
-    return {**kept, "PYTHONPATH": str(PACKAGE), "OMP_NUM_THREADS": "1", "GRADVANE_DETECT": "default,-agent_cost", **more}
+    paths = os.pathsep.join([str(PACKAGE), str(pythons.QUICK_TORCH)])
+    return {**kept, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "GRADVANE_DETECT": "default,-agent_cost", **more}
 
 
 class Training:
@@ -44,8 +49,8 @@ class Training:
         endpoint = folder / f"endpoint.rank{rank}.json"
         endpoint.unlink(missing_ok=True)
         of_several = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "GRADVANE_RUN_ID": "one"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-B", "-m", "gradvane", "run", TRAINING, folder, str(parameters)],
+        self.process = pythons.Process(
+            ["-m", "gradvane", "run", str(TRAINING), str(folder), str(parameters)], cwd=folder,
             env=environment(GRADVANE_RUN="shown", GRADVANE_RUN_DIR=str(folder), GRADVANE_PORT=str(port),
                             GRADVANE_START_STEP=str(start_step), **(of_several if ranks > 1 else {}), **(options or {})))
         self.address = str(json.loads(self._wait_for(endpoint))["url"])

@@ -5,6 +5,8 @@ import json
 import pytest
 import running
 
+COMPILER = ("torch._dynamo", "torch._functorch.aot_autograd")
+
 COMPILED = """
     import json, sys
     import torch
@@ -39,9 +41,9 @@ def test_no_graph_break_no_recompilation_same_weights(tmp_path, way):
     import torch
 
     script = running.write(tmp_path, COMPILED.format(compile_model=WAYS[way][0], compile_step=WAYS[way][1]))
-    plain = running.python(script, cwd=tmp_path, WHOLE_TORCH="1")
+    plain = running.python(script, cwd=tmp_path, modules=COMPILER)
     before = torch.load(tmp_path / "weights.pt")
-    steps, done = running.watched(script, cwd=tmp_path, WHOLE_TORCH="1")
+    steps, done = running.watched(script, cwd=tmp_path, modules=COMPILER)
     before_counts, counts = json.loads(plain.stdout), json.loads(done.stdout)
     for kind in ("graph_break", "recompiles", "unique_graphs"):
         assert counts[kind] == before_counts[kind], kind
@@ -64,7 +66,7 @@ def test_names_are_the_models_own(tmp_path):
         compiled(torch.ones(2, 8)).sum().backward()
         model[1].weight.grad[0, 1] = float("nan")
         optimizer.step()
-        """, WHOLE_TORCH="1")
+        """, modules=COMPILER)
     assert steps[0]["first_nonfinite"]["param"] == "1.weight"
 
 
@@ -81,5 +83,5 @@ def test_inductor_training_is_watched_like_any_other(tmp_path):
             optimizer.zero_grad()
             loss_of(torch.randn(4, 8)).backward()
             optimizer.step()
-        """, WHOLE_TORCH="1")
+        """, modules=COMPILER)
     assert [s["step"] for s in steps] == [1, 2, 3] and all(s["loss"] > 0 for s in steps)

@@ -120,7 +120,7 @@ ALL = WORDS + POSITIONS + 2 * BLOCK + NORM
 ])
 def test_hugging_faces_callback_knows_the_flops_of_its_model(tmp_path, tied, trained, given, flops):
     script = running.write(tmp_path, TRAINER.format(tied=tied, trained=trained, given=given))
-    running.python(script, cwd=tmp_path, HF_HUB_OFFLINE="1")
+    running.python(script, cwd=tmp_path, modules=running.HUGGING_FACE, HF_HUB_OFFLINE="1")
     steps = running.steps_in(tmp_path / "steps.jsonl")
     value = next(value for value in of(steps) if value)
     step = next(step for step in steps if step.get("model_flops_utilization"))
