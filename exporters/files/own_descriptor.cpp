@@ -63,6 +63,17 @@ OwnDescriptor::OwnDescriptor(int descriptor) noexcept {
   errno = EMFILE;
 }
 
+OwnDescriptor::OwnDescriptor(int descriptor, int directory, const char* name) noexcept
+    : OwnDescriptor(descriptor) {
+  if (place_ < 0) return;
+  struct stat made{};
+  if (::fstatat(directory, name, &made, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == device_ &&
+      made.st_ino == inode_)
+    return;
+  at(std::exchange(place_, -1)).store(kFree);
+  errno = EBADF;
+}
+
 OwnDescriptor& OwnDescriptor::operator=(OwnDescriptor&& other) noexcept {
   if (this == &other) return *this;
   close();

@@ -20,6 +20,9 @@ class OwnDescriptor {
   OwnDescriptor() noexcept = default;
   /// Takes `descriptor`, moved above those of the standard streams; below 0 means none. Where kMost are open already it is closed, and errno is EMFILE.
   explicit OwnDescriptor(int descriptor) noexcept;
+  /// The same for a file that was just made as `name` in `directory`, and that nothing else replaces. If `name` is another
+  /// file than `descriptor`, the program has closed ours since, and the number is its own: it is left alone, errno is EBADF.
+  OwnDescriptor(int descriptor, int directory, const char* name) noexcept;
   ~OwnDescriptor() { close(); }
   OwnDescriptor(OwnDescriptor&& other) noexcept
       : place_(std::exchange(other.place_, -1)), device_(other.device_), inode_(other.inode_) {}

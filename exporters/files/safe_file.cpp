@@ -55,8 +55,9 @@ NewFile create_beside(int directory, std::string_view name, mode_t mode) {
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
     std::string made = '.' + std::string(name) + '.' + random_word() + ".part";
-    OwnDescriptor file(::openat(directory, made.c_str(),
-                                O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+    OwnDescriptor file(
+        ::openat(directory, made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode),
+        directory, made.c_str());
     if (file.is_open()) return {std::move(file), std::move(made)};
     if (errno != EEXIST) break;
   }

@@ -73,6 +73,19 @@ TEST(OwnDescriptor, LeavesAFileAloneThatHasItsNumberNow) {
   ::close(theirs);
 }
 
+TEST(OwnDescriptor, LeavesAFileAloneThatGotTheNumberOfANewFileBeforeItWasLookedAt) {
+  const int ours = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const int theirs = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
+  EXPECT_TRUE(OwnDescriptor(ours, AT_FDCWD, "/dev/null").is_open());
+  EXPECT_FALSE(is_open(ours)) << "owned, and closed at the end";
+  errno = 0;
+  EXPECT_FALSE(OwnDescriptor(theirs, AT_FDCWD, "/dev/null").is_open());
+  EXPECT_EQ(errno, EBADF);
+  EXPECT_TRUE(is_open(theirs));
+  EXPECT_FALSE(OwnDescriptor(-1, AT_FDCWD, "/dev/null").is_open());
+  ::close(theirs);
+}
+
 TEST(OwnDescriptor, IsClosedInAForkedChildAndOpenInItsParent) {
   const OwnDescriptor file(open_null());
   const int plain = open_null();

@@ -1,5 +1,8 @@
 """What the tests start from a process that has torch already (tests/warm) is what the interpreter would have started."""
 
+import os
+import signal
+
 import pytest
 import running
 from running import alike
@@ -49,6 +52,15 @@ def test_gradvane_run_waits_for_torch_in_both(tmp_path):
              for is_cold in (True, False)]
     assert [len(steps) for steps, _ in found] == [3, 3]
     alike(found[0][1], found[1][1])
+
+
+def test_a_process_to_fork_from_that_has_gone_is_replaced(tmp_path):
+    script = running.write(tmp_path, "import os; print(os.getppid())")
+    own = {"LC_NAME": "C.UTF-8"}  # of no other test, which would lose its programs
+    first, again = (int(running.python(script, cwd=tmp_path, **own).stdout) for _ in range(2))
+    assert first == again != os.getpid()
+    os.kill(first, signal.SIGKILL)
+    assert int(running.python(script, cwd=tmp_path, **own).stdout) not in (first, os.getpid())
 
 
 def test_a_program_that_is_not_over_in_time_is_killed(tmp_path):
