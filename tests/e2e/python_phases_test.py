@@ -62,8 +62,7 @@ def ask(tmp_path_factory):
             ends.callback(process.kill)
             return process
 
-        of_all = {**os.environ, "PYTHONPATH": os.pathsep.join([str(PACKAGE), str(pythons.QUICK_TORCH)]),
-                  "GRADVANE_RUN_DIR": str(folder), "GRADVANE_QUIET": "1"}
+        of_all = {**os.environ, "PYTHONPATH": pythons.search_path(PACKAGE), "GRADVANE_RUN_DIR": str(folder), "GRADVANE_QUIET": "1"}
         ranks = [started(["train.py", run, str(nap)],
                          {**of_all, "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(len(naps)), "GRADVANE_RUN_ID": run})
                  for run, naps in RUNS.items() for rank, nap in enumerate(naps)]

@@ -104,7 +104,7 @@ def environment(place: Place, folder: Path, package: Path, mark: str) -> dict[st
            if not key.startswith(("GRADVANE", "HARM_", "PYTEST_", "XDG_")) and not key.lower().endswith("_proxy")}
     env.update(HOME=str(folder / "home"), TMPDIR=str(folder / "tmp"), OMP_NUM_THREADS="1", GRADVANE_PORT="0",
                PYTHONDONTWRITEBYTECODE="1", PYTHONHASHSEED="0", HARM_SUITE=mark,
-               PYTHONPATH=os.pathsep.join([str(package), str(HERE / "in_program"), str(pythons.QUICK_TORCH)]))
+               PYTHONPATH=pythons.search_path(package, HERE / "in_program"))
     env.update({key: value.replace("{folder}", str(folder)) for key, value in place.environment.items()})
     return env
 

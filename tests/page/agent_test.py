@@ -35,8 +35,7 @@ def free_port() -> int:
 def environment(**more: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith("GRADVANE_")}
     # What the agent costs beside other tests is not looked at here.
-    paths = os.pathsep.join([str(PACKAGE), str(pythons.QUICK_TORCH)])
-    return {**kept, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "GRADVANE_DETECT": "default,-agent_cost", **more}
+    return {**kept, "PYTHONPATH": pythons.search_path(PACKAGE), "OMP_NUM_THREADS": "1", "GRADVANE_DETECT": "default,-agent_cost", **more}
 
 
 class Training:

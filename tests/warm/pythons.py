@@ -71,6 +71,11 @@ class Process(subprocess.Popen):
         return self.returncode
 
 
+def search_path(*folders: Path | str) -> str:
+    """PYTHONPATH for programs that find modules in these, and load torch without what only its compiler needs."""
+    return os.pathsep.join([*map(str, folders), str(QUICK_TORCH)])
+
+
 def at_start(environment: dict[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(item for item in environment.items() if item[0].startswith(AT_START)))
 

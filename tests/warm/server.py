@@ -1,10 +1,10 @@
 """A Python that has imported torch already, and becomes a fresh process of its own for each request.
 
 `import torch` takes two seconds of a processor, and the tests start some thousand programs. This process imports it
-once for all of them, without making a tensor or a thread, and forks. Each child then looks like one that python has just started: its
-arguments, environment, folder, streams and __main__ are its own; torch is not in sys.modules, and the first `import
-torch` puts it there, through the import system; what torch's import registered at exit is registered then. A script is
-run by the function that python itself uses, so that tracebacks, SystemExit and Ctrl-C are as ever.
+once for all of them, without making a tensor or a thread, and forks. Each child then looks like one that python has
+just started: its arguments, environment, folder, streams and __main__ are its own; torch is not in sys.modules, and
+the first `import torch` puts it there, through the import system; what torch's import registered at exit is registered
+then. A script is run by the function that python itself uses, so that tracebacks, SystemExit and Ctrl-C are as ever.
 
 What a program does at its end, python's own end among it, is done; the destructors of the C++ libraries that were loaded
 before the fork are left out, unless `whole_end` is asked for: they take four fifths of the time of a small program.
