@@ -17,6 +17,8 @@ export CCACHE_DIR ?= $(CURDIR)/.deps/cache/ccache
 export CCACHE_MAXSIZE ?= 3G
 # It keeps what is compiled with a precompiled header only where these two are allowed.
 export CCACHE_SLOPPINESS ?= pch_defines,time_macros
+# What a source includes is known once it is compiled: no preprocessor runs before.
+export CCACHE_DEPEND ?= 1
 
 use_deps = . .deps/env.sh
 

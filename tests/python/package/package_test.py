@@ -46,31 +46,41 @@ def run(*command, cwd=None, path=None, check=True, timeout=1200):
     return done
 
 
-def test_pip_install_of_the_checkout_works_in_one_command_given_torch_in_two_environments_at_once(tmp_path):
-    before = {path.name for path in (SOURCE / "build").glob("*")} if (SOURCE / "build").exists() else set()
-    folders = [new_environment(tmp_path / f"venv{i}", torch=True) for i in range(2)]
-    installs = [subprocess.Popen([folder / "pip", "install", "--quiet", SOURCE], env=environment(),
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for folder in folders]
-    told = [install.communicate(timeout=2300)[0] for install in installs]
-    assert [install.returncode for install in installs] == [0, 0], "\n".join(told)
-    script = running.write(tmp_path, running.TRAINS)
-    for folder in folders:
-        done = run(folder / "gradvane", "run", "--require", "--step-log", "steps.jsonl", script, cwd=tmp_path)
-        assert done.stdout == "trained\n"
-        assert len(running.steps_in(tmp_path / "steps.jsonl")) == 3
-        assert run(folder / "gradvane", "--version", cwd=tmp_path).stdout.startswith("gradvane 0.")
-        (tmp_path / "steps.jsonl").unlink()
-    after = {path.name for path in (SOURCE / "build").glob("*")} if (SOURCE / "build").exists() else set()
-    assert after <= before, "a build leaves nothing in the checkout that the next one would take for its own"
+def build_folders() -> set[str]:
+    return {path.name for path in (SOURCE / "build").glob("*")}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """For two Pythons. For all five it takes as long as all other tests."""
+def installed_and_wheel(tmp_path_factory) -> tuple[Path, Path]:
+    """The programs of an environment with `pip install .`, and a wheel for two Pythons: two builds of one checkout at once.
+    For all five Pythons the wheel takes as long as all other tests."""
+    folder = tmp_path_factory.mktemp("pip") / "venv"
     into = tmp_path_factory.mktemp("wheel")
-    run("env", f"GRADVANE_WHEEL_DIR={into}", "GRADVANE_WHEEL_PYTHONS=3.13", SOURCE / "scripts" / "wheel.sh")
+    before = build_folders()
+    programs = new_environment(folder, torch=True)
+    commands = [[programs / "pip", "install", "--quiet", SOURCE],
+                ["env", f"GRADVANE_WHEEL_DIR={into}", "GRADVANE_WHEEL_PYTHONS=3.13", SOURCE / "scripts" / "wheel.sh"]]
+    builds = [subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+              for command in commands]
+    told = [build.communicate(timeout=2300)[0] for build in builds]
+    assert [build.returncode for build in builds] == [0, 0], "\n".join(told)
+    assert build_folders() <= before, "a build leaves nothing in the checkout that the next one would take for its own"
     (wheel,) = into.glob("gradvane-*-py3-none-*.whl")
-    return wheel
+    return programs, wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(installed_and_wheel) -> Path:
+    return installed_and_wheel[1]
+
+
+def test_pip_install_of_the_checkout_works_in_one_command_given_torch_while_another_build_of_it_runs(tmp_path, installed_and_wheel):
+    programs, _ = installed_and_wheel
+    script = running.write(tmp_path, running.TRAINS)
+    done = run(programs / "gradvane", "run", "--require", "--step-log", "steps.jsonl", script, cwd=tmp_path)
+    assert done.stdout == "trained\n"
+    assert len(running.steps_in(tmp_path / "steps.jsonl")) == 3
+    assert run(programs / "gradvane", "--version", cwd=tmp_path).stdout.startswith("gradvane 0.")
 
 
 def test_the_wheel_installs_where_there_is_no_compiler_and_no_toolkit(tmp_path, wheel):
@@ -238,8 +248,9 @@ def test_types_are_declared_and_hold(tmp_path):
             reveal_type(record.grad_norm)
         gradvane.attach(prot=1)
         """)
-    done = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", tmp_path, user], cwd=tmp_path, text=True,
-                          capture_output=True, env={**os.environ, "MYPYPATH": str(SOURCE / "python")})
+    # The project's configuration leaves torch's own sources out, which take mypy 15 s.
+    done = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", tmp_path, "--config-file", SOURCE / "pyproject.toml", user],
+                          cwd=tmp_path, text=True, capture_output=True, env={**os.environ, "MYPYPATH": str(SOURCE / "python")})
     assert 'Revealed type is "Union[builtins.float, None]"' in done.stdout or '"float | None"' in done.stdout or "float | None" in done.stdout
     assert 'Unexpected keyword argument "prot"' in done.stdout
 
