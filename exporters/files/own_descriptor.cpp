@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -30,14 +32,11 @@ void close_all_in_child() {
   }
 }
 
-/// A program that was started without standard streams prints to 1 and 2 all the same: not into our files.
-int above_standard_streams(int descriptor) noexcept {
-  if (descriptor > STDERR_FILENO) return descriptor;
-  const int moved = ::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  const int error = errno;
-  ::close(descriptor);
-  errno = error;
-  return moved;
+int first_number() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return OwnDescriptor::kFirst;
+  const auto middle = static_cast<int>(std::min<rlim_t>(limit.rlim_cur / 2, OwnDescriptor::kFirst));
+  return std::max(middle, STDERR_FILENO + 1);
 }
 
 std::atomic<int>& at(int place) { return table[static_cast<std::size_t>(place)]; }
@@ -45,13 +44,42 @@ std::atomic<int>& at(int place) { return table[static_cast<std::size_t>(place)];
 }  // namespace
 
 OwnDescriptor::OwnDescriptor(int descriptor) noexcept {
-  if (descriptor < 0) return;
-  descriptor = above_standard_streams(descriptor);
-  if (descriptor < 0) return;
+  if (descriptor >= 0 && identify(descriptor)) keep(descriptor);
+}
+
+OwnDescriptor::OwnDescriptor(int descriptor, int directory, const char* name) noexcept {
+  if (descriptor < 0 || !identify(descriptor)) return;
+  struct stat made{};
+  if (::fstatat(directory, name, &made, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == device_ &&
+      made.st_ino == inode_)
+    keep(descriptor);
+  else
+    errno = EBADF;
+}
+
+bool OwnDescriptor::identify(int descriptor) noexcept {
   struct stat status{};
-  (void)::fstat(descriptor, &status);  // fails for nothing that open() has just returned
+  if (::fstat(descriptor, &status) != 0) return false;
   device_ = status.st_dev;
   inode_ = status.st_ino;
+  return true;
+}
+
+void OwnDescriptor::keep(int descriptor) noexcept {
+  const int above = ::fcntl(descriptor, F_DUPFD_CLOEXEC, first_number());
+  if (above >= 0 && !is_same_file(above)) {
+    ::close(above);
+    errno = EBADF;
+    return;
+  }
+  // What a program that was started without standard streams prints to 1 and 2 must not get into our files.
+  if (above >= 0 || descriptor <= STDERR_FILENO) {
+    const int error = errno;
+    if (is_same_file(descriptor)) ::close(descriptor);
+    errno = error;
+    if (above < 0) return;
+    descriptor = above;
+  }
   static const int kRegistered = ::pthread_atfork(nullptr, nullptr, close_all_in_child);
   for (int i = 0; kRegistered == 0 && i < kMost; ++i) {
     int expected = kFree;
@@ -61,17 +89,6 @@ OwnDescriptor::OwnDescriptor(int descriptor) noexcept {
   }
   ::close(descriptor);
   errno = EMFILE;
-}
-
-OwnDescriptor::OwnDescriptor(int descriptor, int directory, const char* name) noexcept
-    : OwnDescriptor(descriptor) {
-  if (place_ < 0) return;
-  struct stat made{};
-  if (::fstatat(directory, name, &made, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == device_ &&
-      made.st_ino == inode_)
-    return;
-  at(std::exchange(place_, -1)).store(kFree);
-  errno = EBADF;
 }
 
 OwnDescriptor& OwnDescriptor::operator=(OwnDescriptor&& other) noexcept {

@@ -9,10 +9,11 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from gradvane import _children, _fork_warning, _lines, _threads
+from gradvane import _lines
 from gradvane._errors import GradvaneError, is_good_exit, reason_of
 from gradvane._incidents import Incidents
 from gradvane._log import logger
+from gradvane._process import children, fork_warning, threads
 from gradvane._records import Incident, Status, StepRecord, TracedModule, incident_of, status_of, step_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Agent:
 
         self._teller = threading.Thread(target=tell, name="gradvane-python", daemon=True)
         try:
-            self._signals = _threads.start(self._teller)
+            self._signals = threads.start(self._teller)
         except RuntimeError as error:
             raise GradvaneError(
                 f"no thread could be started: {error}; allow more processes (ulimit -u), or train without"
@@ -315,7 +316,7 @@ class Agent:
                 self._watcher.tracer.incident(incident)
                 for callback in list(self._callbacks):
                     try:
-                        with _threads.signals(self._signals):  # children that it starts inherit them
+                        with threads.signals(self._signals):  # children that it starts inherit them
                             callback(incident)
                     except BaseException:  # SystemExit would end this thread alone
                         logger.warning("an on_incident callback failed", exc_info=True)
@@ -343,7 +344,7 @@ def end_at_exit() -> None:
     if not _ends_at_exit:
         _ends_at_exit = True
         atexit.register(_at_exit)
-    _children.at_end_of_child(_at_exit)
+    children.at_end_of_child(_at_exit)
 
 
 def _at_exit() -> None:
@@ -355,8 +356,8 @@ def _at_exit() -> None:
         from gradvane._loading import native
 
         native().end_host_syncs()
-    if not _children.is_child():  # a child leaves by os._exit
-        _threads.join_left()
+    if not children.is_child():  # a child leaves by os._exit
+        threads.join_left()
 
 
 def _end_with_program(agent: Agent) -> None:
@@ -394,4 +395,4 @@ def _forget_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_in_child)
-_fork_warning.leave_out(lambda: _live is not None)
+fork_warning.leave_out(lambda: _live is not None)

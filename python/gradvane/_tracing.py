@@ -21,8 +21,8 @@ from gradvane import _finding
 from gradvane._finite_checks import FiniteChecks
 from gradvane._blame import Call, Event, Kind, Passage, Verdict, first_bad, nearest
 from gradvane._watch.events import contained
+from gradvane._process.unwarned import Unwarned
 from gradvane._records import TracedModule
-from gradvane._unwarned import Unwarned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradvane import _finding
-from gradvane._unwarned import Unwarned
+from gradvane._process.unwarned import Unwarned
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gradvane import _threads
 from gradvane._governor import digest, host_memory
 from gradvane._governor.arena import Arena
 from gradvane._governor.copies import Flight
+from gradvane._process import threads
 
 if TYPE_CHECKING:
     from gradvane._governor.arena import Plan
@@ -107,7 +107,7 @@ class Examination:
             self._thread = threading.Thread(target=self._examine, args=(digest.ALONE * 8,), name="gradvane-snapshot",
                                             daemon=True)
             try:
-                _threads.start(self._thread)
+                threads.start(self._thread)
             except RuntimeError as error:  # the machine has no thread left
                 self.error, self._thread = error, None
         else:
@@ -131,4 +131,4 @@ class Examination:
     def leave(self) -> None:
         """It may be in the middle of a read when the program ends."""
         if self._thread is not None:
-            _threads.keep(self._thread)
+            threads.keep(self._thread)

@@ -11,8 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from gradvane import _threads
 from gradvane._log import logger
+from gradvane._process import threads
 from gradvane._ranks import sharding
 from gradvane._ranks.norms import RankNorms
 from gradvane._ranks.stores import own_store
@@ -82,7 +82,7 @@ class Courier:
         if not native.exchange_opens():
             return None
         courier = cls(native)
-        _threads.start(courier._thread)
+        threads.start(courier._thread)
         return courier
 
     @property
@@ -102,7 +102,7 @@ class Courier:
         self._over.set()
         self._native.exchange_closes()
         self._thread.join(timeout=0.5)
-        _threads.keep(self._thread)
+        threads.keep(self._thread)
 
     def _carry(self) -> None:
         try:

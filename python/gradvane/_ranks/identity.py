@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any
 
-from gradvane import _threads
+from gradvane._process import threads
 from gradvane._ranks.stores import own_store
 
 _ANSWER_WITHIN = 5.0
@@ -44,8 +44,8 @@ def _agreed(dist: Any, key: str) -> str:
     with contextlib.suppress(queue.Empty, RuntimeError):  # RuntimeError: no thread could be started
         # A connection to a server that is gone is tried for minutes, whatever the timeout of ours.
         thread = threading.Thread(target=_ask, args=(key, proposal, answer), name="gradvane-run-id", daemon=True)
-        _threads.start(thread)
-        _threads.keep(thread)
+        threads.start(thread)
+        threads.keep(thread)
         return answer.get(timeout=_ANSWER_WITHIN)
     return ""
 

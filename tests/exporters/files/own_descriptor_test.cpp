@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,6 +60,31 @@ TEST(OwnDescriptor, IsNeverTakenForAStandardStream) {
             0);
 }
 
+TEST(OwnDescriptor, LeavesTheLowNumbersToTheProgram) {
+  const int lowest = open_null();
+  ::close(lowest);
+  const OwnDescriptor file(open_null());
+  EXPECT_GE(file.get(), OwnDescriptor::kFirst);
+  const int theirs = open_null();
+  EXPECT_EQ(theirs, lowest) << "what open() gives without us";
+  ::close(theirs);
+}
+
+TEST(OwnDescriptor, HasANumberWhereTheProcessMayOpenFew) {
+  EXPECT_EQ(in_child([] {
+              rlimit limit{};
+              ::getrlimit(RLIMIT_NOFILE, &limit);
+              limit.rlim_cur = 20;
+              if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+              std::vector<OwnDescriptor> all;
+              for (int number = open_null(); number >= 0; number = open_null())
+                all.emplace_back(number);
+              return all.size() > 10 && all.front().get() == 10 && all.back().is_open() &&
+                     all.back().get() < 10;
+            }),
+            0);
+}
+
 TEST(OwnDescriptor, LeavesAFileAloneThatHasItsNumberNow) {
   const int theirs = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
   int number = -1;
@@ -99,8 +125,8 @@ TEST(OwnDescriptor, ClosesNoFileThatAChildOpenedUnderTheSameNumber) {
   OwnDescriptor file(open_null());
   const int number = file.get();
   const auto body = [&] {
-    const int childs = open_null();
-    if (childs != number) return false;  // the lowest free number is what open() gives
+    const int childs = ::fcntl(open_null(), F_DUPFD_CLOEXEC, number);
+    if (childs != number) return false;
     file.close();
     return is_open(childs);
   };

@@ -24,7 +24,7 @@ def test_a_thread_in_a_call_of_the_store_does_not_abort_the_end_of_the_program(t
             atexit.register(let_ask)  # the last one before the interpreter ends, however slow the machine is
         import torch, torch.distributed as dist
         import gradvane
-        from gradvane import _threads
+        from gradvane._process import threads
 
         class EndsSlowly:
             def __init__(self):
@@ -49,7 +49,7 @@ def test_a_thread_in_a_call_of_the_store_does_not_abort_the_end_of_the_program(t
         thread.start()
         if {kept}:
             may_ask.set()
-            _threads.keep(thread)
+            threads.keep(thread)
         time.sleep(0.2)
         """)
     done = running.python(script, cwd=tmp_path, check=False, is_cold=True)

@@ -7,8 +7,9 @@ import torch
 from kept import keeper_of
 from small_net import net
 
-from gradvane import GradvaneError, _threads
+from gradvane import GradvaneError
 from gradvane._governor.generations import Examination
+from gradvane._process import threads
 
 
 def training():
@@ -67,7 +68,7 @@ def test_where_no_thread_can_be_started_a_snapshot_is_refused_and_counted(monkey
 
     model, optimizer = training()
     with keeper_of([model], [optimizer], every=1) as keeper:
-        monkeypatch.setattr(_threads, "start", none_left)
+        monkeypatch.setattr(threads, "start", none_left)
         monkeypatch.setattr(keeper.snapshots, "_examination", lambda pending: Examination(pending.generation, True, set()))
         step(model, optimizer)
         step(model, optimizer)

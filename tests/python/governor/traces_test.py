@@ -11,7 +11,7 @@ from kept import keeper_of
 from torch import nn
 
 from gradvane._governor.attachments import Found
-from gradvane._unwarned import Unwarned
+from gradvane._process.unwarned import Unwarned
 
 
 @pytest.fixture

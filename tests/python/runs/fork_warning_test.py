@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(os.environ.get("GRADVANE_SOURCE_DIR", Path(__file__).resolve().parents[3]))
 PYTHONS = Path(os.environ.get("GRADVANE_PYTHONS", ROOT / ".deps" / "pythons"))
-MODULE = ROOT / "python" / "gradvane" / "_fork_warning.py"
+MODULE = ROOT / "python" / "gradvane" / "_process" / "fork_warning.py"
 WARNING = "is multi-threaded, use of fork() may lead to deadlocks"
 
 START = """

@@ -1,7 +1,11 @@
-// A build without CUDA.
+// A build without CUDA reads no device.
+#include "collectors/tensors/device_identity.hpp"
 #include "collectors/tensors/device_reads.hpp"
+#include "collectors/tensors/device_sample.hpp"
 
 namespace gradvane::collectors {
+
+std::optional<record::DeviceInfo> device_info(int /*index*/) noexcept { return std::nullopt; }
 
 struct DeviceReads::State {
   std::string failure;
@@ -32,5 +36,15 @@ std::int32_t DeviceReads::copies() const noexcept { return 0; }
 const std::string& DeviceReads::failure() const noexcept { return state_->failure; }
 
 std::int32_t take_set_up_waits() noexcept { return 0; }
+
+struct DeviceSample::State {};
+
+DeviceSample::DeviceSample() = default;
+DeviceSample::~DeviceSample() = default;
+void DeviceSample::resize(std::span<const Tensor> /*params*/, std::int64_t /*per_param*/) {}
+void DeviceSample::keep(std::span<const Tensor> /*params*/) noexcept {}
+void DeviceSample::difference(std::span<const Tensor> /*params*/) noexcept {}
+Tensor DeviceSample::changes(std::size_t /*i*/) const noexcept { return {}; }
+Tensor DeviceSample::room_for_changes(std::size_t /*i*/) const noexcept { return {}; }
 
 }  // namespace gradvane::collectors
