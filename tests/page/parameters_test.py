@@ -52,7 +52,7 @@ def test_a_long_task_would_be_seen(many):
     def calculate() -> None:
         many.page.evaluate("() => { let sum = 0; for (let i = 0; i < 2e8; ++i) sum += Math.sqrt(i); return sum; }")
 
-    assert many.longest_task_of(calculate, below=float("inf")) > 100
+    assert 100 < many.longest_task_of(calculate, below=float("inf")) < float("inf")
 
 
 def test_a_click_on_a_header_sorts_and_says_so(many):
