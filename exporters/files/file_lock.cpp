@@ -9,17 +9,6 @@
 #include <utility>
 
 namespace gradvane::exporters {
-namespace {
-
-bool has_name(int descriptor, int directory, const char* name) noexcept {
-  struct stat open{};
-  struct stat named{};
-  return ::fstat(descriptor, &open) == 0 &&
-         ::fstatat(directory, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
-}
-
-}  // namespace
 
 Locked lock_file(int descriptor) noexcept {
   while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
@@ -49,7 +38,7 @@ Locked FileLock::take(int directory, const std::string& name, uid_t owner, LockC
     if (locked == Locked::unsupported) ::unlinkat(directory, name.c_str(), 0);
     if (locked != Locked::yes) return locked;
     // Who held it may have removed the file between our open and our lock: then it locks nothing.
-    if (!has_name(file.get(), directory, name.c_str())) continue;
+    if (!file.is_open() || !file.is_named(directory, name.c_str())) continue;
     name_ = name;
     file_ = std::move(file);
     return Locked::yes;
@@ -62,7 +51,7 @@ Locked FileLock::take(int directory, const std::string& name, uid_t owner, LockC
 
 void FileLock::release(int directory) noexcept {
   if (!file_.is_open()) return;
-  if (has_name(file_.get(), directory, name_.c_str())) ::unlinkat(directory, name_.c_str(), 0);
+  if (file_.is_named(directory, name_.c_str())) ::unlinkat(directory, name_.c_str(), 0);
   // Said to the kernel, and not left to close(): a copy of the descriptor may live on in a process that was
   // made without fork's handlers.
   ::flock(file_.get(), LOCK_UN);

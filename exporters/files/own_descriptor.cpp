@@ -49,9 +49,7 @@ OwnDescriptor::OwnDescriptor(int descriptor) noexcept {
 
 OwnDescriptor::OwnDescriptor(int descriptor, int directory, const char* name) noexcept {
   if (descriptor < 0 || !identify(descriptor)) return;
-  struct stat made{};
-  if (::fstatat(directory, name, &made, AT_SYMLINK_NOFOLLOW) == 0 && made.st_dev == device_ &&
-      made.st_ino == inode_)
+  if (is_named(directory, name))
     keep(descriptor);
   else
     errno = EBADF;
@@ -104,6 +102,12 @@ int OwnDescriptor::get() const noexcept {
   if (place_ < 0) return -1;
   const int entry = at(place_).load();
   return entry > kFree && is_same_file(entry - 1) ? entry - 1 : -1;
+}
+
+bool OwnDescriptor::is_named(int directory, const char* name) const noexcept {
+  struct stat status{};
+  return ::fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+         status.st_dev == device_ && status.st_ino == inode_;
 }
 
 bool OwnDescriptor::close() noexcept {

@@ -35,6 +35,8 @@ class OwnDescriptor {
   /// -1: none, this is a child of the process that opened it, or the program has closed it.
   [[nodiscard]] int get() const noexcept;
   [[nodiscard]] bool is_open() const noexcept { return get() >= 0; }
+  /// Whether `name` in `directory` is the file that was opened.
+  [[nodiscard]] bool is_named(int directory, const char* name) const noexcept;
   /// False where close(2) failed; errno says why.
   bool close() noexcept;
 

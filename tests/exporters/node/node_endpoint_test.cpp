@@ -237,7 +237,7 @@ class TwoNodesTest : public NodeEndpointTest {
                                        .http = {.token = token}});
     ASSERT_THAT(started.error, IsEmpty());
     write_endpoint_files({2}, started.url);
-    add(2, kOther);
+    add(2, other_name_);
     step(2, 3);
   }
   /// That of rank 2, once it is as `is_so` says.
@@ -250,8 +250,8 @@ class TwoNodesTest : public NodeEndpointTest {
     return entry;
   }
 
-  const std::string kOther = "4567cdef";
-  NodeEndpoint other_{kOther};
+  const std::string other_name_ = "4567cdef";
+  NodeEndpoint other_{other_name_};
 };
 
 TEST_F(TwoNodesTest, TheListOfRanksHasTheNumbersOfThoseOfTheOtherNodeUntilItIsGone) {
